@@ -1,0 +1,55 @@
+"""gpupipe: a DataLoader for PyTorch image and video training that decodes and augments with NVIDIA DALI."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import datasets, engines, errors, interop, transforms
+    from .errors import BadSample, GpupipeError, SampleError
+    from .interop import from_torch
+    from .loader import DataLoader
+    from .types import Batch, Plan, Shard
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadSample",
+    "Batch",
+    "DataLoader",
+    "GpupipeError",
+    "Plan",
+    "SampleError",
+    "Shard",
+    "datasets",
+    "engines",
+    "errors",
+    "from_torch",
+    "interop",
+    "transforms",
+]
+
+_HOME = {
+    "BadSample": "errors",
+    "Batch": "types",
+    "DataLoader": "loader",
+    "GpupipeError": "errors",
+    "Plan": "types",
+    "SampleError": "errors",
+    "Shard": "types",
+    "from_torch": "interop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that the numpy core and the command line do not wait for torch.
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    if name in __all__:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

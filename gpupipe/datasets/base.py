@@ -1,0 +1,67 @@
+"""What a dataset is: a columnar index of samples. It knows nothing of batches, orders or devices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadSample
+from ..transforms.compose import Compose
+
+__all__ = ["Dataset", "Media"]
+
+Media = str | bytes | npt.NDArray[np.uint8]
+"""What an engine decodes: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
+
+
+class Dataset(ABC):
+    """Base class. Columns are numpy arrays or memory-maps with one row per sample."""
+
+    media: Literal["path", "bytes", "array"]
+    """What :meth:`fetch` returns."""
+    python: bool = False
+    """Whether :meth:`fetch` runs somebody's Python code, which belongs into worker processes."""
+    exif: bool = False
+    """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by default."""
+    transform: Compose
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def sizes(self) -> npt.NDArray[np.int32] | None:
+        """i32[N, 2]: height and width as decoded (upright where ``exif``), 0 and 0 of a bad sample; ``None`` where
+        only reading tells."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> npt.NDArray[np.int64] | None:
+        """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``python``)."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short text that changes when the samples do; what a resumed run is checked against."""
+
+    @abstractmethod
+    def fetch(self, index: int) -> tuple[Media, Any]:
+        """(media, target) of one sample; the target is ``None`` where there is none."""
+
+    def describe(self, index: int) -> str:
+        """The sample's path, or another name that a person can find it by."""
+        return f"sample {index} of {type(self).__name__}"
+
+    def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
+        """Those of ``indices`` that are known to be unreadable."""
+        return []
+
+    def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
+        """The absolute paths as bytes, u8[L] each; only where ``media`` is ``"path"`` and ``python`` is false."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} samples)"

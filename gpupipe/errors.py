@@ -1,0 +1,91 @@
+"""What can go wrong, and how it is called.
+
+    GpupipeError
+    ├── ConfigError          (also ValueError)    an argument is wrong, or two of them do not fit together
+    │   ├── DatasetError                          a dataset is empty, missing, or its index cannot be used
+    │   ├── PipelineError                         an engine cannot run this pipeline; names the transform
+    │   └── TranslationError                      a torch or torchvision object has no gpupipe form; names it
+    ├── StateError           (also ValueError)    a state_dict does not belong to this loader
+    ├── SampleError          (also RuntimeError)  samples of one batch could not be read; `.samples` lists them
+    ├── EngineError          (also RuntimeError)  an engine failed for another reason than a sample
+    └── MissingDependency    (also ImportError)   a package that is needed here is not installed
+
+Every message says the value, the rule and the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = [
+    "BadSample",
+    "ConfigError",
+    "DatasetError",
+    "EngineError",
+    "GpupipeError",
+    "MissingDependency",
+    "PipelineError",
+    "SampleError",
+    "StateError",
+    "TranslationError",
+]
+
+
+class BadSample(NamedTuple):
+    """One sample that could not be delivered: where it is in the dataset, and why it was refused."""
+
+    index: int  # type: ignore[assignment]
+    """Position in the dataset."""
+    path: str
+    """The file, or a description of the sample where there is no file."""
+    kind: str
+    """A short word for the failure, such as ``missing``, ``empty``, ``truncated`` or ``undecodable``."""
+    reason: str
+    """What the decoder or the operating system said."""
+
+
+class GpupipeError(Exception):
+    """Base class of every error that gpupipe raises on purpose."""
+
+
+class ConfigError(GpupipeError, ValueError):
+    """An argument is wrong, or two arguments do not fit together."""
+
+
+class DatasetError(ConfigError):
+    """A dataset is empty or missing, or its index cannot be used."""
+
+
+class PipelineError(ConfigError):
+    """An engine cannot run this pipeline. The message names the transform."""
+
+
+class TranslationError(ConfigError):
+    """A torch or torchvision object has no gpupipe form. The message names it and the choices that are left."""
+
+
+class StateError(GpupipeError, ValueError):
+    """A ``state_dict`` does not belong to this loader."""
+
+
+class SampleError(GpupipeError, RuntimeError):
+    """Samples of one batch could not be read. The loader goes on with the next batch."""
+
+    def __init__(self, samples: Sequence[BadSample]):
+        self.samples: tuple[BadSample, ...] = tuple(samples)
+        lines = [f"sample {s.index} ({s.path}): {s.kind}: {s.reason}" for s in self.samples[:5]]
+        if len(self.samples) > 5:
+            lines.append(f"... and {len(self.samples) - 5} more in the same batch")
+        super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[type[SampleError], tuple[tuple[BadSample, ...]]]:
+        return type(self), (self.samples,)
+
+
+class EngineError(GpupipeError, RuntimeError):
+    """An engine failed for another reason than a sample."""
+
+
+class MissingDependency(GpupipeError, ImportError):
+    """A package that is needed here is not installed. The message says how to install it."""

@@ -1,0 +1,63 @@
+"""Plans of one epoch: order + random numbers + resolve. Numpy only, and a pure function of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import PipelineError
+from .order import Order, Slices
+from .transforms.compose import Compose
+from .types import Plan
+
+if TYPE_CHECKING:
+    from .datasets.base import Dataset
+
+__all__ = ["EpochPlan", "resolve_plan"]
+
+
+def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
+    """The plan with every number of its ops, for images of ``sizes`` i32[B, 2].
+
+    Raises :class:`PipelineError` where the images would come out in different sizes and could not be stacked.
+    """
+    # A sample known to be bad has no size; it is never decoded, so any size does.
+    ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, np.maximum(sizes, 1))
+    out = images.sizes
+    if len(out) and pipeline.output.size is None and (out != out[0]).any():
+        other = int(np.argmax((out != out[0]).any(axis=1)))
+        raise PipelineError(
+            f"images of one batch come out in different sizes: {out[0, 0]}x{out[0, 1]} (sample {plan.indices[0]}) and "
+            f"{out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a CenterCrop, "
+            "RandomCrop or Resize((height, width)), or use batch_size=1"
+        )
+    return plan.with_sizes(sizes, ops)
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """All plans of one rank for one epoch."""
+
+    dataset: Dataset
+    pipeline: Compose
+    order: Order
+    slices: Slices
+    seed: int
+    epoch: int
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    def __getitem__(self, step: int) -> Plan:
+        positions, valid, consumed = self.slices.take(step)
+        indices, keys = self.order.at(positions)
+        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed)
+        sizes = self.dataset.sizes
+        return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
+
+    def __iter__(self) -> Iterator[Plan]:
+        return (self[step] for step in range(len(self)))

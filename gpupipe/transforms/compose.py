@@ -1,0 +1,155 @@
+"""A pipeline: a frozen sequence of transforms, and what can be known of it without an image."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ConfigError, GpupipeError, PipelineError
+from ..rng import key_of, uniforms
+from .base import Images, Transform
+from .ops import Dtype, Op
+
+__all__ = ["Compose", "Output"]
+
+MemoryFormat = Literal["contiguous_format", "channels_last"]
+
+_PROBE = np.array([[375, 500], [500, 375], [2048, 1365], [64, 48], [37, 91]], np.int64)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a pipeline hands out."""
+
+    size: tuple[int, int] | None
+    """(height, width) where it is the same for all images, else ``None``."""
+    channels: int
+    dtype: Dtype
+
+
+class Compose:
+    """Transforms one after another. ``Compose`` within ``Compose`` is flattened.
+
+    Args:
+        transforms: gpupipe transforms.
+        memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch objects.
+            Channels-last costs no copy: DALI's output is a view.
+
+    Raises:
+        ConfigError: something in the list is not a transform.
+        PipelineError: the transforms do not fit together, such as Normalize before ToTensor; names the one.
+    """
+
+    def __init__(self, transforms: Sequence[Any], *, memory_format: Any = "contiguous_format"):
+        flat: list[Transform] = []
+        for t in transforms:
+            if isinstance(t, Compose):
+                flat.extend(t.transforms)
+            elif isinstance(t, Transform):
+                flat.append(t)
+            else:
+                raise ConfigError(
+                    f"Compose: {t!r} ({type(t).__module__}.{type(t).__qualname__}) is not a gpupipe transform; "
+                    "gpupipe.interop.translate_transform() turns torchvision's into ours"
+                )
+        name = str(memory_format).removeprefix("torch.")
+        if name not in ("contiguous_format", "channels_last"):
+            raise ConfigError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")
+        self.transforms: tuple[Transform, ...] = tuple(flat)
+        self.memory_format: MemoryFormat = name  # type: ignore[assignment]
+        counts: dict[str, int] = {}
+        keys = []
+        for t in self.transforms:
+            cls = type(t).__name__
+            counts[cls] = counts.get(cls, 0) + 1
+            # By name and not by place: adding a transform does not change what the others draw.
+            keys.append(key_of(f"{cls}#{counts[cls]}"))
+        self._keys = tuple(keys)
+        _ = self.output  # refuse here what does not fit together
+
+    def resolve(
+        self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]
+    ) -> tuple[tuple[Op, ...], Images]:
+        """Every number of a batch: (ops, what goes out).
+
+        Args:
+            seed, epoch: as in :func:`gpupipe.rng.uniforms`.
+            keys: u64[B], the keys of the samples.
+            sizes: int[B, 2], height and width of the images as decoded.
+        """
+        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
+        ops: list[Op] = []
+        for transform, key in zip(self.transforms, self._keys, strict=True):
+            u = uniforms(seed, epoch, key, keys, transform.draws)
+            resolved, images = transform.resolve(u, images)
+            ops.extend(resolved)
+        return tuple(ops), images
+
+    @cached_property
+    def output(self) -> Output:
+        """What goes out, found by resolving images of several sizes with several draws."""
+        images = self._probe()[1]
+        same = (images.sizes == images.sizes[0]).all()
+        size = (int(images.sizes[0, 0]), int(images.sizes[0, 1])) if same else None
+        return Output(size, images.channels, images.dtype)
+
+    @cached_property
+    def skeleton(self) -> tuple[Op, ...]:
+        """The ops with numbers that mean nothing: what a graph can be built from."""
+        return self._probe()[0]
+
+    def _probe(self) -> tuple[tuple[Op, ...], Images]:
+        sizes = _PROBE
+        for scale in (1, 8, 64):  # a crop may need larger images than the first ones
+            try:
+                return self.resolve(0, 0, np.arange(len(sizes), dtype=np.uint64), sizes * scale)
+            except PipelineError:
+                if scale == 64:
+                    raise
+        raise AssertionError
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that change with any argument of any transform."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.transforms)
+
+    def __iter__(self) -> Iterator[Transform]:
+        return iter(self.transforms)
+
+    def __getitem__(self, i: int) -> Transform:
+        return self.transforms[i]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compose) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        lines = [f"    {t!r}," for t in self.transforms]
+        if self.memory_format != "contiguous_format":
+            lines.append(f"    memory_format={self.memory_format!r},")
+        return "\n".join(["Compose(", *lines, ")"]) if lines else "Compose()"
+
+
+def as_compose(transform: Any) -> Compose:
+    """What a dataset was given as ``transform``, as a pipeline: ``None``, one transform, several, or a Compose."""
+    if isinstance(transform, Compose):
+        return transform
+    if transform is None:
+        return Compose([])
+    if isinstance(transform, (list, tuple)):
+        return Compose(transform)
+    try:
+        return Compose([transform])
+    except GpupipeError as e:
+        raise ConfigError(f"transform: {e}") from None

@@ -1,0 +1,136 @@
+"""The values that travel between the parts: :class:`Shard`, :class:`Plan`, :class:`Batch`.
+
+All are frozen, check themselves, and print shapes instead of contents. Numpy only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from .transforms.ops import Op
+
+__all__ = ["Batch", "Plan", "Shard"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of every global batch this process takes: rank ``rank`` of ``world_size``."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.rank, int) and isinstance(self.world_size, int)):
+            raise ConfigError(f"Shard takes two integers, not {self.rank!r} and {self.world_size!r}")
+        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
+            raise ConfigError(
+                f"Shard(rank={self.rank}, world_size={self.world_size}): world_size must be at least 1 "
+                "and rank between 0 and world_size - 1"
+            )
+
+    @classmethod
+    def from_env(cls) -> Shard:
+        """The shard of this process: from an initialised ``torch.distributed``, else from the variables
+        ``RANK`` and ``WORLD_SIZE`` that ``torchrun`` sets, else 0 of 1.
+
+        Raises :class:`ConfigError` where only one of the two variables is set, or one is not a number.
+        """
+        dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialised it
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+        if rank is None and world is None:
+            return cls()
+        try:
+            return cls(int(rank), int(world))  # type: ignore[arg-type]
+        except (TypeError, ValueError) as e:
+            if isinstance(e, ConfigError):
+                raise
+            raise ConfigError(
+                f"RANK={rank!r} and WORLD_SIZE={world!r} must both be set to integers, or neither "
+                "(torchrun sets both)"
+            ) from None
+
+
+def _describe(a: Any) -> str:
+    if a is None:
+        return "None"
+    if hasattr(a, "shape") and hasattr(a, "dtype"):
+        dtype = str(a.dtype).removeprefix("torch.")
+        device = getattr(a, "device", None)
+        where = "" if device is None or str(device) == "cpu" else f" on {device}"
+        return f"{dtype}[{', '.join(str(n) for n in a.shape)}]{where}"
+    if isinstance(a, (list, tuple)):
+        return f"({', '.join(_describe(x) for x in a)})"
+    return type(a).__name__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """Everything about one batch of one rank, before a byte is read: a function of
+    (dataset, pipeline, seed, epoch, shard) and of nothing else.
+
+    ``ops`` is ``None`` while image sizes are not known yet (a dataset without an index); whoever reads the
+    samples then calls :meth:`with_sizes`.
+    """
+
+    seed: int
+    epoch: int
+    step: int
+    """Number of the global batch in this epoch, counted from where the epoch (or a resume) started."""
+    indices: IntArray
+    """i64[B]: positions in the dataset."""
+    keys: npt.NDArray[np.uint64]
+    """u64[B]: what the random numbers of a sample are keyed by: its position, and in the high bits how
+    often it came before in this epoch (a sampler may repeat samples)."""
+    valid: int
+    """How many samples, counted from the front, are real; the others pad the last batch."""
+    consumed: int
+    """Samples of the epoch, over all ranks, that have been delivered once this batch is."""
+    sizes: npt.NDArray[np.int32] | None = None
+    """i32[B, 2]: height and width of the images as decoded."""
+    ops: tuple[Op, ...] | None = None
+    """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`."""
+
+    def __post_init__(self) -> None:
+        if self.indices.ndim != 1 or self.indices.shape != self.keys.shape:
+            raise ConfigError(f"Plan: indices {self.indices.shape} and keys {self.keys.shape} must be alike and 1-D")
+        if not 0 <= self.valid <= len(self.indices):
+            raise ConfigError(f"Plan: valid={self.valid} of {len(self.indices)} samples")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...]) -> Plan:
+        """The same plan with what became known when the samples were read."""
+        return replace(self, sizes=sizes, ops=ops)
+
+    def __repr__(self) -> str:
+        ops = "unresolved" if self.ops is None else ", ".join(type(op).__name__ for op in self.ops) or "nothing"
+        pad = "" if self.valid == len(self) else f", {self.valid} of them real"
+        return f"Plan(epoch {self.epoch}, step {self.step}: {len(self)} samples{pad}; {ops})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """What an engine returns for one plan."""
+
+    images: Any
+    """Usually a tensor [B, 3, H, W] on the loader's device."""
+    target: Any
+    """i64[B], any collated structure, or ``None`` where the dataset has no labels."""
+    plan: Plan
+
+    def __repr__(self) -> str:
+        return f"Batch({_describe(self.images)}, target {_describe(self.target)}, {self.plan!r})"
