@@ -1,6 +1,7 @@
 """In which order samples are seen, and who sees which: pure numpy functions of (seed, epoch, world).
 
-An order is never stored. :class:`Shuffle` computes any part of a permutation of ``n`` samples from the positions asked for,
+An order is never stored. :class:`Shuffle` computes any part of a permutation of ``n`` samples from the positions
+asked for,
 so that starting an epoch, or resuming in the middle of one, costs the same for ten thousand samples
 and for fourteen million.
 """
@@ -53,7 +54,8 @@ class Sequential:
 
 
 class Shuffle:
-    """A permutation of ``n`` samples, keyed by (seed, epoch): a Feistel network over ``a x b >= n`` cells with cycle walking
+    """A permutation of ``n`` samples, keyed by (seed, epoch): a Feistel network over ``a x b >= n`` cells with cycle
+    walking
     (Black and Rogaway, *Ciphers with arbitrary finite domains*, CT-RSA 2002, section "generalized Feistel").
     """
 
@@ -131,7 +133,8 @@ def _occurrence(indices: I64) -> U64:
 
 
 def weighted(weights: npt.ArrayLike, num_samples: int, replacement: bool, seed: int, epoch: int) -> Explicit:
-    """``num_samples`` indices drawn with probability proportional to ``weights`` (f64[N]), as torch's WeightedRandomSampler
+    """``num_samples`` indices drawn with probability proportional to ``weights`` (f64[N]), as torch's
+    WeightedRandomSampler
     does. Without replacement: the largest Gumbel-perturbed log weights (Efraimidis and Spirakis, 2006).
     """
     w = np.asarray(weights, np.float64)
@@ -158,7 +161,8 @@ class Slices:
     """How an order is cut into batches and over ranks.
 
     Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = batch_size * world_size``; rank ``r`` takes the ``r``-th
-    part of it. So the global batches do not depend on the number of ranks. With ``drop_last`` a short last batch is dropped; otherwise
+    part of it. So the global batches do not depend on the number of ranks. With ``drop_last`` a short last batch is
+    dropped; otherwise
     every rank gets an equal part of it, wrapped round to the front of the order as torch's DistributedSampler does.
 
     ``start`` samples were delivered before (a resume): batches are counted from there.
@@ -189,4 +193,3 @@ class Slices:
         mine = first + self.shard.rank * share + np.arange(share, dtype=np.int64)
         valid = int(np.clip(count - self.shard.rank * share, 0, share))
         return mine % self.total if valid < share else mine, valid, first + count
-

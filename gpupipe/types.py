@@ -58,8 +58,7 @@ class Shard:
             if isinstance(e, ConfigError):
                 raise
             raise ConfigError(
-                f"RANK={rank!r} and WORLD_SIZE={world!r} must both be set to integers, or neither "
-                "(torchrun sets both)"
+                f"RANK={rank!r} and WORLD_SIZE={world!r} must both be set to integers, or neither (torchrun sets both)"
             ) from None
 
 

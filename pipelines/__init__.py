@@ -1,1 +1,2 @@
-"""Ready-made pipelines: functions that return a :class:`gpupipe.transforms.Compose`. Installed as ``gpupipe.pipelines``."""
+"""Ready-made pipelines: functions that return a :class:`gpupipe.transforms.Compose`. Installed as
+``gpupipe.pipelines``."""

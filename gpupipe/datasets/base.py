@@ -25,7 +25,8 @@ class Dataset(ABC):
     python: bool = False
     """Whether :meth:`fetch` runs somebody's Python code, which belongs into worker processes."""
     exif: bool = False
-    """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by default."""
+    """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
+    default."""
     transform: Compose
 
     @abstractmethod

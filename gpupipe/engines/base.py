@@ -38,7 +38,8 @@ class Setup:
 class Run(ABC):
     """One pass over a sequence of plans. Iterating gives one :class:`Batch` per plan, in order.
 
-    ``next()`` raises :class:`gpupipe.errors.SampleError` in place of a batch whose samples could not be read; the ``next()`` after it
+    ``next()`` raises :class:`gpupipe.errors.SampleError` in place of a batch whose samples could not be read; the
+    ``next()`` after it
     gives the batch of the following plan.
     """
 

@@ -38,7 +38,8 @@ class Compose:
 
     Args:
         transforms: gpupipe transforms.
-        memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch objects.
+        memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch
+        objects.
             Channels-last costs no copy: DALI's output is a view.
 
     Raises:

@@ -60,7 +60,8 @@ def _resize(transform: Any, images: Images, height: I64, width: I64) -> ResizeOp
 class Resize(Transform):
     """Resize to ``size``: (height, width), or one number for the shorter edge, keeping the shape.
 
-    The longer edge is ``int(size * long / short)`` as in torchvision; with ``max_size`` it is at most that. ``size=None`` with ``max_size``
+    The longer edge is ``int(size * long / short)`` as in torchvision; with ``max_size`` it is at most that.
+    ``size=None`` with ``max_size``
     makes the longer edge ``max_size``.
     """
 
@@ -190,7 +191,8 @@ class Pad(Transform):
 class RandomCrop(Transform):
     """A window of ``size`` at a random place, after ``padding`` pixels were added around the image.
 
-    ``pad_if_needed`` adds what is missing on both sides, as torchvision does. Without it, an image that is smaller than ``size``
+    ``pad_if_needed`` adds what is missing on both sides, as torchvision does. Without it, an image that is smaller
+    than ``size``
     is an error that names the sizes.
     """
 
@@ -245,7 +247,8 @@ class RandomResizedCrop(Transform):
     """A window of random area and shape, resized to ``size``: the training crop of Szegedy et al.,
     *Going deeper with convolutions* (2015), with torchvision's rule.
 
-    Ten attempts draw an area uniform in ``scale`` and a shape log-uniform in ``ratio``; the first window that fits is taken at a uniform
+    Ten attempts draw an area uniform in ``scale`` and a shape log-uniform in ``ratio``; the first window that fits is
+    taken at a uniform
     place. If none fits, the largest centred window within ``ratio`` is.
     """
 

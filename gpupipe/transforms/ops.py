@@ -1,10 +1,12 @@
 """The few operations that every transform resolves into.
 
-A transform is what the user names (``RandomResizedCrop``); an op is what an engine executes (``Crop``, then ``Resize``), with one
+A transform is what the user names (``RandomResizedCrop``); an op is what an engine executes (``Crop``, then
+``Resize``), with one
 number per sample. Engines implement ops, not transforms: a new transform that is made of known ops runs
 everywhere at once, and a new op needs exactly one DALI lowering and one torch form.
 
-An op has two kinds of fields: arrays with one row per sample, which change with every plan, and plain values, which belong to
+An op has two kinds of fields: arrays with one row per sample, which change with every plan, and plain values, which
+belong to
 the pipeline. :meth:`Op.spec` is the second kind alone; it is what a DALI graph is built from.
 """
 
