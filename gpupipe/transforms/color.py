@@ -106,7 +106,7 @@ class ToDtype(Transform):
             return resolves((), images)
         if self.dtype == "uint8":
             raise self.refuse(f"the image is {images.dtype} here and cannot become uint8 again; leave this step out")
-        return resolves((ToDtypeOp(self.dtype, scale=self.scale),), replace(images, dtype=self.dtype))
+        return resolves((ToDtypeOp(self.dtype, scale=self.scale, kind="tensor"),), replace(images, dtype=self.dtype))
 
 
 @dataclass(frozen=True, repr=False)

@@ -94,6 +94,9 @@ class ToDtype(Op):
 
     dtype: Dtype = "float32"
     scale: bool = True
+    kind: Kind = "pil"
+    """``ToTensor`` (pil) divides by 255; torchvision's ``ToDtype`` (tensor) multiplies by 1/255, which rounds
+    differently."""
 
 
 @dataclass(frozen=True, eq=False)

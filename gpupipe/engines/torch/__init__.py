@@ -1,0 +1,5 @@
+"""The reference engine, made of torch's DataLoader and Pillow."""
+
+from .engine import Torch
+
+__all__ = ["Torch"]

@@ -1,0 +1,160 @@
+"""The reference engine: torch's DataLoader workers decode with Pillow, and the device finishes the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import PIL
+import torch
+from PIL import features
+from torch import Tensor
+
+from ...datasets.torch import Opaque
+from ...errors import ConfigError, PipelineError, SampleError
+from ...staging import CopyStream, Ring, Uploader, map_tensors
+from ...transforms.ops import Crop, Gray, ToDtype
+from ...types import Batch, Plan
+from ..base import Engine, EngineConfig, Run, Setup
+from .apply import apply_tail, split
+from .jobs import Collate, Decode, Decoded
+from .workers import WorkerRun, Workers
+
+__all__ = ["Torch"]
+
+Staging = Literal["ring", "pin_memory", "pageable"]
+
+_SLOTS = 2
+"""One slot is filled while the GPU reads the other."""
+
+
+@dataclass(frozen=True)
+class Torch(EngineConfig):
+    """torch's DataLoader, Pillow and torch: what a careful user would write, and what other engines are compared with.
+
+    ``staging`` is how batches reach a GPU: ``"ring"`` copies them through two pinned slots of our own,
+    ``"pin_memory"`` leaves pinning to the DataLoader's thread, ``"pageable"`` copies without pinning, and waits. It
+    means nothing on the CPU.
+    """
+
+    name: ClassVar[str] = "torch"
+
+    staging: Staging = "ring"
+
+    def __post_init__(self) -> None:
+        if self.staging not in get_args(Staging):
+            raise ConfigError(f"Torch: staging must be one of {', '.join(get_args(Staging))}, not {self.staging!r}")
+
+    def check(self, setup: Setup) -> None:
+        if setup.cuda and not torch.cuda.is_available():
+            raise ConfigError(
+                f"device={setup.device!r}: torch {torch.__version__} sees no CUDA device; use device='cpu', or see "
+                "`gpupipe doctor`"
+            )
+        channels = 3
+        for op in setup.pipeline.skeleton:
+            if isinstance(op, Gray):
+                channels = op.channels
+            if isinstance(op, Crop) and len(op.fill) not in (1, channels):
+                raise PipelineError(f"fill={op.fill} has {len(op.fill)} values for an image of {channels} channel(s)")
+        for op in split(setup.pipeline.skeleton)[0]:
+            if isinstance(op, ToDtype) and op.dtype == "bfloat16":
+                raise PipelineError(
+                    "ToDtype(bfloat16): the torch engine has no bfloat16 for single images; put it after every Resize, "
+                    "Pad and Grayscale"
+                )
+
+    def build(self, setup: Setup) -> TorchEngine:
+        return TorchEngine(self, setup)
+
+
+class TorchEngine(Engine):
+    """See :class:`Torch`."""
+
+    def __init__(self, config: Torch, setup: Setup):
+        self._config = config
+        self._setup = setup
+        dataset = setup.dataset
+        job = Collate(dataset) if isinstance(dataset, Opaque) else Decode(dataset, setup.pipeline)
+        self._workers: Workers[Decoded] = Workers(job, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
+        self._uploader: Uploader | None = None
+
+    def run(self, plans: Iterator[Plan]) -> TorchRun:
+        if self._setup.cuda and self._config.staging != "pageable" and self._uploader is None:
+            device = torch.device(self._setup.device)
+            ring = Ring(_SLOTS, pinned=True) if self._config.staging == "ring" else None
+            self._uploader = Uploader(CopyStream(device), device, ring)
+        return TorchRun(self._workers.run(plans), self._setup, self._to_device())
+
+    def _to_device(self) -> Callable[[Any, Any, Callable[[Any], Any]], tuple[Any, Any]]:
+        """How (images, target, finish) become (finished images, target) on the device."""
+        if self._uploader is not None:
+            return self._uploader
+        setup = self._setup
+        if setup.cuda:
+            device = torch.device(setup.device)
+            return lambda images, target, finish: (
+                finish(map_tensors(lambda x: x.to(device), images)),
+                map_tensors(lambda x: x.to(device), target),
+            )
+        if setup.pin_memory and torch.cuda.is_available():
+            return lambda images, target, finish: (
+                map_tensors(Tensor.pin_memory, finish(images)),
+                map_tensors(Tensor.pin_memory, target),
+            )
+        return lambda images, target, finish: (finish(images), target)
+
+    def close(self) -> None:
+        self._workers.close()
+        uploader, self._uploader = self._uploader, None
+        if uploader is not None:
+            uploader.close()
+
+    def facts(self) -> dict[str, Any]:
+        turbo = features.version_feature("libjpeg_turbo")
+        return {
+            "torch": torch.__version__,
+            "decoder": f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else ""),
+            "workers": self._setup.num_workers,
+            "staging": self._config.staging if self._setup.cuda else "none",
+            "staging_bytes": 0 if self._uploader is None else self._uploader.nbytes,
+        }
+
+
+class TorchRun(Run):
+    """See :class:`gpupipe.engines.base.Run`."""
+
+    def __init__(self, results: WorkerRun[Decoded], setup: Setup, to_device: Callable[..., tuple[Any, Any]]):
+        self._results = results
+        self._setup = setup
+        self._to_device = to_device
+
+    def __next__(self) -> Batch:
+        plan, result = next(self._results)
+        if result.bad:
+            raise SampleError(result.bad)
+        if isinstance(self._setup.dataset, Opaque):
+            images, target = _pair(result.images)
+            return Batch(*self._to_device(images, target, lambda x: x), plan)
+        plan = result.plan or plan
+        assert plan.ops is not None
+        tail, layout = split(plan.ops)[1], self._setup.pipeline.memory_format
+        target = result.target if self._setup.dataset.python else self._labels(plan)
+        images, target = self._to_device(result.images, target, lambda x: apply_tail(x, tail, layout))
+        return Batch(images, target, plan)
+
+    def _labels(self, plan: Plan) -> Tensor | None:
+        labels = self._setup.dataset.labels
+        return None if labels is None else torch.from_numpy(np.asarray(labels[plan.indices], np.int64))
+
+    def close(self) -> None:
+        self._results.close()
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """(images, target) of a collated batch of two parts; anything else is all images."""
+    if isinstance(batch, (list, tuple)) and len(batch) == 2:
+        return batch[0], batch[1]
+    return batch, None
