@@ -1,0 +1,145 @@
+"""What every test may ask for: pictures, devices, a cache of its own. GPU tests do not pass by skipping:
+``GPUPIPE_REQUIRE_CUDA=1`` is for machines that should have a GPU, and there a missing device is a failure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from collections.abc import Iterator
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gpupipe.bench.photos import make_photos, photograph
+
+
+def _define_missing_torchvision_ops() -> Any:
+    """torchvision's own library, defined here, where its compiled one is for another build of torch.
+
+    A torchvision built for CUDA beside a torch built for the CPU cannot load its C++ operators, and then fails to
+    import while it describes them. Transforms and datasets need none of them, so an empty description is enough.
+    """
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or not spec.submodule_search_locations or torch.version.cuda is not None:
+        return None
+    for folder in spec.submodule_search_locations:
+        for file in Path(folder).glob("_C*.so"):
+            try:
+                torch.ops.load_library(str(file))
+            except OSError:
+                continue
+            return None
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
+_TORCHVISION_OPS = _define_missing_torchvision_ops()  # the definitions live as long as this object
+
+
+@once
+def _cuda() -> bool:
+    return torch.cuda.is_available()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None or _cuda():
+        return
+    if os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1":
+        pytest.fail("needs a CUDA device, and GPUPIPE_REQUIRE_CUDA=1 says there is one", pytrace=False)
+    pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """``"cpu"``, then ``"cuda"``."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    # For fixtures that outlive one test: nothing may reach the cache of the person who runs the tests.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUPIPE_CACHE", str(tmp_path_factory.mktemp("session-cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder for this test alone."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def rng_untouched() -> Iterator[None]:
+    """Fails the test if it advanced a global generator of Python, numpy or torch."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    yield
+    assert random.getstate() == before[0], "Python's global generator was advanced"
+    now = np.random.get_state()  # noqa: NPY002
+    assert all(np.array_equal(a, b) for a, b in zip(before[1], now, strict=True)), "numpy's generator was advanced"
+    assert torch.equal(torch.get_rng_state(), before[2]), "torch's global generator was advanced"
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 3 classes with 12 small JPEG photographs each. Read only: all tests share it."""
+    sizes = ((120, 160), (160, 120), (150, 200), (96, 128), (128, 128), (111, 149))
+    return make_photos(tmp_path_factory.mktemp("photos"), classes=3, per_class=12, sizes=sizes)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real photographs and odd files beside the checkout; skips where there are none."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs the folder {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of files of many formats. Read only: all tests share it.
+
+    ``jpeg/``: 444, 420, gray, cmyk, progressive, exif6 (stored 150x100, upright 100x150), odd (71x53), tiny (1x1).
+    ``other/``: rgb.png, rgba.png, palette.png, gray.png, lossy.webp, lossless.webp, small.bmp.
+    """
+    root = tmp_path_factory.mktemp("mixed")
+    for name in ("jpeg", "other"):
+        (root / name).mkdir()
+    image = [Image.fromarray(photograph(100, 150, seed)) for seed in range(12)]
+
+    jpeg = root / "jpeg"
+    image[0].save(jpeg / "444.jpg", quality=92, subsampling="4:4:4")
+    image[1].save(jpeg / "420.jpg", quality=85, subsampling="4:2:0")
+    image[2].convert("L").save(jpeg / "gray.jpg", quality=90)
+    image[3].convert("CMYK").save(jpeg / "cmyk.jpg", quality=90)
+    image[4].save(jpeg / "progressive.jpg", quality=85, progressive=True)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn clockwise by 90 degrees to look at it
+    image[5].save(jpeg / "exif6.jpg", quality=90, exif=exif)
+    Image.fromarray(photograph(71, 53, 6)).save(jpeg / "odd.jpg", quality=88)
+    Image.fromarray(photograph(1, 1, 7)).save(jpeg / "tiny.jpg", quality=90)
+
+    other = root / "other"
+    image[6].save(other / "rgb.png")
+    alpha = image[7].copy()
+    alpha.putalpha(Image.fromarray(photograph(100, 150, 20)[..., 0]))
+    alpha.save(other / "rgba.png")
+    image[8].quantize(64).save(other / "palette.png")
+    image[9].convert("L").save(other / "gray.png")
+    image[10].save(other / "lossy.webp", quality=85)
+    image[11].save(other / "lossless.webp", lossless=True)
+    Image.fromarray(photograph(31, 47, 21)).save(other / "small.bmp")
+    return root

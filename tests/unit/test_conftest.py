@@ -1,0 +1,95 @@
+"""The rules of ``conftest.py`` itself: a GPU test that cannot run must not look like one that passed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpupipe.bench.photos import make_photos, photograph
+from gpupipe.errors import ConfigError
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def run_gpu_test(folder: Path, require: str | None) -> subprocess.CompletedProcess[str]:
+    shutil.copy(TESTS / "conftest.py", folder / "conftest.py")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs a CUDA device\n")
+    (folder / "test_tiny.py").write_text("def test_on(device):\n    assert device == 'cpu'\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "GPUPIPE"))}
+    env["CUDA_VISIBLE_DEVICES"] = ""  # the same answer on a machine that has one
+    if require is not None:
+        env["GPUPIPE_REQUIRE_CUDA"] = require
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-ra", str(folder)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder, check=False)
+
+
+@pytest.mark.parametrize("require", [None, "0"])
+def test_gpu_tests_are_skipped_without_a_gpu(tmp_path: Path, require: str | None) -> None:
+    done = run_gpu_test(tmp_path, require)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 skipped" in done.stdout
+    assert "needs a CUDA device" in done.stdout
+
+
+def test_required_gpu_turns_the_skip_into_a_failure(tmp_path: Path) -> None:
+    done = run_gpu_test(tmp_path, "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 passed, 1 error" in done.stdout
+    assert "GPUPIPE_REQUIRE_CUDA=1" in done.stdout
+
+
+def test_torchvision_imports() -> None:
+    transforms = pytest.importorskip("torchvision.transforms.v2")
+    assert transforms.Resize(8).size == [8]
+
+
+def test_cache_is_ours_and_empty(cache: Path) -> None:
+    assert os.environ["GPUPIPE_CACHE"] == str(cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_rng_untouched_lets_local_generators_be(rng_untouched: None) -> None:
+    np.random.default_rng(0).random(3)
+
+
+def test_photos_are_a_function_of_their_arguments(tmp_path: Path) -> None:
+    a = make_photos(tmp_path / "a", classes=2, per_class=12, sizes=((40, 50), (30, 20)))
+    b = make_photos(tmp_path / "b", classes=2, per_class=12, sizes=((40, 50), (30, 20)))
+    other = make_photos(tmp_path / "c", classes=2, per_class=12, seed=1, sizes=((40, 50), (30, 20)))
+    files = sorted(p.relative_to(a) for p in a.rglob("*.jpg"))
+    assert len(files) == 24
+    assert all((a / f).read_bytes() == (b / f).read_bytes() for f in files)
+    assert all((a / f).read_bytes() != (other / f).read_bytes() for f in files)
+    images = [Image.open(a / f) for f in files]
+    assert {im.mode for im in images} == {"RGB", "L"}
+    assert {im.size for im in images} == {(50, 40), (20, 30)}
+    for im in images:
+        im.close()
+
+
+def test_photograph_has_the_spectrum_of_a_photograph() -> None:
+    """Power falls by about 1/f**2, where white noise is flat: neighbouring pixels are alike."""
+    for seed in range(4):
+        gray = photograph(128, 128, seed).mean(axis=2)
+        assert gray.std() > 15
+        near = np.corrcoef(gray[:, 1:].ravel(), gray[:, :-1].ravel())[0, 1]
+        assert 0.8 < near < 0.9999
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 33), (33, 1), (7, 5)])
+def test_photograph_of_odd_sizes(height: int, width: int) -> None:
+    assert photograph(height, width, 0).shape == (height, width, 3)
+
+
+def test_photos_refuse_nonsense(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="per_class=0"):
+        make_photos(tmp_path, per_class=0)
+    with pytest.raises(ConfigError, match="at least 1"):
+        photograph(0, 3, 0)
