@@ -129,7 +129,7 @@ def make_photos(
     """
     if classes < 1 or per_class < 1 or not sizes:
         raise ConfigError(
-            f"make_photos: classes={classes} and per_class={per_class} must be at least 1, and sizes not empty: {sizes!r}"
+            f"make_photos: classes={classes} and per_class={per_class} must be at least 1, sizes not empty: {sizes!r}"
         )
     root = Path(root)
     for c in range(classes):
