@@ -1,0 +1,86 @@
+"""The DALI engine. The only folder that imports ``nvidia.dali``; even importing this package does not."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ...errors import ConfigError, MissingDependency
+from ..base import Engine, EngineConfig, Setup
+
+__all__ = ["Dali", "installed"]
+
+
+def installed() -> bool:
+    """Whether DALI can be imported."""
+    try:
+        return importlib.util.find_spec("nvidia.dali") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@dataclass(frozen=True)
+class Dali(EngineConfig):
+    """NVIDIA DALI: on a GPU where the loader's device is one, else its CPU backend.
+
+    Args:
+        roi: decode only the window that a first crop takes. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
+        if a self-test
+            in a process of its own passes, because some versions of the decoder crash on some GPUs.
+        hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1.
+        jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and PIL do.
+    """
+
+    name: ClassVar[str] = "dali"
+
+    roi: Literal["auto"] | bool = "auto"
+    hw_decoder_load: float = 0.65
+    jpeg_fancy_upsampling: bool = True
+
+    def __post_init__(self) -> None:
+        if self.roi not in ("auto", True, False):
+            raise ConfigError(f'Dali: roi must be "auto", True or False, not {self.roi!r}')
+        if not 0 <= self.hw_decoder_load <= 1:
+            raise ConfigError(f"Dali: hw_decoder_load must be between 0 and 1, not {self.hw_decoder_load!r}")
+
+    def check(self, setup: Setup) -> None:
+        if not installed():
+            raise MissingDependency(
+                'DALI is not installed: pip install nvidia-dali-cuda120, or use engine="torch", which needs nothing'
+            )
+        from .graph import DecoderOptions, build_graph
+
+        # Drawing the graph finds every op that DALI lacks; it starts nothing.
+        build_graph(
+            setup.pipeline,
+            media=setup.dataset.media,
+            decoder=DecoderOptions(exif=setup.dataset.exif),
+            batch_size=setup.batch_size,
+            num_threads=1,
+            prefetch=setup.prefetch_factor,
+            device_id=None,
+        )
+
+    def build(self, setup: Setup) -> Engine:
+        from .engine import DaliEngine
+        from .graph import DecoderOptions
+
+        return DaliEngine(
+            setup,
+            DecoderOptions(
+                exif=setup.dataset.exif,
+                roi=self._roi(setup),
+                hw_decoder_load=self.hw_decoder_load,
+                jpeg_fancy_upsampling=self.jpeg_fancy_upsampling,
+            ),
+        )
+
+    def _roi(self, setup: Setup) -> bool:
+        if self.roi != "auto":
+            return self.roi
+        if not setup.cuda:
+            return True
+        from .roi import roi_decoding_works
+
+        return roi_decoding_works(setup.device)

@@ -1,0 +1,88 @@
+"""The DALI pipeline object of one loader: inputs, decoder, lowered ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nvidia.dali import Pipeline, fn, types
+
+from ...transforms.compose import Compose
+from .lower import Canvas, Input, lower
+
+__all__ = ["DecoderOptions", "Graph", "build_graph"]
+
+MEDIA = "media"
+"""Name of the input that carries paths, encoded bytes or pixels."""
+
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """How images are decoded; the same values for the hot path and for finding a bad sample."""
+
+    exif: bool = False
+    roi: bool = True
+    """Decode only the window that a first crop takes."""
+    hw_decoder_load: float = 0.65
+    jpeg_fancy_upsampling: bool = True
+
+    def arguments(self, cuda: bool) -> dict[str, Any]:
+        common: dict[str, Any] = {"adjust_orientation": self.exif, "output_type": types.RGB}
+        if cuda:
+            common |= {
+                "device": "mixed",
+                "hw_decoder_load": self.hw_decoder_load,
+                "jpeg_fancy_upsampling": self.jpeg_fancy_upsampling,
+            }
+        return common
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A built pipeline and what has to be fed to it."""
+
+    pipe: Pipeline
+    inputs: tuple[Input, ...]
+
+
+def encoded(media: Literal["path", "bytes"]) -> Any:
+    """A node with the bytes of the files."""
+    fed = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu")
+    # Not memory-mapped: a file that shrinks while it is read would kill the process with SIGBUS.
+    return fn.io.file.read(fed, dont_use_mmap=True) if media == "path" else fed
+
+
+def build_graph(
+    pipeline: Compose,
+    *,
+    media: Literal["path", "bytes", "array"],
+    decoder: DecoderOptions,
+    batch_size: int,
+    num_threads: int,
+    prefetch: int,
+    device_id: int | None,
+) -> Graph:
+    """Build the graph for ``pipeline``. ``device_id=None`` is DALI's CPU backend.
+
+    Raises :class:`gpupipe.errors.PipelineError` naming what DALI cannot do.
+    """
+    cuda = device_id is not None
+    pipe = Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
+    with pipe:
+        if media == "array":
+            pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
+            canvas = Canvas(None, pixels.gpu() if cuda else pixels, "gpu" if cuda else "cpu")
+        else:
+            raw = encoded(media)
+            arguments = decoder.arguments(cuda)
+
+            def decode(start: Any, shape: Any) -> Any:
+                if start is None:
+                    return fn.decoders.image(raw, **arguments)
+                if decoder.roi:
+                    return fn.decoders.image_slice(raw, start=start, shape=shape, axes=[0, 1], **arguments)
+                return fn.slice(fn.decoders.image(raw, **arguments), start=start, shape=shape, axes=[0, 1])
+
+            canvas = Canvas(decode, None, "gpu" if cuda else "cpu")
+        pipe.set_outputs(lower(canvas, pipeline.skeleton, pipeline.memory_format))
+    return Graph(pipe, tuple(canvas.inputs))

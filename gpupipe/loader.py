@@ -1,0 +1,391 @@
+"""``DataLoader``: torch's DataLoader shape around dataset, pipeline and engine."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from .arguments import Arguments, Device, EngineName, Sampling, resolve
+from .engines.base import Engine, EngineConfig, Run, Setup
+from .errors import ConfigError, SampleError
+from .order import Slices
+from .planning import EpochPlan
+from .report import Report
+from .state import VERSION, State
+from .types import Plan, Shard
+
+__all__ = ["DataLoader"]
+
+
+class _Running:
+    """The engine and its run. Apart from the loader, so that a finaliser can hold it without keeping the loader
+    alive."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self.run: Run | None = None
+        self._pid = os.getpid()
+
+    def stop(self) -> None:
+        run, self.run = self.run, None
+        if run is not None:
+            run.close()
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:  # a forked child owns none of the threads and processes
+            return
+        self.stop()
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+
+
+class DataLoader:
+    """Batches of a dataset, decoded and augmented, on the device.
+
+    Takes torch's own arguments. Each is honoured, or refused with what to do instead.
+
+    Args:
+        dataset: a gpupipe dataset; or a torchvision dataset or ``torch.utils.data.Subset``, whose transforms are then
+        translated.
+        batch_size: samples per batch on this rank.
+        shuffle: a full permutation of the whole dataset, another one in every epoch.
+        sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
+        batch_sampler: torch's own ``BatchSampler`` only; it is taken apart into sampler, batch_size and drop_last.
+        num_workers: threads of the DALI engine, worker processes of the torch engine.
+        collate_fn: none but torch's default, except with ``engine="torch"``, which then runs the dataset object as it
+        is.
+        pin_memory: pin batches that stay on the CPU, where there is CUDA. Batches on a GPU always come through pinned
+        memory.
+        drop_last: drop the last batch if it is short.
+        timeout, worker_init_fn, multiprocessing_context: for worker processes, where there are any.
+        generator: gives the seed where ``seed`` is not given; it is not advanced.
+        prefetch_factor: how many batches are in flight at most (of each worker process, where there are any); 2 by
+        default.
+        persistent_workers: ``False`` stops all threads and processes at the end of every epoch; they are kept
+        otherwise.
+        pin_memory_device, in_order: as in torch, at their defaults only.
+        device: where batches are handed out; a GPU where there is one. ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index
+        or a torch.device.
+        engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine's options such as
+        ``engines.Dali(roi=False)``.
+        seed: of order and augmentation.
+        shard: this rank's part; :meth:`Shard.from_env` under torchrun. Every rank needs the same ``seed``.
+        on_error: ``"raise"``: a batch with a bad sample raises :class:`SampleError`, and the loader goes on after it.
+
+    Iterating gives ``[images, target]`` as torch's DataLoader does, or the images alone where the dataset has no
+    labels:
+    ``dtype[B, 3, H, W]`` and ``i64[B]``, on the device. Every ``iter()`` is a new epoch and ends the one before it.
+
+    Raises:
+        ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.
+        PipelineError: the engine cannot run the pipeline.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool | None = None,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        device: Device = None,
+        engine: EngineName | EngineConfig = "auto",
+        seed: int | None = None,
+        shard: Shard | None = None,
+        on_error: Literal["raise"] = "raise",
+    ):
+        self.dataset = dataset
+        a = resolve(
+            Arguments(
+                dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last,
+                timeout,
+                worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
+                pin_memory_device,
+                in_order, device, engine, seed, shard, on_error,
+            )
+        )  # fmt: skip
+        self.device: torch.device = a.device
+        self.num_workers = num_workers
+        self.drop_last = a.sampling.drop_last
+        self.batch_size = a.sampling.batch_size
+        self.pin_memory = pin_memory
+        self.prefetch_factor = a.setup.prefetch_factor
+        self.shard = a.sampling.shard
+        self.seed = a.seed
+        self.on_error = on_error
+        self.valid = 0
+        """How many samples of the batch just handed out are real; the others pad it to the size of the other ranks'."""
+        self._sampling: Sampling = a.sampling
+        self._setup: Setup = a.setup
+        self._config: EngineConfig = a.config
+        self._why: str = a.why
+        self._persistent = persistent_workers is not False
+        self.sampler = EpochSampler(self) if sampler is None else sampler
+        self._cursor = _Cursor()
+        self._next_epoch = 0
+        self._resume = 0  # samples to leave out at the start of _next_epoch
+        self._sampler_epoch = a.sampling.epoch_of()
+        self._iterator: weakref.ref[_Iterator] | None = None
+        self._report = Report()
+        self._stats = _Stats()
+        self._running = _Running()
+        self._finalizer = weakref.finalize(self, self._running.close)
+
+    # ---- iterating
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch on this rank, the same on every rank."""
+        return len(self._slices(self._sampling.length, 0))
+
+    def __iter__(self) -> Iterator[Any]:
+        self._end_iteration()
+        self._follow_sampler()
+        running, epoch, start = self._running, self._next_epoch, self._resume
+        order = self._sampling.make(self.seed, epoch)
+        if running.engine is None:
+            running.engine = self._config.build(self._located_setup())
+        setup = self._setup
+        plans = EpochPlan(setup.dataset, setup.pipeline, order, self._slices(len(order), start), self.seed, epoch)
+        self._cursor = _Cursor(epoch, start, running=True)
+        self._next_epoch, self._resume = epoch + 1, 0
+        iterator = _Iterator(self, running.engine, plans, self._cursor)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    def _slices(self, total: int, start: int) -> Slices:
+        return Slices(total, self.batch_size, self.shard, self.drop_last, start)
+
+    def _located_setup(self) -> Setup:
+        """The setup with the GPU's number; asking for it before the first iter() would start CUDA."""
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        return replace(self._setup, device=str(self.device))
+
+    def _follow_sampler(self) -> None:
+        """``set_epoch`` called on the sampler that the script owns counts as called on the loader."""
+        now = self._sampling.epoch_of()
+        if now is not None and now != self._sampler_epoch:
+            self._sampler_epoch = now
+            self.set_epoch(now)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that the next ``iter()`` starts. Optional: without it every ``iter()`` is the next one."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ConfigError(f"set_epoch takes an integer that is not negative, not {epoch!r}")
+        if epoch != self._next_epoch:
+            self._next_epoch, self._resume = epoch, 0
+
+    # ---- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: a dict of integers and short texts, small and independent of the number of ranks.
+
+        Counts what was handed out, not what was read ahead. See :class:`gpupipe.state.State` for the ends of an epoch.
+        """
+        return self._state().to_dict()
+
+    def _state(self) -> State:
+        cursor = self._cursor if self._cursor.running else _Cursor(self._next_epoch, self._resume)
+        return State(
+            version=VERSION,
+            seed=self.seed,
+            epoch=cursor.epoch,
+            delivered=cursor.delivered,
+            batch_size=self.batch_size,
+            world_size=self.shard.world_size,
+            drop_last=int(self.drop_last),
+            dataset=self._setup.dataset.fingerprint,
+            pipeline=self._setup.pipeline.fingerprint,
+            order=self._sampling.name,
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the saved loader stood; costs nothing but the next batch.
+
+        The next ``iter()`` gives the rest of the saved epoch, with the same images. Calling ``set_epoch`` with that
+        epoch first changes nothing;
+        with another epoch it starts that one from its beginning.
+
+        Raises :class:`StateError` where the state is of another dataset, pipeline, order or batch; prints both.
+        """
+        loaded = State.from_dict(state)
+        loaded.check(self._state(), len(self._sampling.make(loaded.seed, loaded.epoch)))
+        self._end_iteration()
+        self.seed = loaded.seed
+        self._cursor = _Cursor()
+        self._next_epoch, self._resume = loaded.epoch, loaded.delivered
+
+    # ---- what happened
+
+    def report(self) -> Report:
+        """What was bad so far; ``.samples`` is a list of (index, path, kind, reason)."""
+        return self._report
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the loader was made: batches, samples, epochs, and the seconds the consumer waited in
+        ``next()`` and
+        spent outside of it. ``stall`` is the waiting's share of both."""
+        return self._stats.to_dict()
+
+    def __repr__(self) -> str:
+        a, shard = self._setup, self.shard
+        part = "" if shard.world_size == 1 else f", rank {shard.rank} of {shard.world_size}"
+        engine = self._running.engine
+        facts = ", ".join(f"{k} {v}" for k, v in engine.facts().items()) if engine is not None else "not started"
+        pipeline = "\n    ".join(repr(a.pipeline).splitlines())
+        return (
+            f"DataLoader(\n  {len(self):,} batches of {self.batch_size} from {a.dataset!r}{part}\n"
+            f"  order: {self._sampling.name}, seed {self.seed}; last batch {'dropped' if self.drop_last else 'kept'}\n"
+            f"  engine: {self._config.name} ({self._why}) on {self.device}, {facts}\n"
+            f"  pipeline: {pipeline}\n)"
+        )
+
+    # ---- ends
+
+    def _end_iteration(self) -> None:
+        iterator = self._iterator() if self._iterator is not None else None
+        if iterator is not None:
+            iterator.end()
+        self._running.stop()
+
+    def close(self) -> None:
+        """Stop every thread and process and free the memory. A later ``iter()`` starts them again."""
+        self._end_iteration()
+        self._running.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+@dataclass
+class _Cursor:
+    """How far an epoch has come."""
+
+    epoch: int = 0
+    delivered: int = 0
+    running: bool = False
+
+
+@dataclass
+class _Stats:
+    epochs: int = 0
+    batches: int = 0
+    samples: int = 0
+    wait_seconds: float = 0.0
+    work_seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        total = self.wait_seconds + self.work_seconds
+        return {**asdict(self), "stall": self.wait_seconds / total if total else 0.0}
+
+
+def _track(plans: EpochPlan, handed: deque[Plan]) -> Iterator[Plan]:
+    """The plans, remembering which the engine took. Not a method: an iterator must not refer to itself through its
+    run."""
+    for plan in plans:
+        handed.append(plan)
+        yield plan
+
+
+class _Iterator:
+    """One epoch. It keeps the loader alive, and the loader does not keep it alive."""
+
+    def __init__(self, loader: DataLoader, engine: Engine, plans: EpochPlan, cursor: _Cursor):
+        self._loader: DataLoader | None = loader
+        self._cursor = cursor
+        self._handed: deque[Plan] = deque()
+        self._run = loader._running.run = engine.run(_track(plans, self._handed))
+        self._left = time.perf_counter()
+
+    def __iter__(self) -> _Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        if loader is None:
+            raise StopIteration
+        stats, entered = loader._stats, time.perf_counter()
+        stats.work_seconds += entered - self._left
+        try:
+            batch = next(self._run)
+        except StopIteration:
+            self._cursor.running = False
+            stats.epochs += 1
+            self.end()
+            if not loader._persistent:
+                loader._running.close()
+            raise
+        except SampleError as e:
+            self._cursor.delivered = self._handed.popleft().consumed
+            loader._report.add(e.samples)
+            raise
+        finally:
+            self._left = time.perf_counter()
+            stats.wait_seconds += self._left - entered
+        plan = self._handed.popleft()
+        self._cursor.delivered = plan.consumed
+        loader.valid = plan.valid
+        stats.batches += 1
+        stats.samples += plan.valid
+        return batch.images if batch.target is None else [batch.images, batch.target]
+
+    def end(self) -> None:
+        """Nothing more comes out of this iterator."""
+        if self._loader is not None:
+            self._loader = None
+            self._run.close()
+
+
+class EpochSampler:
+    """``loader.sampler`` where the script gave none: this rank's indices of the next epoch."""
+
+    def __init__(self, loader: DataLoader):
+        self._loader = weakref.ref(loader)
+
+    def _owner(self) -> DataLoader:
+        loader = self._loader()
+        if loader is None:
+            raise ReferenceError("the loader of this sampler is gone")
+        return loader
+
+    def set_epoch(self, epoch: int) -> None:
+        self._owner().set_epoch(epoch)
+
+    def __len__(self) -> int:
+        loader = self._owner()
+        slices = loader._slices(loader._sampling.length, 0)
+        return (
+            sum(len(slices.take(step)[0]) for step in (0, len(slices) - 1)[: len(slices)])
+            + max(len(slices) - 2, 0) * loader.batch_size
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        loader = self._owner()
+        order = loader._sampling.make(loader.seed, loader._next_epoch)
+        slices = loader._slices(len(order), 0)
+        for step in range(len(slices)):
+            yield from order.at(slices.take(step)[0])[0].tolist()
