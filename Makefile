@@ -1,0 +1,46 @@
+# Everything is set up in .venv, from pyproject.toml and the tested versions in constraints.txt.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench gpu clean
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	# Only the tests compare with torchvision. It has no build for torch without CUDA, and without its
+	# dependencies it does not pull another torch.
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps torchvision
+	@touch $@
+
+demo: $(READY)  ## train a small network through DALI and through the reference, and compare (no data, no GPU needed)
+	$(BIN)/gpupipe demo
+
+test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/results/
+	$(BIN)/python benchmarks/plan_cost.py
+	$(BIN)/python benchmarks/index_scale.py
+	$(BIN)/python benchmarks/memory_epochs.py
+	$(BIN)/python benchmarks/compare_loaders.py
+	$(BIN)/python benchmarks/compare_loaders.py --draw
+
+gpu: $(READY)  ## the GPU tests, which then may not be skipped, and the GPU benchmarks
+	GPUPIPE_REQUIRE_CUDA=1 $(BIN)/python -m pytest -m gpu
+	$(BIN)/python benchmarks/gpu_loader.py
+	$(BIN)/python benchmarks/gpu_copy.py
+	$(BIN)/python benchmarks/gpu_training.py
+
+clean:  ## remove what make made
+	rm -rf $(VENV) build dist gpupipe.egg-info
