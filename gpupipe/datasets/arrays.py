@@ -1,0 +1,119 @@
+"""``Arrays``: images that are pixels already, in memory or memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DatasetError
+from ..transforms.compose import as_compose
+from .base import Dataset
+
+__all__ = ["Arrays"]
+
+_ROWS = 256
+_VALUES = 4_096
+
+
+class Arrays(Dataset):
+    """Images of one size as one array.
+
+    Args:
+        images: u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W]: a numpy array, a ``np.memmap``, or a torch tensor on the
+            CPU. It is not copied.
+        labels: int[N], or nothing.
+        transform: a gpupipe ``Compose``, or transforms for one.
+
+    Raises:
+        DatasetError: another dtype or shape, no pixels, or labels that do not fit.
+    """
+
+    media = "array"
+
+    def __init__(self, images: Any, labels: Any = None, *, transform: Any = None):
+        pixels = _numpy(images, "images")
+        if pixels.dtype != np.uint8:
+            raise DatasetError(f"Arrays: images are {pixels.dtype}; they must be uint8 with values 0 to 255")
+        if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[3] not in (1, 3)):
+            hint = "; numpy.moveaxis(images, 1, -1) puts channels last" if pixels.shape[1:2] in ((1,), (3,)) else ""
+            raise DatasetError(
+                f"Arrays: images have shape {pixels.shape}; it must be [N, H, W, 1 or 3] or [N, H, W]{hint}"
+            )
+        if 0 in pixels.shape[1:]:
+            raise DatasetError(f"Arrays: images of shape {pixels.shape} have no pixels")
+        self.images = pixels
+        self._labels = None if labels is None else _labels(labels, len(pixels))
+        self.transform = as_compose(transform)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """i32[N, 2] of equal rows, which takes no memory."""
+        return np.broadcast_to(np.array(self.images.shape[1:3], np.int32), (len(self), 2))
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64] | None:
+        return self._labels
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the shape, all labels, and an even sample of the pixels: a change elsewhere does not show."""
+        digest = hashlib.blake2b(f"arrays 1 {self.images.shape}".encode(), digest_size=8)
+        if len(self):
+            for i in np.unique(np.linspace(0, len(self) - 1, _ROWS).astype(np.int64)):
+                row = self.images[i].reshape(-1)
+                digest.update(np.ascontiguousarray(row[:: max(1, len(row) // _VALUES)]).tobytes())
+        digest.update(b"none" if self._labels is None else np.ascontiguousarray(self._labels, "<i8").tobytes())
+        return digest.hexdigest()
+
+    def fetch(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
+        """(u8[H, W, C], label); a view of the images where they lie so, otherwise a copy."""
+        image = self.images[index]
+        pixels = np.ascontiguousarray(image if image.ndim == 3 else image[..., None])
+        # Not a memmap: engines hand it to code that checks for exactly ndarray.
+        return pixels.view(np.ndarray), None if self._labels is None else int(self._labels[index])
+
+    def describe(self, index: int) -> str:
+        return f"images[{index}] of {self!r}"
+
+    def __getitem__(self, index: int) -> tuple[Any, int | None]:
+        """(PIL image in RGB, label), without any transform: for looking at data by hand."""
+        from PIL import Image
+
+        pixels, label = self.fetch(index)
+        return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).convert("RGB"), label
+
+    def __repr__(self) -> str:
+        return f"Arrays(uint8[{', '.join(map(str, self.images.shape))}])"
+
+
+def _numpy(value: Any, name: str) -> npt.NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return value
+    if callable(getattr(value, "numpy", None)):  # a torch tensor, without importing torch
+        try:
+            return np.asarray(value.numpy())
+        except (TypeError, RuntimeError) as e:
+            raise DatasetError(
+                f"Arrays: {name} cannot be seen as a numpy array ({e}); pass a detached CPU tensor"
+            ) from None
+    if name == "images":
+        raise DatasetError(f"Arrays: images must be a numpy array or a torch tensor, not {type(value).__name__}")
+    return np.asarray(value)
+
+
+def _labels(labels: Any, count: int) -> npt.NDArray[np.int64]:
+    values = _numpy(labels, "labels")
+    if values.size == 0 and count == 0:
+        return np.empty(0, np.int64)
+    if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) != count:
+        raise DatasetError(
+            f"Arrays: labels are {values.dtype}{list(values.shape)}; they must be one integer per image, int[{count}]"
+        )
+    return values.astype(np.int64, copy=False)

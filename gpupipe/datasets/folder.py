@@ -1,0 +1,86 @@
+"""``ImageFolder``: one folder per class, as torchvision reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError, DatasetError
+from .images import ImageFiles
+from .scan import Scan, scan_tree
+
+__all__ = ["IMG_EXTENSIONS", "ImageFolder"]
+
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""torchvision's."""
+
+
+@dataclass(frozen=True)
+class _Tree:
+    root: str
+    extensions: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "folder", os.path.realpath(self.root), self.extensions
+
+    @property
+    def prefix(self) -> bytes:
+        return os.fsencode(os.path.join(self.root, ""))
+
+    def scan(self, progress: Callable[[int], None]) -> Scan:
+        return scan_tree(self.root, self.extensions, progress)
+
+
+class ImageFolder(ImageFiles):
+    """Images in one folder per class: ``root/cat/1.jpg``, ``root/dog/deeper/2.png``. Classes, files, their order and
+    the attributes are those of ``torchvision.datasets.ImageFolder``; links to folders are followed.
+
+    Args:
+        root: the folder that holds the class folders.
+        transform: a gpupipe ``Compose``, or transforms for one.
+        exif: turn images upright by their EXIF orientation.
+        extensions: endings of file names that are taken, in any case.
+        allow_empty: whether a class may have no file.
+
+    Raises:
+        DatasetError: ``root`` is missing, has no class folder, or a class has no file.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Any = None,
+        *,
+        exif: bool = False,
+        extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
+        allow_empty: bool = False,
+    ):
+        self.root = os.path.expanduser(root)
+        endings = (extensions,) if isinstance(extensions, str) else tuple(extensions)
+        wrong = [e for e in endings if not isinstance(e, str) or e != e.lower() or not e]
+        if wrong or not endings:
+            raise ConfigError(f"ImageFolder: extensions are endings in lower case such as '.jpg', not {extensions!r}")
+        self.extensions = endings
+        self.allow_empty = allow_empty
+        super().__init__(_Tree(os.path.abspath(self.root), endings), transform, exif)
+
+    def _open(self, *, rebuild: bool) -> None:
+        super()._open(rebuild=rebuild)
+        if not self.classes:  # an index that somebody else wrote
+            raise DatasetError(f"ImageFolder: the index of {self.root!r} has no classes; call reindex()")
+        empty = self._index.empty_classes
+        if empty and not self.allow_empty:
+            some = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
+            raise DatasetError(
+                f"ImageFolder: found no valid file for the classes {some} in {self.root!r}. Supported extensions are: "
+                f"{', '.join(self.extensions)}. Remove the folders, or pass allow_empty=True or other extensions"
+            )
+
+    def _shown_prefix(self) -> str:
+        return os.path.join(self.root, "")  # torchvision keeps a relative root relative
+
+    def __repr__(self) -> str:
+        return f"ImageFolder({self.root!r}: {len(self):,} samples, {len(self.classes):,} classes)"

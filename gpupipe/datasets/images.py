@@ -1,0 +1,128 @@
+"""What the datasets of image files have in common: everything that an index knows."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadSample
+from ..transforms.compose import as_compose
+from .base import Dataset
+from .build import Source, open_index
+from .summary import Summary, summarize
+
+__all__ = ["ImageFiles"]
+
+
+class ImageFiles(Dataset):
+    """A dataset of image files with an index. Made by its subclasses.
+
+    The index is built when the dataset is, with worker processes where there are thousands of files to probe; they
+    have ended when the constructor returns. A dataset is pickled as the path of its index.
+    """
+
+    media = "path"
+    classes: list[str]
+    """The class names, sorted; empty where labels are plain numbers."""
+    class_to_idx: dict[str, int]
+
+    def __init__(self, source: Source, transform: Any, exif: bool):
+        self.transform = as_compose(transform)
+        self.exif = bool(exif)
+        self._source = source
+        self._prefix = source.prefix
+        self._open(rebuild=False)
+
+    def _open(self, *, rebuild: bool) -> None:
+        self._index = open_index(self._source, rebuild=rebuild)
+        self.classes = list(self._index.classes)
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+
+    def reindex(self) -> None:
+        """Look at every file again, whatever the index says. For files that were overwritten in place in a tree that
+        is too large for all of them to be looked at when it is opened."""
+        for name in ("samples", "targets"):
+            self.__dict__.pop(name, None)
+        self._open(rebuild=True)
+
+    def index_summary(self) -> Summary:
+        """Counts, formats, sizes and bad files; reads all rows of the index."""
+        return summarize(self._index, self._named(self._index.all_bad()))
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        return self._index.upright_sizes if self.exif else self._index.stored_sizes
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64] | None:
+        return self._index.labels
+
+    @property
+    def fingerprint(self) -> str:
+        samples = str(self._index.columns.meta["fingerprint"])
+        return f"{samples}-upright" if self.exif else samples
+
+    def fetch(self, index: int) -> tuple[str, int | None]:
+        """(absolute path, label)"""
+        labels = self._index.labels
+        return self.describe(index), None if labels is None else int(labels[index])
+
+    def describe(self, index: int) -> str:
+        """The absolute path."""
+        return os.fsdecode(os.path.join(self._prefix, self._index.path(self._checked(index))))
+
+    def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
+        return self._named(self._index.bad(indices))
+
+    def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
+        return self._index.encoded(indices, self._prefix)
+
+    def _named(self, rows: list[tuple[int, str, str]]) -> list[BadSample]:
+        return [BadSample(i, self.describe(i), kind, reason) for i, kind, reason in rows]
+
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} of {len(self)} samples")
+        return index % len(self)
+
+    def __getitem__(self, index: int) -> tuple[Any, int | None]:
+        """(PIL image in RGB, upright where ``exif``; label), without any transform: for looking at data by hand."""
+        from PIL import Image, ImageOps
+
+        path, label = self.fetch(index)
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image) if self.exif else image
+            return upright.convert("RGB"), label
+
+    @cached_property
+    def samples(self) -> list[tuple[str, Any]]:
+        """(path, label) of every sample, as torchvision has it. A list of Python objects: large for large datasets, and
+        made when it is first asked for. Nothing in gpupipe does."""
+        prefix = self._shown_prefix()
+        index = self._index
+        labels = [None] * len(self) if index.labels is None else index.labels.tolist()
+        return [(os.path.join(prefix, os.fsdecode(index.path(i))), label) for i, label in enumerate(labels)]
+
+    @property
+    def imgs(self) -> list[tuple[str, Any]]:
+        """torchvision's other name of ``samples``."""
+        return self.samples
+
+    @cached_property
+    def targets(self) -> list[Any]:
+        """The label of every sample; see :attr:`samples`."""
+        labels = self._index.labels
+        return [None] * len(self) if labels is None else labels.tolist()
+
+    def _shown_prefix(self) -> str:
+        return os.fsdecode(self._prefix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("samples", "targets")}

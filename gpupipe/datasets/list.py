@@ -1,0 +1,154 @@
+"""``ImageList``: image files that somebody listed, in Python or in a CSV or TSV file."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DatasetError
+from .images import ImageFiles
+from .listfile import read_list
+from .scan import Scan, scan_files
+
+__all__ = ["ImageList"]
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    prefix: bytes
+    blob: bytes = field(repr=False)
+    offsets: I64
+    labels: I64 | None
+    classes: tuple[str, ...]
+    absolute: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        digest = hashlib.blake2b(self.blob, digest_size=16)
+        digest.update(self.offsets.tobytes())
+        digest.update(b"" if self.labels is None else self.labels.tobytes())
+        return "list", os.path.realpath(os.fsdecode(self.prefix)), digest.hexdigest(), self.classes
+
+    def scan(self, progress: Callable[[int], None]) -> Scan:
+        return scan_files(self.prefix, self.blob, self.offsets, self.labels, self.classes, self.absolute)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The list is in the index; a process that was sent this dataset does not build it again.
+        return {**self.__dict__, "blob": b"", "offsets": self.offsets[:0], "labels": None}
+
+
+class ImageList(ImageFiles):
+    """Listed image files. A file that is missing is a bad sample, not an error.
+
+    Args:
+        paths: the paths; or the path of a CSV or TSV file with the columns path and label (a header is recognised,
+            the label may be left out).
+        labels: int[N], or N class names, which are numbered in sorted order (``classes``, ``class_to_idx``).
+        transform: a gpupipe ``Compose``, or transforms for one.
+        root: what relative paths are relative to. Default: the folder of the list file; for paths from Python, the
+            current folder.
+        exif: turn images upright by their EXIF orientation.
+        allow_outside: with ``root``: whether paths may lead out of it.
+
+    Raises:
+        DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+        labels: Any = None,
+        *,
+        transform: Any = None,
+        root: str | os.PathLike[str] | None = None,
+        exif: bool = False,
+        allow_outside: bool = False,
+    ):
+        base = None if root is None else os.path.abspath(os.path.expanduser(root))
+        strict = base is not None and not allow_outside
+        if isinstance(paths, (str, bytes, os.PathLike)):
+            file = os.path.abspath(os.path.expanduser(os.fsdecode(paths)))
+            listed, listed_labels = read_list(file)
+            if labels is not None and listed_labels is not None:
+                raise DatasetError(f"ImageList: {file} has a label column, and labels were given too; use one of them")
+            labels = listed_labels if labels is None else labels
+            base = base or os.path.dirname(file)
+        else:
+            listed = _texts(paths)
+        numbers, classes = _numbers(labels, len(listed))
+        prefix, rows, absolute = _below(listed, base, strict)
+        blob = "".join(rows).encode("utf-8", "surrogateescape")
+        if b"\0" in blob:
+            at = next(i for i, row in enumerate(rows) if "\0" in row)
+            raise DatasetError(f"ImageList: path {at} is {rows[at]!r}; no file name holds a NUL character")
+        lengths = (len(r) if r.isascii() else len(os.fsencode(r)) for r in rows)
+        offsets = np.fromiter(itertools.accumulate(lengths, initial=0), np.int64, len(rows) + 1)
+        self.root = os.fsdecode(prefix)
+        super().__init__(_Listed(prefix, blob, offsets, numbers, classes, absolute), transform, exif)
+
+    def __repr__(self) -> str:
+        return f"ImageList({len(self):,} samples below {self.root!r})"
+
+
+def _texts(paths: Iterable[Any]) -> list[str]:
+    listed = []
+    for i, path in enumerate(paths):
+        try:
+            listed.append(path if type(path) is str else os.fsdecode(path))
+        except TypeError:
+            raise DatasetError(f"ImageList: path {i} is {path!r}; paths are text or pathlib.Path") from None
+    return listed
+
+
+def _below(paths: list[str], base: str | None, strict: bool) -> tuple[bytes, list[str], bool]:
+    """(folder, the paths below it, whether some are absolute because they lie outside)"""
+    if base is None:
+        here = os.getcwd()
+        paths = [os.path.join(here, p) for p in paths]
+        # The first and the last in sorted order have in common what all have; so the same files elsewhere
+        # have the same rows, and the same fingerprint.
+        folders = [os.path.dirname(p) for p in (min(paths), max(paths))] if paths else [here]
+        base = os.path.commonpath(folders)
+    prefix = os.path.join(base, "")
+    rows, absolute = [], False
+    for i, path in enumerate(paths):
+        if ".." in path and ".." in path.split("/"):
+            outside = not os.path.normpath(os.path.join(base, path)).startswith(prefix)
+        else:
+            outside = path.startswith("/") and not path.startswith(prefix)
+        if outside and strict:
+            raise DatasetError(
+                f"ImageList: path {i} is {path!r}, which leads out of root {base!r}; correct it, or pass "
+                "allow_outside=True if the list can be trusted"
+            )
+        if path.startswith(prefix):
+            path = path[len(prefix) :].lstrip("/")
+        absolute = absolute or path.startswith("/")
+        rows.append(path)
+    return os.fsencode(prefix), rows, absolute
+
+
+def _numbers(labels: Any, count: int) -> tuple[I64 | None, tuple[str, ...]]:
+    """(i64[N] or None, class names)"""
+    if labels is None:
+        return None, ()
+    values = np.asarray(labels.numpy() if callable(getattr(labels, "numpy", None)) else labels)
+    if values.size == 0 and count == 0:
+        return np.empty(0, np.int64), ()
+    if values.ndim != 1 or len(values) != count:
+        raise DatasetError(f"ImageList: {count} paths, but labels of shape {values.shape}; there must be one per path")
+    if values.dtype.kind in "iu":
+        return values.astype(np.int64), ()
+    if values.dtype.kind != "U":
+        raise DatasetError(f"ImageList: labels are {values.dtype}; they must be integers or class names")
+    names, numbers = np.unique(values, return_inverse=True)
+    return numbers.astype(np.int64).reshape(-1), tuple(names.tolist())

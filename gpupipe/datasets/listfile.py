@@ -1,0 +1,85 @@
+"""Reading lists of images from CSV and TSV files."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Sequence
+
+from ..errors import DatasetError
+
+__all__ = ["read_list"]
+
+_PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_path", "image", "images", "image_path"}
+_LABEL = {"label", "labels", "class", "classes", "class_name", "class_id", "category", "target", "label_id", "y"}
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+
+
+def read_list(file: str) -> tuple[list[str], list[int] | list[str] | None]:
+    """(paths, labels) of a CSV file, or of a TSV file if its name ends in ``.tsv`` or its first line has a tab.
+
+    Labels are integers if all are, otherwise class names; ``None`` where there is one column. The first line is a
+    header if it names a path column, or if it alone has a label that is not a number.
+
+    Raises:
+        DatasetError: no such file, not text, or lines with different columns; names the line.
+    """
+    if os.path.isdir(file):
+        raise DatasetError(f"ImageList: {file} is a folder; use ImageFolder, or give a list of paths")
+    try:
+        with open(file, encoding="utf-8-sig", errors="strict", newline="") as f:
+            head = f.readline()
+            f.seek(0)
+            tabs = file.lower().endswith(".tsv") or ("\t" in head and not file.lower().endswith(".csv"))
+            reader = csv.reader(f, delimiter="\t" if tabs else ",", strict=True)
+            lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except FileNotFoundError:
+        raise DatasetError(f"ImageList: the list {file} does not exist; to give one image, put it in a list") from None
+    except OSError as e:
+        raise DatasetError(f"ImageList: the list {file} cannot be read: {e.strerror}") from None
+    except UnicodeDecodeError as e:
+        raise DatasetError(f"ImageList: {file} is not a list in UTF-8 text ({e.reason} at byte {e.start})") from None
+    except csv.Error as e:
+        raise DatasetError(f"ImageList: {file} is not a CSV or TSV file: {e}") from None
+    if not lines:
+        return [], None
+    path, label, header = _columns(file, lines)
+    width = len(lines[0][1])
+    body = lines[header:]
+    for number, row in body:
+        if len(row) != width or not row[path].strip():
+            raise DatasetError(
+                f"ImageList: line {number} of {file} is {row!r}; every line needs a path and as many columns as the "
+                f"first line, which has {width}. A path with a comma is written in double quotes"
+            )
+    paths = [row[path].strip() for _, row in body]
+    if label is None:
+        return paths, None
+    texts = [row[label].strip() for _, row in body]
+    for (number, _), text in zip(body, texts, strict=True):
+        if not text:
+            raise DatasetError(f"ImageList: line {number} of {file} has no label, but other lines have; add it")
+    if all(_INTEGER.fullmatch(t) for t in texts):
+        return paths, [int(t) for t in texts]
+    return paths, texts
+
+
+def _columns(file: str, lines: Sequence[tuple[int, list[str]]]) -> tuple[int, int | None, int]:
+    """(column of the path, column of the label, lines of header)"""
+    first = [cell.strip().lower() for cell in lines[0][1]]
+    path = next((i for i, name in enumerate(first) if name in _PATH), None)
+    if path is not None:
+        others = [i for i in range(len(first)) if i != path]
+        label = next((i for i in others if first[i] in _LABEL), others[0] if len(others) == 1 else None)
+        return path, label, 1
+    if len(first) == 1:
+        return 0, None, 0
+    if len(first) > 2:
+        raise DatasetError(
+            f"ImageList: {file} has {len(first)} columns and no header; name the columns in the first line, such as "
+            "path,label"
+        )
+    rest = [row[1].strip() for _, row in lines[1:] if len(row) == 2]
+    numbers_below = bool(rest) and all(_INTEGER.fullmatch(t) for t in rest)
+    return 0, 1, int(numbers_below and _INTEGER.fullmatch(first[1]) is None)

@@ -1,0 +1,110 @@
+"""``Subset``: some samples of another dataset."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadSample, DatasetError
+from ..transforms.compose import as_compose
+from .base import Dataset, Media
+
+__all__ = ["Subset"]
+
+
+class Subset(Dataset):
+    """The samples of ``dataset`` at ``indices``, in that order; they may repeat. Everything else is the dataset's.
+
+    Args:
+        dataset: a gpupipe dataset.
+        indices: int[M], each from 0 to ``len(dataset) - 1``.
+        transform: another pipeline for this part, such as the one for validation; the dataset's own where ``None``.
+
+    Raises:
+        DatasetError: ``dataset`` is none of ours, or an index is outside.
+    """
+
+    def __init__(self, dataset: Dataset, indices: Any, *, transform: Any = None):
+        if not isinstance(dataset, Dataset):
+            raise DatasetError(
+                f"Subset: {type(dataset).__name__} is not a gpupipe dataset; wrap it with gpupipe.datasets.from_torch()"
+            )
+        values = np.asarray(indices)
+        if values.size == 0:
+            values = values.astype(np.int64)
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            hint = "; numpy.flatnonzero(mask) gives the indices of a mask" if values.dtype.kind == "b" else ""
+            raise DatasetError(f"Subset: indices must be integers, not {values.dtype}[{values.shape}]{hint}")
+        outside = (values < 0) | (values >= len(dataset))
+        if outside.any():
+            raise DatasetError(
+                f"Subset: index {values[int(np.argmax(outside))]} at position {int(np.argmax(outside))} is outside; "
+                f"this dataset has {len(dataset)} samples, so indices go from 0 to {len(dataset) - 1}"
+            )
+        self.dataset = dataset
+        self.indices: npt.NDArray[np.int64] = values.astype(np.int64)
+        self.media = dataset.media
+        self.python = dataset.python
+        self.exif = dataset.exif
+        self.transform = dataset.transform if transform is None else as_compose(transform)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int32] | None:
+        sizes = self.dataset.sizes
+        return None if sizes is None else sizes[self.indices]
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.int64] | None:
+        labels = self.dataset.labels
+        return None if labels is None else labels[self.indices]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(f"subset 1 {self.dataset.fingerprint} ".encode(), digest_size=8)
+        digest.update(self.indices.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def fetch(self, index: int) -> tuple[Media, Any]:
+        return self.dataset.fetch(int(self.indices[index]))
+
+    def describe(self, index: int) -> str:
+        return self.dataset.describe(int(self.indices[index]))
+
+    def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
+        """With positions in this subset, not in the dataset."""
+        inner = self.indices[indices]
+        known = {sample.index: sample for sample in self.dataset.bad(inner)}
+        if not known:
+            return []
+        pairs = zip(np.asarray(indices).tolist(), inner.tolist(), strict=True)
+        return [known[i]._replace(index=k) for k, i in pairs if i in known]
+
+    def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
+        return self.dataset.encoded_paths(self.indices[indices])
+
+    @property
+    def classes(self) -> list[str]:
+        """The dataset's, also those that this part has no sample of. AttributeError where it has none."""
+        return self.dataset.classes  # type: ignore[attr-defined,no-any-return]
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The dataset's."""
+        return self.dataset.class_to_idx  # type: ignore[attr-defined,no-any-return]
+
+    def __getitem__(self, index: int) -> Any:
+        """What the dataset gives for this sample."""
+        return self.dataset[int(self.indices[index])]  # type: ignore[index]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("sizes", "labels")}  # made again from the dataset
+
+    def __repr__(self) -> str:
+        return f"Subset({len(self):,} of {self.dataset!r})"
