@@ -44,7 +44,7 @@ class Ring:
     """
 
     def __init__(self, slots: int, pinned: bool):
-        self._slots = [Slot(torch.empty(0, dtype=torch.uint8)) for _ in range(slots)]
+        self._slots = [Slot(_buffer(0, False)) for _ in range(slots)]
         self._pinned = pinned
         self._next = 0
 
@@ -56,7 +56,7 @@ class Ring:
             slot.busy.synchronize()
             slot.busy = None
         if slot.buffer.numel() < nbytes:
-            slot.buffer = torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._pinned)
+            slot.buffer = _buffer(nbytes, self._pinned)
         return slot
 
     def release(self, slot: Slot, event: Event) -> None:
@@ -73,7 +73,12 @@ class Ring:
         for slot in self._slots:
             if slot.busy is not None:
                 slot.busy.synchronize()
-            slot.busy, slot.buffer = None, torch.empty(0, dtype=torch.uint8)
+            slot.busy, slot.buffer = None, _buffer(0, False)
+
+
+def _buffer(nbytes: int, pinned: bool) -> Tensor:
+    # On the CPU by name: somebody may have called torch.set_default_device().
+    return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
 
 class Streams(Protocol):

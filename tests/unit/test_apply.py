@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -325,9 +326,15 @@ def test_break_and_close_leave_nothing() -> None:
     assert {p.pid for p in children()} == pids  # the same workers all along
     run = engine.run(plans(dataset, 1))
     next(run)
+    held = run._results._results  # as the frame of a traceback may; without it torch's own destructor would do
     engine.close()
     engine.close()
-    assert children() == [] and multiprocessing.active_children() == [] and threading.active_count() == threads
+    assert (
+        held is not None
+        and children() == []
+        and multiprocessing.active_children() == []
+        and threading.active_count() == threads
+    )
     assert next(engine.run(plans(dataset))).plan.step == 0  # and it can start again
     engine.close()
 
@@ -371,6 +378,7 @@ def test_an_error_of_planning_comes_in_its_turn(workers: int) -> None:
 class Deadly(Photos):
     def fetch(self, index: int) -> tuple[Any, Any]:
         if index == 9:
+            time.sleep(0.5)  # until the batches before it have been handed out
             os._exit(3)
         return super().fetch(index)
 
@@ -385,6 +393,23 @@ def test_a_worker_that_dies_is_an_engine_error_and_the_next_run_has_new_ones() -
     assert children() == []
 
 
+class Lost:
+    """Results of a worker that dies while its tensors are on their way."""
+
+    def __next__(self) -> Any:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_result_is_an_engine_error() -> None:
+    engine = Torch().build(setup(Photos()))
+    run = engine.run(plans(Photos()))
+    run._results._results = Lost()
+    with pytest.raises(EngineError, match=r"reset by peer.*lower num_workers"):
+        next(run)
+    with pytest.raises(StopIteration):
+        next(run)
+
+
 def seen_in_worker(_: int) -> None:
     assert torch.get_num_threads() == 1
 
@@ -396,7 +421,17 @@ def test_workers_run_one_torch_thread_each() -> None:
     engine.close()
 
 
-def test_memory_mapped_labels_and_facts() -> None:
+@pytest.mark.slow
+def test_workers_that_are_not_forked() -> None:
+    dataset = Photos(4)
+    engine = Torch().build(setup(dataset, num_workers=1, multiprocessing_context="spawn"))
+    for _ in range(2):
+        (batch,) = engine.run(plans(dataset))
+        assert torch.equal(batch.images, reference(dataset, batch.plan, dataset.transform))
+    engine.close()
+
+
+def test_facts() -> None:
     dataset = Photos(4)
     engine = Torch(staging="pageable").build(setup(dataset))
     assert engine.facts()["decoder"].startswith("Pillow") and engine.facts()["staging"] == "none"

@@ -1,8 +1,4 @@
-"""What every op does, in Pillow and torch, bit by bit as torchvision does it where the numbers are the same.
-
-One image is u8 or f32[H, W, C]. The axes stay in that order, but the *memory* need not: ``ToTensor`` lays an image out
-by channels, and torch's float kernels round differently on the two layouts, so an array carries its layout along.
-"""
+"""What every op does, in Pillow and torch, bit by bit as torchvision does it where the numbers are the same."""
 
 from __future__ import annotations
 
@@ -130,10 +126,10 @@ def _pil(image: Picture) -> Image.Image:
 
 
 def _chw(image: Picture) -> Tensor:
-    """[C, H, W] on the same memory, or on a copy of the same layout where torch cannot take it as it is."""
+    """[C, H, W] on the same memory, or on a copy where torch cannot take it as it is."""
     array = _array(image)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy(order="K")
+        array = array.copy()
     return torch.from_numpy(array).permute(2, 0, 1)
 
 
@@ -236,10 +232,7 @@ def _gray(image: Picture, op: Gray, i: int) -> Picture:
 
 
 def _pointwise(image: Picture, op: ToDtype | Normalize, i: int) -> Picture:
-    x = _chw(image)
-    if isinstance(op, ToDtype) and op.kind == "pil":
-        x = x.contiguous()  # as ToTensor does; see the module
-    return _hwc(_arithmetic(x, op, layout=torch.preserve_format, inplace=False))
+    return _hwc(_arithmetic(_chw(image), op, layout=torch.preserve_format, inplace=False))
 
 
 def _arithmetic(x: Tensor, op: Op, *, layout: torch.memory_format, inplace: bool) -> Tensor:

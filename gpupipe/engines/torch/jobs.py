@@ -241,7 +241,8 @@ def _stack(images: list[Any]) -> Tensor:
 def _allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """An uninitialised tensor; in a worker in shared memory, as torch's own collate does, which saves a copy."""
     if get_worker_info() is None:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     n = int(np.prod(shape)) * dtype.itemsize
     storage = torch.UntypedStorage._new_shared(n, device="cpu")  # type: ignore[no-untyped-call]
-    return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+    empty = torch.empty(0, dtype=dtype, device="cpu")
+    return empty.set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]

@@ -167,24 +167,28 @@ class WorkerRun(Generic[R]):
         except StopIteration:
             self.close()
             raise
-        except RuntimeError as e:
-            if not str(e).startswith("DataLoader "):  # torch's own words for a worker that died or timed out
+        except Exception as e:
+            if not self._died(e):
                 self._sent.popleft()
                 raise
             self.broken = True
             self.close()
             raise EngineError(
-                f"{e}; where workers die without a message, the machine is short of memory or of /dev/shm: "
-                "lower num_workers, prefetch_factor or batch_size"
+                f"{e or type(e).__name__}; where workers die without a message, the machine is short of memory or of "
+                "/dev/shm: lower num_workers, prefetch_factor or batch_size"
             ) from e
-        except Exception:
-            self._sent.popleft()
-            raise
         plan = self._sent.popleft()
         if isinstance(result, _Failure):
             raise result.error
         assert plan is not None
         return plan, result
+
+    def _died(self, error: Exception) -> bool:
+        """Whether the error is about the worker processes; others come from the job."""
+        if isinstance(error, (ConnectionError, EOFError)):
+            return True  # the worker went while it was handing over a tensor's memory
+        dead = any(not worker.is_alive() for worker in getattr(self._results, "_workers", ()))
+        return dead or str(error).startswith("DataLoader ")  # torch's own words for a worker that died or timed out
 
     def close(self) -> None:
         """Give up what is in flight: workers pass over plans that they have not begun."""
