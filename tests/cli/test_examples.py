@@ -1,0 +1,99 @@
+"""The examples run as a reader would run them: as commands, on small pictures, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpupipe.bench.photos import make_photos
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = str(ROOT / "examples" / "train_imagenet.py")
+SIZES = ((64, 80), (80, 64), (72, 72))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3 classes: 48 pictures to train on, 15 to validate on."""
+    root = tmp_path_factory.mktemp("data")
+    make_photos(root / "train", classes=3, per_class=16, seed=0, sizes=SIZES)
+    make_photos(root / "val", classes=3, per_class=5, seed=1, sizes=SIZES)
+    return root
+
+
+def run(*arguments: object, ranks: int = 1) -> str:
+    command = [sys.executable]
+    if ranks > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [SCRIPT, *map(str, arguments)]
+    # One thread each: several would fight for the cores of a small machine.
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def train(data: Path, out: Path, *more: object, batch: int = 8, ranks: int = 1) -> None:
+    fixed = ("--epochs", 2, "--size", 32, "--workers", 1, "--device", "cpu", "--save-every", 2)
+    run(data, "--out", out, "--batch-size", batch, *fixed, *more, ranks=ranks)
+
+
+def checkpoint(out: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = torch.load(out / "checkpoint.pt", weights_only=True)
+    return loaded
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """What does not depend on the clock."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("images_per_second", "waited_for_data")} for row in rows]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal to the last bit."""
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "whole")
+    # 6 steps an epoch, a checkpoint at every even step: both stops throw one step away.
+    train(data, tmp_path / "parts", "--max-steps", 3)
+    middle = checkpoint(tmp_path / "parts")
+    assert (middle["step"], middle["loader"]["epoch"], middle["loader"]["delivered"]) == (2, 0, 16)
+    train(data, tmp_path / "parts", "--resume", "--max-steps", 9)
+    assert checkpoint(tmp_path / "parts")["loader"]["delivered"] == 16
+    train(data, tmp_path / "parts", "--resume")
+
+    assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert [row["val_images"] for row in metrics(tmp_path / "whole")] == [15, 15]
+
+
+def test_two_ranks_evaluate_every_image_once_and_resume_exactly(data: Path, tmp_path: Path) -> None:
+    two = {"batch": 4, "ranks": 2}
+    train(data, tmp_path / "whole", "--engine", "torch", **two)
+    rows = metrics(tmp_path / "whole")
+    assert [row["step"] for row in rows] == [6, 12]
+    assert [row["val_images"] for row in rows] == [15, 15]  # odd: one of the two ranks gets one image of padding
+    train(data, tmp_path / "parts", "--engine", "torch", "--max-steps", 7, **two)
+    train(data, tmp_path / "parts", "--engine", "torch", "--resume", **two)
+    assert same(checkpoint(tmp_path / "whole")["model"], checkpoint(tmp_path / "parts")["model"])
+
+
+def test_it_says_what_is_missing(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="there is no"):
+        train(data, tmp_path, "--resume")
