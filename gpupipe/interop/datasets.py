@@ -1,0 +1,142 @@
+"""torchvision's image datasets, and torch's ``Subset``, as gpupipe's."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import datasets as ours
+from ..datasets.base import Dataset
+from ..errors import ConfigError, TranslationError
+from ..transforms import Compose
+from .classes import class_name, exact_name, known_class, shown
+from .transforms import translate_transform
+
+__all__ = ["translate_dataset"]
+
+I64 = npt.NDArray[np.int64]
+
+_FOLDERS = ("ImageFolder", "DatasetFolder")
+_COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN")
+_GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
+_READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
+_CHOICES = (
+    "What is left: gpupipe.datasets (ImageFolder, ImageList, Arrays), gpupipe.datasets.from_torch(dataset, media=..., "
+    'transform=...) for a dataset that returns paths, bytes or arrays, or DataLoader(..., engine="torch"), which runs '
+    "the dataset as it is."
+)
+
+
+def translate_dataset(ds: Any) -> Dataset:
+    """The dataset with the same samples, labels and transforms, in gpupipe's form.
+
+    Args:
+        ds: torchvision's ImageFolder or DatasetFolder with its own image loader, CIFAR10, CIFAR100, SVHN, MNIST,
+            FashionMNIST, KMNIST or EMNIST; torch's ``Subset`` of these or of gpupipe datasets, in any depth; a
+            gpupipe dataset, which is returned as it is.
+
+    Raises:
+        TranslationError: another dataset, or one with Python code of its own that would not be run; names the choices.
+    """
+    if isinstance(ds, Dataset):
+        return ds
+    name = exact_name(ds, "torch.utils.data")
+    if name == "Subset":
+        return ours.Subset(translate_dataset(ds.dataset), np.asarray(ds.indices))
+    if name == "ConcatDataset":
+        _refuse(ds, "several datasets in one have no gpupipe form yet; one ImageList of all their files has")
+    cls = known_class(ds, "torchvision.datasets")
+    if cls is None:
+        _refuse(ds, "gpupipe does not know what it reads")
+    own = [
+        f"{c.__qualname__}.{n}"
+        for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
+        for n in _READS & vars(c).keys()
+    ]
+    if own:
+        _refuse(ds, f"a subclass of torchvision's {cls.__name__} with its own {', '.join(sorted(own))}")
+    if cls.__name__ in _FOLDERS:
+        return _folder(ds, exact=cls is type(ds))
+    if cls.__name__ in _COLOUR_ARRAYS:
+        pixels, labels = np.asarray(ds.data), ds.labels if cls.__name__ == "SVHN" else ds.targets
+        if cls.__name__ == "SVHN":
+            pixels = np.moveaxis(pixels, 1, -1)
+        return ours.Arrays(pixels, _labels(ds, np.asarray(labels)), transform=_transform(ds))
+    if cls.__name__ in _GRAY_ARRAYS:
+        return ours.Arrays(ds.data, _labels(ds, np.asarray(ds.targets)), transform=_transform(ds, channels=1))
+    return _refuse(ds, "gpupipe does not know what it reads")
+
+
+def _refuse(ds: Any, why: str) -> NoReturn:
+    raise TranslationError(f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}")
+
+
+def _transform(ds: Any, channels: int = 3) -> Compose:
+    # torchvision's __getitem__ runs these two attributes, and not `transforms`.
+    return translate_transform(ds.transform, channels=channels)
+
+
+def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
+    """Integer labels i64[N] after ``target_transform``, which is called for every class and not for every sample."""
+    if len(labels) == 0:
+        return np.empty(0, np.int64)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        _refuse(ds, f"its labels are {labels.dtype}{list(labels.shape)} and not one integer per sample")
+    function = ds.target_transform
+    if function is None:
+        return labels.astype(np.int64)
+    classes, which = np.unique(labels, return_inverse=True)
+    mapped = []
+    for c in classes.tolist():
+        results = []
+        for _ in range(2):
+            got = function(c)
+            try:
+                results.append(operator.index(got))
+            except TypeError:
+                _refuse(ds, f"its target_transform makes {got!r} of label {c}, and a label must be an integer")
+        if results[0] != results[1]:
+            _refuse(ds, f"its target_transform makes {results[0]} of label {c} once, and {results[1]} the next time")
+        mapped.append(results[0])
+    return np.asarray(mapped, np.int64)[which.reshape(-1)]
+
+
+def _folder(ds: Any, exact: bool) -> Dataset:
+    loader = ds.loader
+    name = getattr(loader, "__name__", "")
+    if getattr(loader, "__module__", "") != "torchvision.datasets.folder" or name not in (
+        "default_loader",
+        "pil_loader",
+    ):
+        _refuse(ds, f"it reads files with {shown(loader)}, and only torchvision's own image loader is known")
+    transform = _transform(ds)
+    # `imgs` is torchvision's second name for the list, and tells where somebody put another list in its place.
+    untouched = exact and ds.target_transform is None and getattr(ds, "imgs", ds.samples) is ds.samples
+    if untouched and ds.extensions:
+        try:
+            found = ours.ImageFolder(ds.root, transform, extensions=tuple(ds.extensions), allow_empty=True)
+        except ConfigError:
+            pass  # the folder has changed since, or was never one; the list says which files are meant
+        else:
+            if _same_samples(found, ds.samples):
+                return found
+    paths, labels = [os.path.abspath(path) for path, _ in ds.samples], [label for _, label in ds.samples]
+    return ours.ImageList(paths, _labels(ds, np.asarray(labels)), transform=transform)
+
+
+def _same_samples(found: ours.ImageFolder, samples: Sequence[tuple[str, int]]) -> bool:
+    if len(found) != len(samples) or found.labels is None:
+        return False
+    if not np.array_equal(found.labels, np.fromiter((label for _, label in samples), np.int64, len(samples))):
+        return False
+    here = os.path.join(os.getcwd(), "")
+    # Not os.path.abspath, which costs more than all the rest for a million files; both sides start at the same root.
+    return all(
+        found.describe(i) == (path if path.startswith("/") else os.path.normpath(here + path))
+        for i, (path, _) in enumerate(samples)
+    )

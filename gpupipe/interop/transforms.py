@@ -1,0 +1,230 @@
+"""torchvision's transforms, of both generations, as gpupipe's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import transforms as ours
+from ..errors import GpupipeError, TranslationError
+from ..transforms import Compose, Transform
+from .classes import changed_methods, class_name, exact_name, known_class, shown
+
+__all__ = ["translate_transform"]
+
+_PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+_CHOICES = (
+    'What is left: gpupipe\'s own transforms (gpupipe.transforms) in its place, or DataLoader(..., engine="torch"), '
+    "which runs the original dataset as it is."
+)
+
+
+class _Refused(Exception):
+    """A transform, or one of its parameters, that has no form here; the message says why."""
+
+
+class _Place:
+    """What torchvision would hold between two transforms: a PIL image, its own Image, or a plain tensor."""
+
+    def __init__(self, channels: int):
+        self.kind = "pil"
+        self.channels = channels
+
+
+def translate_transform(t: Any, *, channels: int = 3) -> Compose:
+    """The pipeline that does what ``t`` does.
+
+    Args:
+        t: a torchvision transform of either generation, a ``Compose`` or ``nn.Sequential`` of such, in any depth and
+            with gpupipe transforms among them; a gpupipe ``Compose``, which is returned as it is; or ``None``.
+        channels: 1 where torchvision's dataset hands over images in gray (its MNIST does). The engines decode to
+            three channels, so the pipeline then starts with ``Grayscale(1)``.
+
+    Raises:
+        TranslationError: something has no gpupipe form; names all such transforms, where they stand, and the choices.
+    """
+    if t is None:
+        t = Compose([])
+    if isinstance(t, Compose) and channels == 3:
+        return t
+    flat = list(_flatten(t, ""))
+    place = _Place(channels)
+    found: list[Transform] = []
+    # Colour in a gray image is what either of these makes of it, so it need not become gray before.
+    if channels == 1 and not (flat and type(flat[0][1]).__name__ in ("Grayscale", "RGB")):
+        found.append(ours.Grayscale(1))
+    elif channels == 1:
+        place.channels = 3
+    problems = []
+    for where, item in flat:
+        try:
+            translated = _translate(item, place)
+        except (_Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
+            problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
+            continue
+        for new in translated:
+            _follow(new, place)
+        found += translated
+    if problems:
+        raise TranslationError(
+            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES])
+        )
+    try:
+        return Compose(found, memory_format=t.memory_format if isinstance(t, Compose) else "contiguous_format")
+    except GpupipeError as e:
+        raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}") from e
+
+
+def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """(place, transform) of every transform that is not a container."""
+    cls = known_class(t, "torchvision.transforms", "torch.nn.modules.container")
+    inner: Any = None
+    if isinstance(t, (list, tuple, Compose)):
+        inner = list(t)
+    elif cls is not None and not changed_methods(t, cls) and not _hooked(t):
+        if cls.__name__ == "Compose":
+            inner = list(t.transforms)
+        elif cls.__name__ == "Sequential":
+            inner = list(t)  # not children(), which leaves out repetitions
+    if inner is None:
+        yield where, t
+        return
+    for i, item in enumerate(inner):
+        yield from _flatten(item, f"{where}[{i}]")
+
+
+def _hooked(t: Any) -> bool:
+    """Whether this one object was changed by hand, beside its class."""
+    return any(vars(t).get(name) for name in ("forward", "__call__", "_forward_hooks", "_forward_pre_hooks"))
+
+
+def _translate(t: Any, place: _Place) -> list[Transform]:
+    if isinstance(t, Transform):
+        return [t]
+    cls = known_class(t, "torchvision.transforms")
+    if exact_name(t, "torch.nn.modules.linear") == "Identity":
+        return []
+    if cls is None:
+        raise _Refused("not a torchvision transform")
+    if changed := changed_methods(t, cls):
+        raise _Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+    if _hooked(t):
+        raise _Refused(f"a {cls.__name__} with forward hooks or a replaced forward()")
+    if cls.__name__ not in _RULES:
+        raise _Refused("gpupipe has no such transform")
+    return _RULES[cls.__name__](t, place)
+
+
+def _follow(t: Transform, place: _Place) -> None:
+    """What ``place`` is after one of our own transforms, or one that was translated."""
+    if isinstance(t, ours.ToImage):
+        place.kind = "image"
+    elif isinstance(t, (ours.ToTensor, ours.PILToTensor)):
+        place.kind = "tensor"
+    elif isinstance(t, ours.Grayscale):
+        place.channels = t.num_output_channels
+
+
+# ---- parameters
+
+
+def _filter(t: Any) -> str:
+    """The name of an interpolation that was given as torchvision's enum, as a name, or as PIL's number."""
+    value = getattr(t.interpolation, "value", t.interpolation)
+    return _PIL_FILTERS.get(value, str(value)) if isinstance(value, int) else str(value)
+
+
+def _fill(t: Any) -> Any:
+    if t.fill is None:
+        return 0
+    values = list(t.fill) if isinstance(t.fill, (list, tuple)) else [t.fill]
+    if not all(isinstance(v, (int, float)) for v in values):
+        raise _Refused(f"fill={t.fill!r}; it can be a number or three")
+    return t.fill if isinstance(t.fill, (int, float)) else tuple(values)
+
+
+def _second_generation(t: Any) -> bool:
+    cls = known_class(t, "torchvision.transforms")
+    return cls is not None and cls.__module__.startswith("torchvision.transforms.v2")
+
+
+def _resize(t: Any, place: _Place) -> list[Transform]:
+    # antialias=None means False for tensors; for PIL images it makes no difference.
+    return [ours.Resize(t.size, _filter(t), t.max_size, antialias=bool(t.antialias))]
+
+
+def _random_resized_crop(t: Any, place: _Place) -> list[Transform]:
+    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, _filter(t), antialias=bool(t.antialias))]
+
+
+def _random_crop(t: Any, place: _Place) -> list[Transform]:
+    padding = t.padding
+    if padding is not None and _second_generation(t):
+        left, right, top, bottom = padding  # the second generation stores it in this order
+        padding = (left, top, right, bottom)
+    if padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
+        raise _Refused(f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice")
+    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, _fill(t), t.padding_mode)]
+
+
+def _dtype(t: Any, place: _Place) -> Any:
+    """The data type that ``v2.ToDtype`` would give to what it meets here; ``None`` to leave it."""
+    if not isinstance(t.dtype, dict):
+        return t.dtype
+    wanted = {"pil": ("PIL.", "Image"), "image": ("torchvision.", "Image"), "tensor": ("torch", "Tensor")}[place.kind]
+    for key, dtype in t.dtype.items():
+        if isinstance(key, type) and key.__module__.startswith(wanted[0]) and key.__name__ == wanted[1]:
+            return dtype
+    if "others" in t.dtype:
+        return t.dtype["others"]
+    raise _Refused(f"names no data type for {wanted[1]}, which is what the image is at this place")
+
+
+def _to_dtype(t: Any, place: _Place) -> list[Transform]:
+    dtype = _dtype(t, place)
+    return [] if dtype is None else [ours.ToDtype(dtype, bool(t.scale))]
+
+
+def _rgb(t: Any, place: _Place) -> list[Transform]:
+    if place.channels == 1:
+        raise _Refused("the image has one channel here; use Grayscale(num_output_channels=3) before it instead")
+    return []  # the engines decode to RGB
+
+
+def _to_pure_tensor(t: Any, place: _Place) -> list[Transform]:
+    place.kind = "tensor" if place.kind == "image" else place.kind
+    return []
+
+
+def _classification_preset(t: Any, place: _Place) -> list[Transform]:
+    """What ``weights.transforms()`` of torchvision's models returns."""
+    return [
+        ours.Resize(t.resize_size, _filter(t), antialias=bool(t.antialias)),
+        ours.CenterCrop(t.crop_size),
+        ours.PILToTensor() if place.kind == "pil" else ours.ToImage(),
+        ours.ConvertImageDtype("float32"),
+        ours.Normalize(t.mean, t.std),
+    ]
+
+
+_RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
+    "CenterCrop": lambda t, place: [ours.CenterCrop(t.size)],
+    "ConvertImageDtype": lambda t, place: [ours.ConvertImageDtype(t.dtype)],
+    "Grayscale": lambda t, place: [ours.Grayscale(t.num_output_channels)],
+    "Identity": lambda t, place: [],
+    "ImageClassification": _classification_preset,
+    "Normalize": lambda t, place: [ours.Normalize(t.mean, t.std, t.inplace)],
+    "PILToTensor": lambda t, place: [ours.PILToTensor()],
+    "Pad": lambda t, place: [ours.Pad(t.padding, _fill(t), t.padding_mode)],
+    "RGB": _rgb,
+    "RandomCrop": _random_crop,
+    "RandomGrayscale": lambda t, place: [ours.RandomGrayscale(t.p)],
+    "RandomHorizontalFlip": lambda t, place: [ours.RandomHorizontalFlip(t.p)],
+    "RandomResizedCrop": _random_resized_crop,
+    "RandomVerticalFlip": lambda t, place: [ours.RandomVerticalFlip(t.p)],
+    "Resize": _resize,
+    "ToDtype": _to_dtype,
+    "ToImage": lambda t, place: [ours.ToImage()],
+    "ToPureTensor": _to_pure_tensor,
+    "ToTensor": lambda t, place: [ours.ToTensor()],
+}
