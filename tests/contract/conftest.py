@@ -1,0 +1,41 @@
+"""The one contract, for every engine, device and kind of dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import ENGINES, KINDS, Case, write_photos
+
+
+@pytest.fixture(scope="session")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of small photographs; the label of each is its index. Read only."""
+    return write_photos(tmp_path_factory.mktemp("numbered"))
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def case(engine: str, kind: str, device: str, numbered: Path) -> Iterator[Case]:
+    """Every engine with every kind of dataset on every device."""
+    it = Case(engine, kind, device, numbered)
+    yield it
+    it.close()
+
+
+@pytest.fixture(params=["torch", "dali"])
+def decoding(request: pytest.FixtureRequest, kind: str, device: str, numbered: Path) -> Iterator[Case]:
+    """Likewise, of the engines that decode."""
+    it = Case(request.param, kind, device, numbered)
+    yield it
+    it.close()

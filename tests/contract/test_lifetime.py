@@ -1,0 +1,226 @@
+"""Starting, stopping and leaving: no thread, process, reference cycle or message is left behind."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import textwrap
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import Case, N, all_seen, children, native_threads, python_threads, seen
+
+from gpupipe import DataLoader
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Only reference counts free anything."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def settled(what: object, wanted: object) -> bool:
+    """Whether ``what()`` becomes ``wanted`` within two seconds: the kernel reaps a thread a moment after its end."""
+    until = time.monotonic() + 2
+    while what() != wanted and time.monotonic() < until:  # type: ignore[operator]
+        time.sleep(0.01)
+    return bool(what() == wanted)  # type: ignore[operator]
+
+
+def resting() -> tuple[set[str], int, set[int]]:
+    """(Python's threads, the number of all threads, child processes), once nothing is ending any more."""
+    before, since = None, time.monotonic()
+    while True:
+        now = python_threads(), native_threads(), children()
+        if now != before:
+            before, since = now, time.monotonic()
+        elif time.monotonic() - since > 0.15:
+            return now
+        time.sleep(0.01)
+
+
+def test_constructing_starts_nothing(case: Case) -> None:
+    case.loader().close()  # whatever libraries start for good
+    threads, native, processes = resting()
+    loader = case.loader()
+    len(loader)
+    repr(loader)
+    loader.state_dict()
+    assert python_threads() == threads
+    assert native_threads() == native
+    assert children() == processes
+
+
+def test_close_leaves_no_thread_and_no_process(case: Case) -> None:
+    with case.loader() as warm:  # torch's own pool of threads stays for ever
+        list(warm)
+    gc.collect()
+    threads, native, processes = resting()
+    loader = case.loader()
+    batch = next(iter(loader))  # in the middle of an epoch
+    if case.kind == "bytes-2" and case.engine != "null":
+        assert len(children() - processes) == 2
+    loader.close()
+    assert settled(python_threads, threads)
+    assert settled(children, processes)
+    if case.device == "cpu":  # CUDA keeps threads of its own
+        assert settled(native_threads, native), f"{native_threads()} threads instead of {native}"
+    assert len(seen(batch)) == 5  # what was handed out lives on
+
+
+def test_dropping_a_loader_frees_it_without_the_collector(case: Case, no_collector: None) -> None:
+    with case.loader() as warm:
+        list(warm)
+    case.made.clear()
+    _, native, processes = resting()
+    loader = case.loader()
+    case.made.clear()
+    iterator = iter(loader)
+    next(iterator)
+    gone = weakref.ref(loader)
+    del loader
+    assert gone() is not None  # the iterator keeps it
+    next(iterator)
+    del iterator
+    assert gone() is None, f"a reference cycle: {gc.get_referrers(gone())}"
+    assert settled(children, processes)
+    if case.device == "cpu":
+        del warm
+        assert settled(native_threads, native)
+
+
+def test_dropping_an_exhausted_loader_frees_it(case: Case, no_collector: None) -> None:
+    loader = case.loader()
+    case.made.clear()
+    list(loader)
+    gone = weakref.ref(loader)
+    del loader
+    assert gone() is None
+
+
+def test_the_loop_alone_keeps_the_loader(case: Case) -> None:
+    arguments = {"batch_size": 5, "num_workers": case.workers, "engine": case.engine, "device": case.device}
+    got = [i for batch in DataLoader(case.dataset(), **arguments) for i in seen(batch)]
+    assert got == list(range(N))
+
+
+def test_close_twice_and_iterate_after_close(case: Case) -> None:
+    loader = case.loader()
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    loader.close()
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert sorted(all_seen(loader)) == list(range(N))
+    loader.close()
+
+
+def test_close_before_anything(case: Case) -> None:
+    loader = case.loader()
+    loader.close()
+    assert sorted(all_seen(loader)) == list(range(N))
+
+
+def test_context_manager_closes_also_after_an_error(case: Case) -> None:
+    processes = children()
+    loader = case.loader()
+
+    def script() -> None:
+        with loader:
+            for _ in loader:
+                raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        script()
+    assert settled(children, processes)
+    assert loader.state_dict()["delivered"] == 5
+
+
+def test_workers_that_do_not_persist_end_with_the_epoch(case: Case) -> None:
+    with case.loader() as warm:
+        list(warm)
+    _, native, processes = resting()
+    loader = case.loader(persistent_workers=False)
+    first = all_seen(loader)
+    assert settled(children, processes)
+    if case.device == "cpu":
+        assert settled(native_threads, native)
+    assert sorted(first) == sorted(all_seen(loader)) == list(range(N))
+
+
+def test_persistent_workers_are_the_same_in_the_next_epoch(decoding: Case) -> None:
+    if decoding.kind != "bytes-2":
+        pytest.skip("has no worker processes")
+    before = children()
+    loader = decoding.loader(persistent_workers=True)
+    list(loader)
+    first = children() - before
+    list(loader)
+    assert children() - before == first
+    assert len(first) == 2
+
+
+@pytest.mark.parametrize("end", ["runs out", "exits"])
+@pytest.mark.parametrize(("engine", "kind"), [("torch", "bytes-2"), ("dali", "folder"), ("dali", "bytes-2")])
+def test_interpreter_exit_with_a_live_iterator_is_silent(
+    engine: str, kind: str, end: str, numbered: Path, device: str
+) -> None:
+    if end != "runs out" and kind == "bytes-2" and engine == "dali":
+        pytest.skip("the other two cover it")
+    last = {"runs out": "", "exits": "raise SystemExit(3)"}[end]
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(TESTS)!r})
+        from pathlib import Path
+        from support import Case
+        case = Case({engine!r}, {kind!r}, {device!r}, Path({str(numbered)!r}))
+        loader = case.loader(prefetch_factor=3)
+        iterator = iter(loader)
+        batch = next(iterator)
+        other = case.loader()
+        for kept in other:
+            break
+        print("reached the end")
+        {last}
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout.strip() == "reached the end"
+    assert done.returncode == (3 if end == "exits" else 0)
+
+
+def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
+    """Its copy of the loader dies with it, and must not end what belongs to the parent."""
+    import os
+    import warnings
+
+    if decoding.device == "cuda":
+        pytest.skip("CUDA cannot be used after a fork")
+    loader = decoding.loader()
+    iterator = iter(loader)
+    first = seen(next(iterator))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forking beside threads
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            loader._running.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert sorted([*first, *all_seen(iterator)]) == list(range(N))

@@ -1,0 +1,226 @@
+"""Small datasets of every kind with one label per sample, and what tests ask of batches."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from gpupipe import DataLoader, transforms as T
+from gpupipe.bench.photos import photograph
+from gpupipe.datasets import Arrays, Dataset, ImageFolder, from_torch
+from gpupipe.engines.torch.apply import reference
+from gpupipe.order import Order, Sequential, Shuffle, Slices
+from gpupipe.planning import EpochPlan, resolve_plan
+from gpupipe.types import Plan, Shard
+
+N = 23
+"""Samples of every dataset here: no multiple of the batch."""
+BATCH = 5
+SEED = 11
+SIZES = ((64, 80), (72, 60), (97, 66), (64, 64), (50, 83), (80, 64))
+"""(height, width) of the pictures, in turn."""
+
+TRAIN = T.Compose(
+    [
+        T.RandomResizedCrop(32),
+        T.RandomHorizontalFlip(),
+        T.ToTensor(),
+        T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ]
+)
+EVAL = T.Compose([T.Resize(40), T.CenterCrop(32), T.PILToTensor()])
+
+ENGINES = ("null", "torch", "dali")
+KINDS = ("folder", "bytes-0", "bytes-2", "arrays")
+"""A folder with an index; a torch dataset of encoded bytes, run in this process and in two workers; pixels."""
+
+
+def write_photos(root: Path, n: int = N) -> Path:
+    """A folder per picture, so that the label of a sample is its index."""
+    for i in range(n):
+        folder = root / f"class{i:03d}"
+        folder.mkdir(parents=True)
+        image = Image.fromarray(photograph(*SIZES[i % len(SIZES)], i))
+        image.save(folder / "photo.jpg", quality=90, subsampling="4:2:0" if i % 2 else "4:4:4")
+    return root
+
+
+class Encoded:
+    """A torch dataset: ``[i]`` is (bytes, i)."""
+
+    def __init__(self, files: Sequence[bytes]):
+        self.files = list(files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return self.files[i], i
+
+
+def pictures(n: int = N, height: int = 48, width: int = 56) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.stack([photograph(height, width, i) for i in range(n)])
+
+
+def make_dataset(kind: str, root: Path, transform: T.Compose) -> Dataset:
+    """``root`` as :func:`write_photos` filled it."""
+    if kind == "folder":
+        return ImageFolder(root, transform)
+    if kind.startswith("bytes"):
+        files = [p.read_bytes() for p in sorted(root.rglob("*.jpg"))]
+        return from_torch(Encoded(files), media="bytes", transform=transform)
+    assert kind == "arrays"
+    return Arrays(pictures(), np.arange(N), transform=transform)
+
+
+@dataclass
+class Case:
+    """One engine, device and kind of dataset. Closes the loaders that it made."""
+
+    engine: str
+    kind: str
+    device: str
+    root: Path
+    made: list[DataLoader] = field(default_factory=list)
+
+    @property
+    def workers(self) -> int:
+        if self.kind == "bytes-2":
+            return 2
+        return 2 if self.engine == "dali" and self.kind != "bytes-0" else 0
+
+    def dataset(self, pipeline: T.Compose = TRAIN) -> Dataset:
+        key = (self.kind, str(self.root), repr(pipeline))
+        if key not in _DATASETS:
+            _DATASETS[key] = make_dataset(self.kind, self.root, pipeline)
+        return _DATASETS[key]
+
+    def loader(self, dataset: Any = None, **arguments: Any) -> DataLoader:
+        """Shuffled batches of ``BATCH``, unless the arguments say otherwise."""
+        given = {
+            "batch_size": BATCH,
+            "shuffle": True,
+            "num_workers": self.workers,
+            "engine": self.engine,
+            "device": self.device,
+            "seed": SEED,
+            **arguments,
+        }
+        loader = DataLoader(self.dataset() if dataset is None else dataset, **given)
+        self.made.append(loader)
+        return loader
+
+    def close(self) -> None:
+        while self.made:
+            self.made.pop().close()
+
+
+_DATASETS: dict[tuple[str, str, str], Dataset] = {}
+
+
+def images_of(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, list) else batch
+
+
+def seen(batch: Any) -> list[int]:
+    """Which samples a batch has: by its labels, or by the plan that the null engine hands out."""
+    images = images_of(batch)
+    if isinstance(images, Plan):
+        return [int(i) for i in images.indices]
+    return [int(i) for i in batch[1]]
+
+
+def all_seen(batches: Any) -> list[int]:
+    return [i for batch in batches for i in seen(batch)]
+
+
+def identical(a: Any, b: Any) -> bool:
+    """Whether two batches are equal in every bit: images, targets, and of plans every number."""
+    if seen(a) != seen(b):
+        return False
+    one, two = images_of(a), images_of(b)
+    if isinstance(one, Tensor):
+        return one.dtype == two.dtype and torch.equal(one, two)
+    if (one.ops is None) != (two.ops is None) or not np.array_equal(one.keys, two.keys):
+        return False
+    pairs = zip(one.ops or (), two.ops or (), strict=True)
+    return all(
+        p.spec() == q.spec() and all(np.array_equal(v, q.numbers()[k]) for k, v in p.numbers().items())
+        for p, q in pairs
+    )
+
+
+def plans_of(
+    dataset: Dataset,
+    epoch: int = 0,
+    *,
+    seed: int = SEED,
+    shuffle: bool = True,
+    batch_size: int = BATCH,
+    shard: Shard = Shard(),  # noqa: B008
+    drop_last: bool = False,
+    start: int = 0,
+) -> list[Plan]:
+    """What a loader with these arguments must do, from the pure functions alone."""
+    n = len(dataset)
+    order: Order = Shuffle(n, seed, epoch) if shuffle else Sequential(n)
+    slices = Slices(n, batch_size, shard, drop_last, start)
+    return list(EpochPlan(dataset, dataset.transform, order, slices, seed, epoch))
+
+
+def grey_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
+    """|images - reference| in grey levels f64[B, C, H, W]; for pipelines that end in uint8 or in Normalize."""
+    want = reference(dataset, plan, dataset.transform)
+    got = images.cpu()
+    assert got.shape == want.shape and got.dtype == want.dtype, (got.shape, got.dtype, want.shape, want.dtype)
+    scale = torch.ones(1)
+    for op in dataset.transform.skeleton:
+        if type(op).__name__ == "Normalize":
+            scale = torch.tensor(op.std)[:, None, None] * 255  # type: ignore[attr-defined]
+    return ((got.double() - want.double()) * scale).abs()
+
+
+def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def native_threads() -> int:
+    """Threads of this process as Linux counts them, those of C++ included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def python_threads() -> set[str]:
+    return {t.name for t in threading.enumerate()}
+
+
+def children() -> set[int]:
+    """Process numbers of the living children of this process."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        file = task / "children"
+        if file.exists():
+            found |= {int(pid) for pid in file.read_text().split()}
+    return {pid for pid in found if "Z" not in _state(pid)}
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "Z"
+
+
+def resolved(dataset: Dataset, plan: Plan, sizes: Any) -> Plan:
+    return plan if plan.ops is not None else resolve_plan(plan, dataset.transform, np.asarray(sizes, np.int32))
