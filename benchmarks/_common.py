@@ -1,0 +1,231 @@
+"""What every benchmark needs: the checkout on the path, pictures, facts, memory and CPU time of a process tree, JSON.
+
+Importing this module makes ``import gpupipe.pipelines`` work from a checkout that is not installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+IMAGES = ROOT.parent / "shared" / "data" / "images"
+
+
+def _use_checkout() -> None:
+    if importlib.util.find_spec("gpupipe") is None:
+        sys.path.insert(0, str(ROOT))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    if importlib.util.find_spec("gpupipe.pipelines") is None:
+        # pipelines/ becomes gpupipe.pipelines when it is installed, and only then.
+        folder = ROOT / "pipelines"
+        spec = importlib.util.spec_from_file_location(
+            "gpupipe.pipelines", folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["gpupipe.pipelines"] = module
+        spec.loader.exec_module(module)
+
+
+_use_checkout()
+
+
+_OPERATORS: Any = None
+
+
+def import_torchvision() -> Any:
+    """torchvision, also where its compiled operators are for another build of torch, which transforms do not need."""
+    global _OPERATORS
+    try:
+        import torchvision
+    except RuntimeError:
+        import torch
+
+        for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        _OPERATORS = torch.library.Library("torchvision", "DEF")  # the definitions live as long as this object
+        for operator in ("nms", "qnms"):
+            _OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    return torchvision
+
+
+# ---- pictures
+
+
+def _some_photos(arguments: tuple[str, int]) -> None:
+    from gpupipe.bench.photos import make_photos
+
+    folder, seed = arguments
+    make_photos(folder, classes=4, per_class=8, seed=seed)
+
+
+def generate_photos(root: Path, count: int) -> Path:
+    """About ``count`` photographs of ImageNet's sizes under ``root``, made with all cores."""
+    jobs = [(str(root / f"part{i:03d}"), i) for i in range(-(-count // 32))]
+    with multiprocessing.get_context("spawn").Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
+        pool.map(_some_photos, jobs)
+    return root
+
+
+@contextlib.contextmanager
+def photographs(folder: Path | None, *, count: int, ram: bool = False) -> Iterator[list[str]]:
+    """Paths of the JPEG files in ``folder``, or of generated ones where it is ``None``; they are removed at the end.
+
+    ``ram`` copies them to /dev/shm first, so that no disk is measured.
+    """
+    shm = "/dev/shm" if ram and os.path.isdir("/dev/shm") else None
+    made: Path | None = None
+    try:
+        if folder is None:
+            made = Path(tempfile.mkdtemp(prefix="gpupipe-bench-", dir=shm))
+            folder = generate_photos(made, count)
+        elif shm is not None:
+            made = Path(tempfile.mkdtemp(prefix="gpupipe-bench-", dir=shm))
+            shutil.copytree(folder, made / "copy")
+            folder = made / "copy"
+        paths = sorted(str(p) for p in folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
+        if not paths:
+            raise SystemExit(f"{folder} has no .jpg or .jpeg files")
+        yield paths
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)  # a folder of our own, made above
+
+
+def describe_files(paths: Sequence[str]) -> dict[str, Any]:
+    """How many files, how large, how many pixels: of the first thousand."""
+    from PIL import Image
+
+    some = sorted(set(paths))[:1000]
+    pixels = []
+    for path in some:
+        with Image.open(path) as image:
+            pixels.append(image.size[0] * image.size[1])
+    return {
+        "files": len(set(paths)),
+        "mean_kilobytes": sum(map(os.path.getsize, some)) / len(some) / 1e3,
+        "mean_megapixels": sum(pixels) / len(some) / 1e6,
+    }
+
+
+# ---- memory and CPU time, from /proc, so that nothing has to be installed
+
+
+def tree(pid: int) -> list[int]:
+    """The process and all that descend from it."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                stat = Path("/proc", entry, "stat").read_text()
+                parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found
+
+
+def memory_mb(pid: int) -> dict[str, float]:
+    """MB of a process tree: ``pss`` counts shared pages by share, ``uss`` only what it would give back."""
+    pss = uss = 0
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+                name, _, rest = line.partition(":")
+                if name == "Pss":
+                    pss += int(rest.split()[0])
+                elif name in ("Private_Clean", "Private_Dirty"):
+                    uss += int(rest.split()[0])
+    return {"pss": pss / 1e3, "uss": uss / 1e3}
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process tree so far, as far as its processes live."""
+    ticks = 0
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def gpu_memory_mb() -> float | None:
+    """MB of the first GPU that anybody uses, or ``None`` where there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info(0)
+    return (total - free) / 1e6
+
+
+# ---- results
+
+
+def machine() -> dict[str, Any]:
+    """Facts about this machine."""
+    try:
+        from gpupipe.bench.machine import facts
+    except ImportError:
+        return {}
+
+    return facts()
+
+
+def save(name: str, result: dict[str, Any]) -> Path:
+    """Write ``results/NAME.json``, never half of it."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    os.replace(partial, path)
+    return path
+
+
+def load(name: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return result
+
+
+class Table:
+    """A table that is printed row by row, as the rows become known."""
+
+    def __init__(self, *columns: str, first: int = 44):
+        self._widths = [first] + [max(10, len(c)) for c in columns[1:]]
+        self.row(*columns)
+
+    def row(self, *cells: Any) -> None:
+        texts = [
+            c if isinstance(c, str) else "-" if c is None else f"{c:,.3g}" if c < 100 else f"{c:,.0f}" for c in cells
+        ]
+        line = [t.ljust(w) if i == 0 else t.rjust(w) for i, (t, w) in enumerate(zip(texts, self._widths, strict=False))]
+        print("  ".join(line), flush=True)
+
+
+class Budget:
+    """Seconds that a script may use."""
+
+    def __init__(self, seconds: float):
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return self._end - time.monotonic()
+
+    def enough(self, seconds: float, what: str) -> bool:
+        """Whether ``what`` fits; says so where it does not."""
+        if self.left() >= seconds:
+            return True
+        print(f"left out: {what} (about {seconds:.0f} s, {max(self.left(), 0):.0f} s left)", flush=True)
+        return False

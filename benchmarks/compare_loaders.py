@@ -1,0 +1,151 @@
+"""How fast is gpupipe beside DALI written by hand, and beside torch's DataLoader with torchvision?
+
+Prediction: gpupipe's DALI engine reaches at least 0.97 of the same graph written by hand, and at least 1.5 times
+torch's DataLoader with torchvision on PIL; its reference engine is as fast as the latter.
+
+Measured: RandomResizedCrop(224), flip and normalise to float32 NCHW; the candidates take turns in one run, each in a
+process of its own, in steady state (see ``_candidates.py``), files in the page cache. Judge the ratios, which are made
+within a round, and not the images per second, which move with the machine.
+
+    python benchmarks/compare_loaders.py [FOLDER]     # measures; writes results/compare_loaders_<cpu|gpu>.json
+    python benchmarks/compare_loaders.py --draw       # draws the chart from the JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
+from _common import IMAGES, RESULTS, Table, describe_files, load, machine, photographs, save
+
+BASE, HAND, OURS = "torch DataLoader + torchvision", "DALI by hand", "gpupipe, DALI engine"
+
+JOBS = {
+    "cpu": [
+        Job(OURS, "gpupipe-dali"),
+        Job(HAND, "dali-by-hand"),
+        Job("DALIGenericIterator", "dali-iterator"),
+        Job("gpupipe, reference engine", "gpupipe-torch"),
+        Job(BASE, "torchvision"),
+    ],
+    "cuda": [
+        Job(OURS, "gpupipe-dali"),
+        Job(HAND, "dali-by-hand"),
+        Job("DALIGenericIterator", "dali-iterator"),
+        Job("gpupipe, reference engine, ring", "gpupipe-torch", staging="ring"),
+        Job("gpupipe, reference engine, pin_memory", "gpupipe-torch", staging="pin_memory"),
+        Job("gpupipe, reference engine, pageable", "gpupipe-torch", staging="pageable"),
+        Job(BASE, "torchvision"),
+    ],
+}
+
+
+def measure(args: argparse.Namespace, paths: list[str]) -> None:
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
+    result: dict[str, Any] = {
+        "question": (__doc__ or "").splitlines()[0],
+        "machine": machine(),
+        "files": describe_files(paths),
+        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+    }
+    candidates: list[Candidate] = []
+    try:
+        for job in JOBS[args.device]:
+            candidates.append(Candidate(job, work))
+            print(f"{job.name}: first batch after {candidates[-1].start_seconds:.1f} s", flush=True)
+        names = [c.job.name for c in candidates]
+        table = Table("images/s", *(f"round {i + 1}" for i in range(args.rounds)))
+        readings: dict[str, list[Reading]] = {name: [] for name in names}
+        for done in rounds(candidates, args.rounds, args.seconds):
+            for name in names:
+                readings[name].append(done[name])
+            result["candidates"] = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
+            speed = {name: [r.images_per_second for r in readings[name]] for name in names}
+            result["ratios"] = {
+                name: {"to_torchvision": ratio(speed[name], speed[BASE]), "to_by_hand": ratio(speed[name], speed[HAND])}
+                for name in names
+            }
+            path = save(result_name(args.device), result)  # every round, so that an interruption loses nothing
+        for name in names:
+            table.row(name, *speed[name])
+    finally:
+        for candidate in candidates:
+            candidate.close()
+    show(result)
+    print(path)
+
+
+def result_name(device: str) -> str:
+    return f"compare_loaders_{'gpu' if device == 'cuda' else 'cpu'}"
+
+
+def show(result: dict[str, Any]) -> None:
+    table = Table("median", "images/s", "x torchvision", "x by hand", "CPU ms", "PSS MB", "USS MB")
+    for name, row in result["candidates"].items():
+        ratios = result["ratios"][name]
+        table.row(
+            name,
+            row["median_images_per_second"],
+            ratios["to_torchvision"]["median"],
+            ratios["to_by_hand"]["median"],
+            row["cpu_ms_per_image"],
+            row["pss_mb"],
+            row["uss_mb"],
+        )
+
+
+def draw(device: str) -> None:
+    """Bars of the ratio to torch's DataLoader: the middle round, with the whole range as a line."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    result = load(result_name(device))
+    names = sorted(result["ratios"], key=lambda name: result["ratios"][name]["to_torchvision"]["median"])
+    rows = [result["ratios"][name]["to_torchvision"] for name in names]
+    middle = [row["median"] for row in rows]
+    reach = [[m - row["min"] for m, row in zip(middle, rows, strict=True)]]
+    reach.append([row["max"] - m for m, row in zip(middle, rows, strict=True)])
+    figure, axes = plt.subplots(figsize=(8, 0.6 + 0.45 * len(names)), layout="constrained")
+    colors = ["#76b900" if name.startswith("gpupipe") else "#9aa0a6" for name in names]
+    axes.barh(names, middle, xerr=reach, color=colors, ecolor="#333333", capsize=3)
+    for i, (name, m) in enumerate(zip(names, middle, strict=True)):
+        speed = result["candidates"][name]["median_images_per_second"]
+        axes.text(0.02, i, f"{m:.2f}  ({speed:,.0f} images/s)", va="center", fontsize=9)
+    settings = result["settings"]
+    axes.axvline(1, color="#333333", linewidth=0.8)
+    axes.set_xlabel(
+        f"speed relative to {BASE}, batch {settings['batch_size']}, {settings['workers']} threads or workers, "
+        f"{'GPU' if device == 'cuda' else 'CPU'}; line: slowest to fastest of {settings['rounds']} rounds",
+        fontsize=8,
+    )
+    path = RESULTS / f"{result_name(device)}.png"
+    figure.savefig(path, dpi=110)
+    print(path)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", nargs="?", type=Path, help="JPEG files; real photographs beside the checkout, or made")
+    p.add_argument("--draw", action="store_true", help="only draw what was measured before")
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    p.add_argument("--rounds", type=int, default=9)
+    p.add_argument("--seconds", type=float, default=3.0, help="of one reading")
+    p.add_argument("--batch-size", type=int, default=64)
+    p.add_argument("--workers", type=int, default=2, help="threads or worker processes")
+    p.add_argument("--epoch", type=int, default=50_000, help="images of an epoch; the files are repeated")
+    args = p.parse_args()
+    if args.draw:
+        draw(args.device)
+        return
+    folder = args.folder or (IMAGES if IMAGES.is_dir() else None)
+    with photographs(folder, count=256) as paths:
+        measure(args, paths)
+
+
+if __name__ == "__main__":
+    main()
