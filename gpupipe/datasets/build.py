@@ -93,6 +93,8 @@ def open_index(source: Source, *, rebuild: bool = False) -> Index:
 
 
 def _timed(index: Index, began: float) -> Index:
+    # Looking for changes touched pages all over the file, and the kernel maps their neighbours too.
+    index.columns.release()
     index.seconds = time.monotonic() - began
     return index
 

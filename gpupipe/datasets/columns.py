@@ -125,7 +125,7 @@ class Columns:
             count *= n  # Python integers do not wrap
         if first + offset + count * np.dtype(dtype).itemsize > length or max(shape) > length:
             raise self._damaged(f"column {name!r} of shape {shape!r} ends behind the file")
-        array = np.frombuffer(self.map, dtype, count, first + offset) if count else np.empty(0, dtype)
+        array = np.frombuffer(self.map, dtype, count, first + offset) if count else np.frombuffer(b"", dtype)
         self.arrays[name] = array.reshape(shape)
         self.offsets[name] = first + offset
 
@@ -137,6 +137,11 @@ class Columns:
         if any(want not in (-1, have) for want, have in zip(shape, array.shape, strict=True)):
             raise self._damaged(f"column {name!r} has shape {array.shape}, not {shape}")
         return array
+
+    def release(self) -> None:
+        """Let go of the pages this process has touched. They stay in the page cache, and come back when used."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.map.madvise(mmap.MADV_DONTNEED)
 
     def _damaged(self, what: str) -> ColumnsError:
         return ColumnsError(f"{self._name} is not a usable index: {what}. Delete it; it is made again from the files")

@@ -58,29 +58,31 @@ class ImageFolder(ImageFiles):
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         allow_empty: bool = False,
     ):
-        self.root = os.path.expanduser(root)
+        folder = os.path.expanduser(root)
+        self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
+        self._folder = folder
         endings = (extensions,) if isinstance(extensions, str) else tuple(extensions)
         wrong = [e for e in endings if not isinstance(e, str) or e != e.lower() or not e]
         if wrong or not endings:
             raise ConfigError(f"ImageFolder: extensions are endings in lower case such as '.jpg', not {extensions!r}")
         self.extensions = endings
         self.allow_empty = allow_empty
-        super().__init__(_Tree(os.path.abspath(self.root), endings), transform, exif)
+        super().__init__(_Tree(os.path.abspath(folder), endings), transform, exif)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)
         if not self.classes:  # an index that somebody else wrote
-            raise DatasetError(f"ImageFolder: the index of {self.root!r} has no classes; call reindex()")
+            raise DatasetError(f"ImageFolder: the index of {self._folder!r} has no classes; call reindex()")
         empty = self._index.empty_classes
         if empty and not self.allow_empty:
-            some = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
+            which = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
             raise DatasetError(
-                f"ImageFolder: found no valid file for the classes {some} in {self.root!r}. Supported extensions are: "
-                f"{', '.join(self.extensions)}. Remove the folders, or pass allow_empty=True or other extensions"
+                f"ImageFolder: found no valid file for the classes {which} in {self._folder!r}. "
+                f"Supported extensions are: {', '.join(self.extensions)}. Remove the folders, or pass allow_empty=True or other extensions"
             )
 
     def _shown_prefix(self) -> str:
-        return os.path.join(self.root, "")  # torchvision keeps a relative root relative
+        return os.path.join(self._folder, "")  # torchvision keeps a relative root relative
 
     def __repr__(self) -> str:
-        return f"ImageFolder({self.root!r}: {len(self):,} samples, {len(self.classes):,} classes)"
+        return f"ImageFolder({self._folder!r}: {len(self):,} samples, {len(self.classes):,} classes)"

@@ -1,0 +1,191 @@
+"""How long a dataset of 1.3 million or 14 million images takes to open, and how much memory of its own that needs.
+
+    python benchmarks/index_scale.py [--out benchmarks/results/index_scale.json] [COUNT ...]
+
+The folders are real, and of the files those that are looked at when the index is opened: an even sample. The index is
+written by gpupipe's own writer from made-up sizes, so opening does everything that it does for real files, with the
+folders and the sample in the page cache. Each measurement is a fresh process; memory is what the process has for
+itself (USS, which counts pages of the mapped file that no other process has mapped yet) and, of that, what it wrote
+(private dirty).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COUNTS = (1_281_167, 14_197_122)  # ImageNet-1k and all of ImageNet
+CLASSES = {1_281_167: 1_000, 14_197_122: 21_841}
+OLD_NS = 1_500_000_000_000_000_000
+REPEATS = 5
+
+
+def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
+    """Make the folders, the sampled files and the index; return facts about them."""
+    from gpupipe.datasets import build, cache, folder
+    from gpupipe.datasets.index import sampled_rows
+    from gpupipe.datasets.scan import Scan
+
+    began = time.monotonic()
+    rng = np.random.default_rng(0)
+    names = [f"n{i:08}" for i in range(classes)]
+    labels = np.sort(rng.integers(0, classes, count))
+    width = len("n00000000/n00000000_00000000.JPEG")
+    rows = np.arange(count)
+    blob = np.empty((count, width), np.uint8)
+    blob[:] = np.frombuffer(b"n00000000/n00000000_00000000.JPEG", np.uint8)
+    for k in range(8):
+        digit = (labels // 10 ** (7 - k) % 10 + ord("0")).astype(np.uint8)
+        blob[:, 1 + k] = digit
+        blob[:, 11 + k] = digit
+        blob[:, 20 + k] = (rows // 10 ** (7 - k) % 10 + ord("0")).astype(np.uint8)
+    file_size = rng.integers(20_000, 200_000, count)
+    prefix = os.fsencode(os.path.join(root, ""))
+    for name in names:
+        (root / name).mkdir(parents=True)
+    for i in sampled_rows(count).tolist():
+        path = prefix + blob[i].tobytes()
+        with open(path, "wb") as f:
+            f.truncate(int(file_size[i]))
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+    for name in ["", *names]:
+        os.utime(root / name, ns=(OLD_NS, OLD_NS))
+    scan = Scan(
+        prefix=prefix,
+        blob=blob.tobytes(),
+        offsets=np.arange(count + 1, dtype=np.int64) * width,
+        labels=labels,
+        file_size=file_size,
+        mtime_ns=np.full(count, OLD_NS),
+        status=np.zeros(count, np.uint8),
+        reasons={},
+        started_ns=time.time_ns(),
+        classes=tuple(names),
+        folders=(b"", *(os.fsencode(n) for n in names)),
+        folder_mtime_ns=np.full(classes + 1, OLD_NS),
+    )
+    probed = build.Probed(scan)
+    probed.sizes[:] = rng.integers(200, 700, (count, 2))
+    path = build.index_path(folder._Tree(str(root), folder.IMG_EXTENSIONS))
+    with cache.locked(path), cache.replacing(path) as file:
+        build.write_columns(file, *build.assemble(scan, probed))
+    return {"index_bytes": os.path.getsize(path), "made_in_s": round(time.monotonic() - began, 1)}
+
+
+def measure(root: str) -> dict[str, Any]:
+    """In a fresh process: open, plan an epoch, resolve its first plan."""
+    import psutil
+
+    from gpupipe.datasets import ImageFolder
+    from gpupipe.order import Shuffle, Slices
+    from gpupipe.pipelines import imagenet
+    from gpupipe.planning import EpochPlan
+    from gpupipe.types import Shard
+
+    process = psutil.Process()
+
+    def memory() -> tuple[int, int]:
+        maps = process.memory_maps()
+        return process.memory_full_info().uss, sum(m.private_dirty for m in maps)
+
+    pipeline = imagenet.train(224)
+    memory()
+    uss, dirty = memory()
+    t0 = time.perf_counter()
+    ds = ImageFolder(root, pipeline)
+    t1 = time.perf_counter()
+    n = len(ds)
+    plans = EpochPlan(ds, pipeline, Shuffle(n, 0, 0), Slices(n, 256, Shard(), True), 0, 0)
+    first = plans[0]
+    t2 = time.perf_counter()
+    after = memory()
+    assert first.ops and not ds._index.built, "the index was built, not opened"
+    times, path_times = [], []
+    for step in range(1, 51):
+        t = time.perf_counter()
+        plan = plans[step]
+        times.append(time.perf_counter() - t)
+        t = time.perf_counter()
+        ds.encoded_paths(plan.indices)
+        ds.bad(plan.indices)
+        path_times.append(time.perf_counter() - t)
+    later = memory()
+    return {
+        "open_s": t1 - t0,
+        "first_plan_s": t2 - t1,
+        "open_and_first_plan_s": t2 - t0,
+        "uss_growth_mb": (after[0] - uss) / 1e6,
+        "private_dirty_growth_mb": (after[1] - dirty) / 1e6,
+        "uss_growth_after_50_plans_mb": (later[0] - uss) / 1e6,
+        "plan_of_256_ms": 1e3 * float(np.median(times)),
+        "paths_and_bad_of_256_us": 1e6 * float(np.median(path_times)),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    import psutil
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), platform.machine())
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("counts", nargs="*", type=int, default=COUNTS)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "index_scale.json")
+    parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.make:
+        print(json.dumps(synthesize(Path(args.make[0]), int(args.make[1]), int(args.make[2]))))
+        return
+    if args.measure:
+        print(json.dumps(measure(args.measure)))
+        return
+
+    def fresh(*arguments: str) -> dict[str, Any]:
+        command = [sys.executable, __file__, *arguments]
+        result: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        return result
+
+    report: dict[str, Any] = {"machine": machine(), "results": []}
+    for count in args.counts:
+        with tempfile.TemporaryDirectory(prefix="gpupipe-index-scale-") as folder:
+            os.environ["GPUPIPE_CACHE"] = os.path.join(folder, "cache")
+            root, classes = os.path.join(folder, "data"), CLASSES.get(count, 1_000)
+            facts = fresh("--make", root, str(count), str(classes))
+            runs = [fresh("--measure", root) for _ in range(REPEATS)]
+        median = {k: round(float(np.median([r[k] for r in runs])), 4) for k in runs[0]}
+        worst = {k: round(max(r[k] for r in runs), 4) for k in runs[0]}
+        report["results"].append(
+            {"samples": count, "folders": classes, "runs": REPEATS, **facts, "median": median, "worst": worst}
+        )
+        print(json.dumps(report["results"][-1], indent=1))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
