@@ -131,7 +131,8 @@ def _device(device: Device) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(device)
+        # torch.device(0) asks the driver.
+        found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except RuntimeError as e:
         raise ConfigError(f"device={device!r}: {str(e).splitlines()[0]}") from None
     if found.type not in ("cpu", "cuda"):
