@@ -1,0 +1,600 @@
+"""Every argument of torch's DataLoader is honoured, or refused with what to do instead; none is dropped."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from support import (
+    BATCH,
+    EVAL,
+    SEED,
+    TRAIN,
+    Encoded,
+    N,
+    all_seen,
+    children,
+    encode,
+    native_threads,
+    pictures,
+    python_threads,
+    seen,
+)
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, default_collate
+from torch.utils.data.distributed import DistributedSampler
+
+import gpupipe.engines
+from gpupipe import DataLoader, Shard, transforms as T
+from gpupipe.datasets import Arrays, Dataset, from_torch
+from gpupipe.engines.base import Engine, EngineConfig, Run, Setup
+from gpupipe.errors import ConfigError, MissingDependency, PipelineError, TranslationError
+from gpupipe.order import Shuffle
+from gpupipe.types import Batch, Plan
+
+
+@pytest.fixture(scope="module")
+def arrays() -> Arrays:
+    return Arrays(pictures(), np.arange(N), transform=TRAIN)
+
+
+@pytest.fixture(scope="module")
+def encoded() -> Encoded:
+    from PIL import Image
+
+    return Encoded([encode(Image.fromarray(p)) for p in pictures()])
+
+
+def null(dataset: Any, **arguments: Any) -> DataLoader:
+    return DataLoader(dataset, **{"engine": "null", "device": "cpu", "seed": SEED, "batch_size": BATCH, **arguments})
+
+
+def shuffled(epoch: int, seed: int = SEED, n: int = N) -> list[int]:
+    return [int(i) for i in Shuffle(n, seed, epoch).at(np.arange(n))[0]]
+
+
+# ---- the signature
+
+
+def test_torchs_arguments_come_first_in_torchs_order() -> None:
+    ours = inspect.signature(DataLoader.__init__).parameters
+    theirs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    positional = [n for n, p in theirs.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert list(ours)[: len(positional)] == positional
+    assert set(theirs) <= set(ours)
+    assert set(ours) - set(theirs) == {"device", "engine", "seed", "shard", "on_error"}
+    assert not any(p.kind is p.VAR_KEYWORD for p in ours.values())
+    for name in ("batch_size", "shuffle", "num_workers", "pin_memory", "drop_last", "timeout", "in_order"):
+        assert ours[name].default == theirs[name].default, name
+
+
+def test_defaults_give_one_sample_at_a_time_in_order(arrays: Arrays) -> None:
+    loader = DataLoader(arrays, engine="null", device="cpu")
+    assert (loader.batch_size, len(loader), loader.drop_last, loader.num_workers) == (1, N, False, 0)
+    assert all_seen(loader) == list(range(N))
+
+
+def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
+    loader = DataLoader(arrays, 4, True, engine="null", device="cpu", seed=SEED)
+    assert all_seen(loader) == shuffled(0)
+    assert loader.batch_size == 4
+
+
+# ---- refused, with what to do instead
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": None}, "batch_size=None.*use batch_size=1"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, not 0"),
+        ({"batch_size": 2.0}, "batch_size must be an integer"),
+        ({"batch_size": True}, "batch_size must be an integer"),
+        ({"num_workers": -1}, "num_workers must be an integer of at least 0"),
+        ({"prefetch_factor": 0}, "prefetch_factor must be an integer of at least 1"),
+        ({"timeout": -1}, "timeout must be seconds"),
+        ({"timeout": 3}, 'timeout=3.*no worker processes.*engine="torch"'),
+        ({"worker_init_fn": print}, "worker_init_fn=.*no worker processes.*seed"),
+        ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn'.*no worker processes"),
+        ({"collate_fn": len}, 'collate_fn=.len.*leave it out.*engine="torch"'),
+        ({"pin_memory_device": "cuda"}, "pin_memory_device='cuda': say device='cuda' instead"),
+        ({"in_order": False}, "in_order=False.*leave it out"),
+        ({"on_error": "ignore"}, "on_error must be .*not 'ignore'"),
+        ({"engine": "ffcv"}, "engine must be auto, dali, torch, null.*not 'ffcv'"),
+        ({"device": "tpu"}, "device='tpu'"),
+        ({"device": "meta"}, "device='meta': batches can be handed out on"),
+        ({"seed": 1.5}, "seed must be an integer"),
+        ({"seed": True}, "seed must be an integer"),
+        ({"shard": (0, 2)}, r"shard must be a gpupipe.Shard.*not \(0, 2\)"),
+        ({"shuffle": True, "sampler": [1, 2]}, "shuffle=True and a sampler exclude each other"),
+        ({"sampler": iter([1, 2])}, "read only once"),
+        ({"sampler": 7}, "sampler=7 must be a torch sampler or a list"),
+        ({"batch_sampler": [[0, 1], [2]], "batch_size": 1}, "only torch's own BatchSampler"),
+        ({"batch_sampler": BatchSampler(range(3), 2, False), "shuffle": True, "batch_size": 1}, "batch_sampler goes"),
+        ({"batch_sampler": BatchSampler(range(3), 2, False), "batch_size": 5}, "batch_sampler goes without batch_size"),
+    ],
+    ids=lambda v: str(v)[:40] if isinstance(v, dict) else "",
+)
+def test_refused_with_what_to_do_instead(arrays: Arrays, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        null(arrays, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [([0, N], f"index {N} at position 1; this dataset has {N} samples"), ([0.5], "must give integers")],
+)
+def test_a_sampler_is_read_when_its_epoch_begins(arrays: Arrays, sampler: Any, message: str) -> None:
+    loader = null(arrays, sampler=sampler)
+    with pytest.raises(ConfigError, match=message):
+        iter(loader)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", 0, torch.device("cuda")])
+def test_cuda_without_a_gpu_is_refused_when_the_loader_is_built(arrays: Arrays, device: Any) -> None:
+    with pytest.raises(ConfigError, match='torch sees no GPU; use device="cpu", or see gpupipe doctor'):
+        DataLoader(arrays, device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_device_is_the_cpu_where_there_is_no_gpu(arrays: Arrays) -> None:
+    assert DataLoader(arrays, engine="null").device == torch.device("cpu")
+
+
+def test_an_empty_dataset_is_refused(arrays: Arrays) -> None:
+    with pytest.raises(ConfigError, match="no samples"):
+        null(Arrays(np.zeros((0, 4, 4, 3), np.uint8), [], transform=TRAIN))
+
+
+def test_a_dataset_that_nobody_knows_is_refused_with_the_choices(encoded: Encoded) -> None:
+    with pytest.raises(TranslationError, match=r"from_torch.*engine=\"torch\""):
+        DataLoader(encoded, device="cpu")
+
+
+def test_two_shards_that_disagree_are_refused(arrays: Arrays) -> None:
+    sampler: Any = DistributedSampler(range(N), num_replicas=2, rank=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"rank=1, world_size=2.*rank=0, world_size=2"):
+        null(arrays, sampler=sampler, shard=Shard(0, 2))
+
+
+# ---- honoured
+
+
+def test_torchs_own_collate_is_none_of_ones_own(arrays: Arrays) -> None:
+    assert all_seen(null(arrays, collate_fn=default_collate)) == list(range(N))
+
+
+def test_collate_fn_runs_with_the_torch_engine(encoded: Encoded) -> None:
+    with DataLoader(encoded, batch_size=4, collate_fn=_lengths, engine="torch", device="cpu") as loader:
+        assert next(iter(loader)) == [[len(f) for f in encoded.files[:4]], [0, 1, 2, 3]]
+
+
+def _lengths(items: list[tuple[bytes, int]]) -> list[list[int]]:
+    return [[len(data) for data, _ in items], [label for _, label in items]]
+
+
+def test_worker_init_fn_and_context_reach_the_workers(encoded: Encoded) -> None:
+    dataset = from_torch(_WhoAmI(), media="array", transform=T.Compose([T.PILToTensor()]))
+    for engine in ("torch", "dali"):
+        with DataLoader(
+            dataset, batch_size=2, num_workers=2, worker_init_fn=_mark, multiprocessing_context="fork",
+            timeout=60, engine=engine, device="cpu",
+        ) as loader:  # fmt: skip
+            assert {int(i) for batch in loader for i in batch[1]} == {100, 101}
+
+
+class _WhoAmI:
+    mark = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> Any:
+        return np.zeros((4, 4, 3), np.uint8), _WhoAmI.mark
+
+
+def _mark(worker: int) -> None:
+    _WhoAmI.mark = 100 + worker
+
+
+def test_timeout_ends_a_worker_that_hangs() -> None:
+    dataset = from_torch(_Sleeper(), media="array", transform=T.Compose([T.PILToTensor()]))
+    loader = DataLoader(dataset, num_workers=1, timeout=1, engine="torch", device="cpu")
+    with pytest.raises(RuntimeError, match="timed out after 1 seconds"), loader:
+        next(iter(loader))
+
+
+class _Sleeper:
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(3)
+
+
+def test_generator_gives_the_seed_and_is_not_advanced(arrays: Arrays) -> None:
+    generator = torch.Generator().manual_seed(77)
+    before = generator.get_state()
+    loader = null(arrays, shuffle=True, generator=generator, seed=None)
+    assert loader.seed == 77
+    assert all_seen(loader) == shuffled(0, seed=77)
+    assert torch.equal(generator.get_state(), before)
+    assert null(arrays, shuffle=True, generator=generator, seed=5).seed == 5
+
+
+def test_without_a_seed_it_is_torchs(arrays: Arrays, rng_untouched: None) -> None:
+    assert null(arrays, seed=None).seed == torch.initial_seed()
+    # Every process has another initial seed, and ranks must agree.
+    assert null(arrays, seed=None, shard=Shard(1, 2)).seed == 0
+
+
+def test_sampler_seeds_and_orders(arrays: Arrays) -> None:
+    generator = torch.Generator().manual_seed(3)
+    loader = null(arrays, sampler=RandomSampler(range(N), generator=generator), seed=None)
+    assert loader.seed == 3
+    assert all_seen(loader) == shuffled(0, seed=3)
+    assert all_seen(null(arrays, sampler=SequentialSampler(range(N)))) == list(range(N))
+    some = [3, 1, 4, 15, 9, 2, 6]
+    assert all_seen(null(arrays, sampler=some)) == some
+    random = null(arrays, sampler=SubsetRandomSampler(some))
+    assert sorted(all_seen(random)) == sorted(some)
+    assert len(random) == 2
+    repeated = null(arrays, sampler=[4, 4, 4], batch_size=3)
+    plan = next(iter(repeated))[0]
+    assert len(set(plan.keys.tolist())) == 3  # the same picture, augmented in three ways
+
+
+def test_batch_sampler_of_torch_is_taken_apart(arrays: Arrays) -> None:
+    loader = null(arrays, batch_sampler=BatchSampler(SequentialSampler(range(N)), 6, True), batch_size=1)
+    assert (loader.batch_size, loader.drop_last, len(loader)) == (6, True, 3)
+    assert all_seen(loader) == list(range(18))
+
+
+def test_distributed_sampler_sets_shard_seed_and_epoch(arrays: Arrays) -> None:
+    samplers: list[Any] = [DistributedSampler(range(N), num_replicas=2, rank=r, seed=9) for r in range(2)]  # type: ignore[arg-type]
+    loaders = [null(arrays, sampler=s, seed=None) for s in samplers]
+    assert [x.shard for x in loaders] == [Shard(0, 2), Shard(1, 2)]
+    assert [len(x) for x in loaders] == [3, 3]
+    for epoch in (0, 3, 4):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        real: list[list[int]] = []
+        for loader in loaders:
+            real.append([i for batch in loader for i in seen(batch)[: loader.valid]])
+        assert sorted(real[0] + real[1]) == list(range(N))
+        whole = shuffled(epoch, seed=9)
+        assert real[0][:5] + real[1][:5] == whole[:10]
+
+
+def test_prefetch_factor_bounds_the_plans_in_flight(arrays: Arrays, encoded: Encoded) -> None:
+    """Of one process, or of each worker. What is handed out is in flight no more."""
+    bytes_dataset = from_torch(encoded, media="bytes", transform=TRAIN)
+    for engine, dataset, workers, bound in (
+        ("dali", arrays, 2, 3),
+        ("torch", arrays, 2, 6),
+        ("torch", bytes_dataset, 2, 6),
+        ("dali", bytes_dataset, 2, 9),  # of the workers, and in the graph
+    ):
+        with DataLoader(
+            dataset, batch_size=1, num_workers=workers, prefetch_factor=3, engine=engine, device="cpu"
+        ) as loader:
+            iterator = iter(loader)
+            ahead = 0
+            for _ in range(8):
+                next(iterator)
+                ahead = max(ahead, len(iterator._handed))  # taken by the engine and not handed out
+            assert 0 < ahead <= bound, (engine, ahead)
+            if engine == "dali" and dataset is arrays:
+                assert ahead == 3  # not less either: the graph is kept busy
+
+
+def test_num_workers_are_dalis_threads(arrays: Arrays) -> None:
+    counts = []
+    for workers in (1, 4):
+        with DataLoader(arrays, num_workers=workers, engine="dali", device="cpu") as loader:
+            next(iter(loader))
+            counts.append(native_threads())
+            assert f"threads {workers}" in repr(loader)
+    assert counts[1] - counts[0] >= 3  # the decoder has a pool of its own
+
+
+def test_persistent_workers_false_stops_them_at_the_end_of_the_epoch(encoded: Encoded) -> None:
+    before = children()
+    loader = DataLoader(
+        from_torch(encoded, media="bytes", transform=TRAIN),
+        batch_size=BATCH, num_workers=2, persistent_workers=False, engine="torch", device="cpu",
+    )  # fmt: skip
+    list(loader)
+    assert children() == before
+    assert "not started" in repr(loader)
+
+
+def test_attributes_say_what_torchs_say(arrays: Arrays) -> None:
+    loader = null(arrays, drop_last=True, num_workers=3, pin_memory=True, prefetch_factor=4)
+    assert loader.dataset is arrays
+    assert (loader.batch_size, loader.drop_last, loader.num_workers) == (BATCH, True, 3)
+    assert (loader.pin_memory, loader.prefetch_factor, loader.on_error) == (True, 4, "raise")
+    given = SequentialSampler(range(N))
+    assert null(arrays, sampler=given).sampler is given
+
+
+# ---- epochs
+
+
+def test_set_epoch_chooses_and_without_it_every_iter_is_the_next(arrays: Arrays) -> None:
+    loader = null(arrays, shuffle=True)
+    assert all_seen(loader) == shuffled(0)
+    assert all_seen(loader) == shuffled(1)
+    loader.set_epoch(7)
+    assert loader.state_dict()["epoch"] == 7
+    assert all_seen(loader) == shuffled(7)
+    assert all_seen(loader) == shuffled(8)
+    loader.set_epoch(0)
+    assert all_seen(loader) == shuffled(0)
+
+
+def test_set_epoch_within_an_epoch_is_about_the_next(arrays: Arrays) -> None:
+    loader = null(arrays, shuffle=True)
+    iterator = iter(loader)
+    first = seen(next(iterator))
+    loader.set_epoch(5)
+    assert first + all_seen(iterator) == shuffled(0)
+    assert all_seen(loader) == shuffled(5)
+
+
+def test_set_epoch_after_load_state_dict(arrays: Arrays) -> None:
+    """A script that resumes calls both, and in either order."""
+    loader = null(arrays, shuffle=True)
+    loader.set_epoch(4)
+    next(iter(loader))
+    state = loader.state_dict()
+
+    same = null(arrays, shuffle=True)
+    same.load_state_dict(state)
+    same.set_epoch(4)
+    assert all_seen(same) == shuffled(4)[BATCH:]
+
+    before = null(arrays, shuffle=True)
+    before.set_epoch(4)
+    before.load_state_dict(state)
+    assert all_seen(before) == shuffled(4)[BATCH:]
+    before.set_epoch(4)
+    assert all_seen(before) == shuffled(4)  # the rest was delivered; asked for again, it is a whole one
+
+    other = null(arrays, shuffle=True)
+    other.load_state_dict(state)
+    other.set_epoch(5)
+    assert all_seen(other) == shuffled(5)
+
+
+def test_resumed_script_with_a_distributed_sampler(arrays: Arrays) -> None:
+    def loaders() -> tuple[Any, DataLoader]:
+        sampler: Any = DistributedSampler(range(N), num_replicas=2, rank=0, seed=SEED)  # type: ignore[arg-type]
+        return sampler, null(arrays, sampler=sampler, seed=None)
+
+    sampler, loader = loaders()
+    sampler.set_epoch(2)
+    iterator = iter(loader)
+    next(iterator)
+    state, rest = loader.state_dict(), all_seen(iterator)
+    assert state["epoch"] == 2
+    sampler, loader = loaders()
+    loader.load_state_dict(state)
+    sampler.set_epoch(2)
+    assert all_seen(loader) == rest
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.0, True, None, "2"])
+def test_set_epoch_refuses_what_is_no_epoch(arrays: Arrays, epoch: Any) -> None:
+    with pytest.raises(ConfigError, match="set_epoch takes an integer that is not negative"):
+        null(arrays).set_epoch(epoch)
+
+
+# ---- engines
+
+
+def test_auto_takes_dali_and_says_why(arrays: Arrays) -> None:
+    loader = DataLoader(arrays, device="cpu")
+    assert "engine: dali (auto: DALI is installed and runs every transform)" in repr(loader)
+
+
+REFLECT = T.Compose([T.RandomCrop(32, padding=4, padding_mode="reflect"), T.PILToTensor()])
+
+
+def test_auto_falls_back_and_names_the_transform(arrays: Arrays) -> None:
+    dataset = Arrays(pictures(), np.arange(N), transform=REFLECT)
+    loader = DataLoader(dataset, batch_size=BATCH, device="cpu")
+    assert "engine: torch (auto: " in repr(loader)
+    assert "padding_mode='reflect' is not in DALI" in repr(loader)
+    assert all_seen(loader) == list(range(N))
+    loader.close()
+
+
+def test_dali_refuses_when_built_what_it_cannot_run(arrays: Arrays) -> None:
+    dataset = Arrays(pictures(), np.arange(N), transform=REFLECT)
+    for engine in ("dali", gpupipe.engines.Dali()):
+        with pytest.raises(
+            PipelineError, match=r"DALI engine cannot run Crop: padding_mode='reflect'.*engine=\"torch\""
+        ):
+            DataLoader(dataset, engine=engine, device="cpu")
+
+
+@pytest.mark.parametrize("interpolation", ["box", "hamming"])
+def test_dali_refuses_filters_that_it_lacks(interpolation: str) -> None:
+    pipeline = T.Compose([T.Resize((8, 8), interpolation=interpolation), T.PILToTensor()])
+    dataset = Arrays(pictures(4), transform=pipeline)
+    with pytest.raises(PipelineError, match=f"Resize: interpolation '{interpolation}' is not in DALI"):
+        DataLoader(dataset, engine="dali", device="cpu")
+    assert "engine: torch" in repr(DataLoader(dataset, device="cpu"))
+
+
+def test_without_dali_the_torch_engine_runs_and_says_so(arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpupipe.engines.dali.installed", lambda: False)
+    loader = DataLoader(arrays, batch_size=BATCH, device="cpu")
+    assert "engine: torch (auto: DALI is not installed: pip install nvidia-dali-cuda120" in repr(loader)
+    assert all_seen(loader) == list(range(N))
+    with pytest.raises(MissingDependency, match="pip install nvidia-dali-cuda120"):
+        DataLoader(arrays, engine="dali", device="cpu")
+
+
+def test_a_pipeline_that_fits_no_engine_is_refused_by_auto_too() -> None:
+    dataset = Arrays(pictures(4), transform=T.Compose([T.RandomCrop(200), T.PILToTensor()]))
+    loader = DataLoader(dataset, batch_size=2, device="cpu")
+    with pytest.raises(PipelineError, match="48x56 pixels is smaller than the crop"):
+        next(iter(loader))
+
+
+def test_images_of_different_sizes_are_refused_with_the_way_out() -> None:
+    sizes = [(40, 40, 3), (30, 20, 3)]
+    dataset = from_torch(_Sized(sizes), media="array", transform=T.Compose([T.PILToTensor()]))
+    for engine in ("torch", "dali"):
+        loader = DataLoader(dataset, batch_size=2, engine=engine, device="cpu")
+        with pytest.raises(PipelineError, match=r"different sizes: 40x40 .*30x20.*CenterCrop.*batch_size=1"), loader:
+            next(iter(loader))
+        with DataLoader(dataset, batch_size=1, engine=engine, device="cpu") as loader:
+            assert [tuple(b.shape) for b in loader] == [(1, 3, 40, 40), (1, 3, 30, 20)]
+
+
+class _Sized:
+    def __init__(self, shapes: list[tuple[int, int, int]]):
+        self.shapes = shapes
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, i: int) -> Any:
+        return np.full(self.shapes[i], i, np.uint8)
+
+
+def test_constructors_start_no_thread_and_no_process(arrays: Arrays, encoded: Encoded) -> None:
+    for engine in ("auto", "dali", "torch", "null"):
+        DataLoader(arrays, engine=engine, num_workers=2, device="cpu").close()  # imports
+    threads, native, processes = python_threads(), native_threads(), children()
+    loaders = [
+        DataLoader(dataset, engine=engine, num_workers=2, device="cpu", batch_size=4)
+        for engine in ("auto", "dali", "torch", "null")
+        for dataset in (arrays, from_torch(encoded, media="bytes", transform=TRAIN))
+    ]
+    for loader in loaders:
+        repr(loader)
+        len(loader)
+        loader.state_dict()
+    assert python_threads() == threads
+    assert native_threads() == native
+    assert children() == processes
+
+
+# ---- an engine that fails, and one that is watched
+
+
+@dataclass(frozen=True)
+class Watched(EngineConfig):
+    """Echoes plans, notes what it is asked, and fails where it is told to."""
+
+    name: ClassVar[str] = "watched"
+
+    log: list[str]
+    fail_at: int = -1
+
+    def check(self, setup: Setup) -> None:
+        self.log.append("check")
+
+    def build(self, setup: Setup) -> Engine:
+        self.log.append("build")
+        return _WatchedEngine(self)
+
+
+class _WatchedEngine(Engine):
+    def __init__(self, config: Watched):
+        self.config = config
+
+    def run(self, plans: Iterator[Plan]) -> Run:
+        self.config.log.append("run")
+        return _WatchedRun(self.config, plans)
+
+    def close(self) -> None:
+        self.config.log.append("close engine")
+
+
+class _WatchedRun(Run):
+    def __init__(self, config: Watched, plans: Iterator[Plan]):
+        self.config, self.plans = config, plans
+
+    def __next__(self) -> Batch:
+        plan = next(self.plans)
+        if plan.step == self.config.fail_at:
+            raise ZeroDivisionError("inside the engine")
+        return Batch(plan, None, plan)
+
+    def close(self) -> None:
+        self.config.log.append("close run")
+
+
+def test_the_engine_is_built_at_the_first_iter_and_closed_once(arrays: Arrays) -> None:
+    config = Watched([])
+    loader = null(arrays, engine=config)
+    assert config.log == ["check"]
+    list(loader)
+    list(loader)
+    assert config.log.count("build") == 1 and config.log.count("run") == 2
+    assert "close engine" not in config.log
+    loader.close()
+    loader.close()
+    assert config.log.count("close engine") == 1
+    assert config.log[-1] == "close engine"  # after its run
+
+
+def test_a_new_iter_closes_the_run_before_it(arrays: Arrays) -> None:
+    config = Watched([])
+    loader = null(arrays, engine=config)
+    first = iter(loader)
+    next(first)
+    iter(loader)
+    assert config.log.index("close run") < len(config.log) - 1 - config.log[::-1].index("run")
+
+
+def test_after_a_failure_the_state_is_where_the_last_batch_left_it(arrays: Arrays) -> None:
+    loader = null(arrays, engine=Watched([], fail_at=2))
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    with pytest.raises(ZeroDivisionError, match="inside the engine"):
+        next(iterator)
+    assert loader.state_dict()["delivered"] == 10
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert next(iter(loader)).indices.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_repr_shows_what_will_happen(arrays: Arrays) -> None:
+    text = repr(null(arrays, shuffle=True, drop_last=True, shard=Shard(1, 2)))
+    for part in ("2 batches of 5", "rank 1 of 2", "shuffled, seed 11", "dropped", "engine: null (as asked) on cpu",
+                 "not started", "RandomResizedCrop"):  # fmt: skip
+        assert part in text, part
+
+
+def test_loader_can_be_iterated_from_another_thread(arrays: Arrays) -> None:
+    """As Lightning and others do that prefetch to the device."""
+    with DataLoader(arrays, batch_size=BATCH, num_workers=2, engine="dali", device="cpu") as loader:
+        got: list[int] = []
+        thread = threading.Thread(target=lambda: got.extend(all_seen(loader)))
+        thread.start()
+        thread.join(60)
+        assert got == list(range(N))
+
+
+def test_datasets_are_not_changed(arrays: Arrays) -> None:
+    before = dict(vars(arrays))
+    with DataLoader(arrays, batch_size=BATCH, engine="dali", device="cpu") as loader:
+        list(loader)
+    assert {k: v for k, v in vars(arrays).items() if k != "fingerprint"} == {
+        k: v for k, v in before.items() if k != "fingerprint"
+    }
+    assert isinstance(arrays, Dataset) and arrays.transform == TRAIN
+    assert EVAL != TRAIN

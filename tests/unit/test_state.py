@@ -1,0 +1,168 @@
+"""A state says what it belongs to, and is refused, with both sides printed, where it does not belong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import BATCH, SEED, TRAIN, N, all_seen, pictures, seen, write_photos
+
+from gpupipe import DataLoader, Shard, transforms as T
+from gpupipe.datasets import Arrays, ImageFolder
+from gpupipe.errors import StateError
+
+PIXELS = pictures()
+
+
+def arrays(transform: T.Compose = TRAIN, n: int = N) -> Arrays:
+    return Arrays(PIXELS[:n], np.arange(n), transform=transform)
+
+
+def loader(dataset: Any = None, **arguments: Any) -> DataLoader:
+    given = {"engine": "null", "device": "cpu", "seed": SEED, "batch_size": BATCH, "shuffle": True, **arguments}
+    return DataLoader(arrays() if dataset is None else dataset, **given)
+
+
+def saved(**arguments: Any) -> dict[str, Any]:
+    """A state two batches into the first epoch."""
+    one = loader(**arguments)
+    iterator = iter(one)
+    next(iterator), next(iterator)
+    return one.state_dict()
+
+
+def test_a_state_is_a_few_plain_values() -> None:
+    state = saved()
+    assert state == {
+        "version": 1,
+        "seed": SEED,
+        "epoch": 0,
+        "delivered": 10,
+        "batch_size": BATCH,
+        "world_size": 1,
+        "drop_last": 0,
+        "dataset": arrays().fingerprint,
+        "pipeline": TRAIN.fingerprint,
+        "order": "shuffled",
+    }
+    assert [type(v) for v in state.values()] == [int] * 7 + [str] * 3
+
+
+def test_the_saved_seed_is_taken_over() -> None:
+    other = loader(seed=99)
+    other.load_state_dict(saved())
+    assert other.seed == SEED
+    expected = loader()
+    assert all_seen(other) == all_seen(expected)[10:]
+    assert all_seen(other) == all_seen(expected)  # the following epoch, too
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (lambda: loader(arrays(n=20)), "dataset"),
+        (lambda: loader(Arrays(255 - PIXELS, np.arange(N), transform=TRAIN)), "dataset"),
+        (lambda: loader(Arrays(PIXELS, np.arange(N)[::-1].copy(), transform=TRAIN)), "dataset"),
+        (lambda: loader(arrays(T.Compose([T.RandomResizedCrop(31), *TRAIN.transforms[1:]]))), "pipeline"),
+        (lambda: loader(arrays(T.Compose([*TRAIN.transforms], memory_format="channels_last"))), "pipeline"),
+        (lambda: loader(shuffle=False), "order"),
+        (lambda: loader(shuffle=None, sampler=list(range(N))), "order"),
+        (lambda: loader(drop_last=True), "drop_last"),
+    ],
+)
+def test_another_dataset_pipeline_or_order_is_refused_and_both_are_printed(build: Any, what: str) -> None:
+    state, other = saved(), build()
+    mine = other.state_dict()
+    with pytest.raises(StateError) as caught:
+        other.load_state_dict(state)
+    text = str(caught.value)
+    assert repr(state[what]) in text and repr(mine[what]) in text
+    assert "this state is of another" in text
+    assert other.state_dict() == mine  # refused as a whole
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "world", "advice"),
+    [(4, 1, "use batch_size=5"), (10, 1, "use batch_size=5"), (3, 2, "use batch_size=5")],
+)
+def test_another_batch_is_refused_with_the_one_that_fits(batch_size: int, world: int, advice: str) -> None:
+    with pytest.raises(StateError, match=rf"saved 5 samples on each of 1 .* has {batch_size} on each.*{advice}"):
+        loader(batch_size=batch_size, shard=Shard(0, world)).load_state_dict(saved())
+
+
+def test_advice_keeps_the_global_batch_where_it_can() -> None:
+    state = saved(batch_size=4, shard=Shard(0, 2))
+    with pytest.raises(StateError, match="use batch_size=8"):
+        loader(batch_size=5).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "message"),
+    [
+        (None, "not NoneType"),
+        ([1, 2], "not list"),
+        ({}, "version None; this gpupipe reads version 1"),
+        ({"version": 2}, "version 2; this gpupipe reads version 1"),
+        ({"version": "1"}, "version '1'"),
+        ({"version": 1, "hello": 3}, r"lacks \['batch_size'.*has \['hello'\] more"),
+        ({**saved(), "delivered": -5}, "delivered=-5, which must not be negative"),
+        ({**saved(), "delivered": 2.0}, "delivered=2.0, which must be int"),
+        ({**saved(), "epoch": True}, "epoch=True, which must be int"),
+        ({**saved(), "dataset": 7}, "dataset=7, which must be str"),
+        ({**saved(), "delivered": N + 1}, f"{N + 1} samples into an epoch of {N}"),
+        ({k: v for k, v in saved().items() if k != "seed"}, r"lacks \['seed'\]"),
+    ],
+    ids=lambda v: str(v)[:30],
+)
+def test_garbage_is_refused_and_changes_nothing(garbage: Any, message: str) -> None:
+    one = loader()
+    iterator = iter(one)
+    first = seen(next(iterator))
+    before = one.state_dict()
+    with pytest.raises(StateError, match=message):
+        one.load_state_dict(garbage)
+    assert one.state_dict() == before
+    assert first + all_seen(iterator) == all_seen(loader())  # the epoch under way goes on
+
+
+def test_a_state_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="version"):
+        loader().load_state_dict({})
+
+
+def test_states_of_a_folder_follow_its_files(tmp_path: Path) -> None:
+    """The same files elsewhere, or touched, are the same dataset; another picture in a file is another."""
+    root = write_photos(tmp_path / "photos", n=12)
+    state = saved(dataset=ImageFolder(root, TRAIN))
+
+    moved = Path(shutil.copytree(root, tmp_path / "moved"))
+    loader(ImageFolder(moved, TRAIN)).load_state_dict(state)
+
+    (root / "class003" / "photo.jpg").unlink()
+    os.rmdir(root / "class003")
+    with pytest.raises(StateError, match="another dataset"):
+        loader(ImageFolder(root, TRAIN)).load_state_dict(state)
+
+
+def test_loading_costs_the_same_at_the_end_of_an_epoch() -> None:
+    """No replay: the plans that were delivered are not made again."""
+
+    class Counting(Arrays):
+        reads = 0
+
+        @property
+        def sizes(self) -> Any:
+            type(self).reads += 1
+            return super().sizes
+
+    dataset = Counting(PIXELS, np.arange(N), transform=TRAIN)
+    state = {**saved(), "delivered": 20}
+    one = loader(dataset)
+    one.load_state_dict(state)
+    Counting.reads = 0
+    assert len(next(iter(one))[0]) == 3
+    assert Counting.reads <= 2
