@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, get_args
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import ConfigError, PipelineError
 from .ops import Dtype, Kind, Op
 
-__all__ = ["Images", "Transform", "check_probability", "dtype_name", "interpolation_name", "pair", "resolves"]
+__all__ = ["Images", "Transform", "check_probability", "dtype_name", "interpolation_name", "items", "pair", "resolves"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -82,9 +82,14 @@ def resolves(ops: tuple[Op, ...], images: Images) -> tuple[tuple[Op, ...], Image
     return ops, images
 
 
+def items(value: Any) -> tuple[Any, ...]:
+    """What a list argument holds; one value that is no list stands for a list of itself."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
 def pair(value: int | Sequence[int], what: str) -> tuple[int, int]:
     """(height, width) of a torchvision size argument: one number means a square."""
-    numbers = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    numbers = items(value)
     if len(numbers) == 1:
         numbers = numbers * 2
     if len(numbers) != 2 or not all(isinstance(n, (int, np.integer)) and n > 0 for n in numbers):

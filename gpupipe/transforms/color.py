@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, Images, Transform, check_probability, dtype_name, resolves
+from .base import F64, Images, Transform, check_probability, dtype_name, items, resolves
 from .ops import Gray, Normalize as NormalizeOp, Op, ToDtype as ToDtypeOp
 
 __all__ = [
@@ -127,7 +127,7 @@ class Normalize(Transform):
     """Accepted for torchvision's sake: nobody else holds the tensor, so both values mean the same."""
 
     def __post_init__(self) -> None:
-        mean, std = (tuple(float(x) for x in v) for v in (self.mean, self.std))
+        mean, std = (tuple(float(x) for x in items(v)) for v in (self.mean, self.std))
         if len(mean) != len(std) or len(mean) not in (1, 3):
             raise ConfigError(f"Normalize: mean and std need one or three numbers each, not {len(mean)} and {len(std)}")
         if 0.0 in std:

@@ -107,11 +107,11 @@ class Compose:
 
     def _probe(self) -> tuple[tuple[Op, ...], Images]:
         sizes = _PROBE
-        for scale in (1, 8, 64):  # a crop may need larger images than the first ones
+        for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
             try:
                 return self.resolve(0, 0, np.arange(len(sizes), dtype=np.uint64), sizes * scale)
             except PipelineError:
-                if scale == 64:
+                if scale == 4096:
                     raise
         raise AssertionError
 

@@ -16,6 +16,7 @@ from .base import (
     Transform,
     check_probability,
     interpolation_name,
+    items,
     pair,
     resolves,
 )
@@ -75,7 +76,7 @@ class Resize(Transform):
         if size is None:
             if not isinstance(self.max_size, int) or self.max_size < 1:
                 raise ConfigError(f"Resize(size=None) needs max_size, a positive integer, not {self.max_size!r}")
-        elif isinstance(size, (int, np.integer)) or len(size) == 1:
+        elif len(items(size)) == 1:
             short = pair(size, "Resize: size")[0]
             if self.max_size is not None and self.max_size <= short:
                 raise ConfigError(f"Resize: max_size={self.max_size} must be greater than size={short}")
@@ -133,7 +134,7 @@ class CenterCrop(Transform):
 
 
 def _fill(fill: Any, what: str) -> tuple[float, ...]:
-    values = tuple(fill) if isinstance(fill, Sequence) else (fill,)
+    values = items(fill)
     if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
         raise ConfigError(f"{what}: fill must be a number or three of them, not {fill!r}")
     return tuple(float(v) for v in values)
@@ -141,7 +142,7 @@ def _fill(fill: Any, what: str) -> tuple[float, ...]:
 
 def _padding(padding: int | Sequence[int], what: str) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) of torchvision's padding argument."""
-    p = (padding,) if isinstance(padding, int) else tuple(padding)
+    p = items(padding)
     if len(p) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in p):
         raise ConfigError(f"{what}: padding must be one, two or four numbers of pixels, none negative, not {padding!r}")
     p = p * 4 if len(p) == 1 else p * 2 if len(p) == 2 else p
@@ -263,9 +264,11 @@ class RandomResizedCrop(Transform):
 
     def __post_init__(self) -> None:
         for name in ("scale", "ratio"):
-            bounds = getattr(self, name)
+            bounds = items(getattr(self, name))
             if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1]:
-                raise ConfigError(f"RandomResizedCrop: {name} must be (low, high) with 0 < low <= high, not {bounds!r}")
+                raise ConfigError(
+                    f"RandomResizedCrop: {name} must be (low, high) with 0 < low <= high, not {getattr(self, name)!r}"
+                )
         self.set(
             size=pair(self.size, "RandomResizedCrop: size"),
             scale=tuple(float(x) for x in self.scale),
