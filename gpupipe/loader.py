@@ -60,29 +60,25 @@ class DataLoader:
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
         batch_sampler: torch's own ``BatchSampler`` only; it is taken apart into sampler, batch_size and drop_last.
         num_workers: threads of the DALI engine, worker processes of the torch engine.
-        collate_fn: none but torch's default, except with ``engine="torch"``, which then runs the dataset object as it
-        is.
-        pin_memory: pin batches that stay on the CPU, where there is CUDA. Batches on a GPU always come through pinned
-        memory.
+        collate_fn: torch's default only, except with ``engine="torch"``, which then runs the dataset object as it is.
+        pin_memory: pin batches that stay on the CPU, where there is CUDA. What goes to a GPU is always pinned.
         drop_last: drop the last batch if it is short.
         timeout, worker_init_fn, multiprocessing_context: for worker processes, where there are any.
         generator: gives the seed where ``seed`` is not given; it is not advanced.
-        prefetch_factor: how many batches are in flight at most (of each worker process, where there are any); 2 by
-        default.
-        persistent_workers: ``False`` stops all threads and processes at the end of every epoch; they are kept
-        otherwise.
+        prefetch_factor: batches in flight at most, of each worker process where there are any; 2 by default.
+        persistent_workers: ``False`` stops all threads and processes at the end of every epoch; else they are kept.
         pin_memory_device, in_order: as in torch, at their defaults only.
-        device: where batches are handed out; a GPU where there is one. ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index
-        or a torch.device.
-        engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine's options such as
-        ``engines.Dali(roi=False)``.
+        device: where batches are handed out: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By
+            default a GPU where there is one.
+        engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine with its options, such as
+            ``engines.Dali(roi=False)``.
         seed: of order and augmentation.
         shard: this rank's part; :meth:`Shard.from_env` under torchrun. Every rank needs the same ``seed``.
         on_error: ``"raise"``: a batch with a bad sample raises :class:`SampleError`, and the loader goes on after it.
 
-    Iterating gives ``[images, target]`` as torch's DataLoader does, or the images alone where the dataset has no
-    labels:
-    ``dtype[B, 3, H, W]`` and ``i64[B]``, on the device. Every ``iter()`` is a new epoch and ends the one before it.
+    Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
+    device; or the images alone where the dataset has no labels. Every ``iter()`` is a new epoch and ends the one
+    before it.
 
     Raises:
         ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.
@@ -118,11 +114,9 @@ class DataLoader:
         self.dataset = dataset
         a = resolve(
             Arguments(
-                dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last,
-                timeout,
-                worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
-                pin_memory_device,
-                in_order, device, engine, seed, shard, on_error,
+                dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory,
+                drop_last, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
+                persistent_workers, pin_memory_device, in_order, device, engine, seed, shard, on_error,
             )
         )  # fmt: skip
         self.device: torch.device = a.device
@@ -224,8 +218,7 @@ class DataLoader:
         """Go on where the saved loader stood; costs nothing but the next batch.
 
         The next ``iter()`` gives the rest of the saved epoch, with the same images. Calling ``set_epoch`` with that
-        epoch first changes nothing;
-        with another epoch it starts that one from its beginning.
+        epoch before changes nothing; with another epoch it starts that one from its beginning.
 
         Raises :class:`StateError` where the state is of another dataset, pipeline, order or batch; prints both.
         """
@@ -243,9 +236,8 @@ class DataLoader:
         return self._report
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the loader was made: batches, samples, epochs, and the seconds the consumer waited in
-        ``next()`` and
-        spent outside of it. ``stall`` is the waiting's share of both."""
+        """Counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited in
+        ``next()`` and worked outside of it. ``stall`` is the waiting's share of both."""
         return self._stats.to_dict()
 
     def __repr__(self) -> str:
@@ -343,6 +335,9 @@ class _Iterator:
             self._cursor.delivered = self._handed.popleft().consumed
             loader._report.add(e.samples)
             raise
+        except BaseException:
+            self.end()  # the state stays where it was; a new iter() starts cleanly
+            raise
         finally:
             self._left = time.perf_counter()
             stats.wait_seconds += self._left - entered
@@ -378,10 +373,8 @@ class EpochSampler:
     def __len__(self) -> int:
         loader = self._owner()
         slices = loader._slices(loader._sampling.length, 0)
-        return (
-            sum(len(slices.take(step)[0]) for step in (0, len(slices) - 1)[: len(slices)])
-            + max(len(slices) - 2, 0) * loader.batch_size
-        )
+        last = len(slices) - 1
+        return 0 if last < 0 else last * loader.batch_size + len(slices.take(last)[0])
 
     def __iter__(self) -> Iterator[int]:
         loader = self._owner()

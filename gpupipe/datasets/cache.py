@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-__all__ = ["index_folder", "index_path", "locked", "replacing"]
+__all__ = ["cache_folder", "index_path", "locked", "make_folder", "replacing"]
 
 _log = logging.getLogger("gpupipe")
 
@@ -27,22 +27,22 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 _SUFFIX = ".gpupipe-index"
 
 
-def index_folder() -> str:
-    """The folder of index files; it may not exist yet."""
+def cache_folder(kind: str) -> str:
+    """The folder of one kind of file, such as ``"index"``; it may not exist yet."""
     base = os.environ.get("GPUPIPE_CACHE")
     if not base:
         xdg = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         base = os.path.join(xdg, "gpupipe")
-    return os.path.join(os.path.abspath(os.path.expanduser(base)), "index")
+    return os.path.join(os.path.abspath(os.path.expanduser(base)), kind)
 
 
 def index_path(*key: Any) -> str:
     """The index file for a key of JSON values. Nothing is created."""
     name = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
-    return os.path.join(index_folder(), name + _SUFFIX)
+    return os.path.join(cache_folder("index"), name + _SUFFIX)
 
 
-def _make_folder(folder: str) -> None:
+def make_folder(folder: str) -> None:
     base = os.path.dirname(folder)
     os.makedirs(os.path.dirname(base), exist_ok=True)
     for path in (base, folder):
@@ -62,7 +62,7 @@ def locked(path: str) -> Iterator[None]:
     """
     fd = -1
     try:
-        _make_folder(os.path.dirname(path))
+        make_folder(os.path.dirname(path))
         fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

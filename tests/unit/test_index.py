@@ -204,7 +204,9 @@ class TestRebuild:
         (tree / "a").rename(tree / "aa")
         renamed = ImageFolder(tree).fingerprint
         png(tree / "aa/1.png", 6, 7)
-        assert len({first, renamed, ImageFolder(tree).fingerprint}) == 3
+        resized = ImageFolder(tree).fingerprint
+        (tree / "aa/2.png").rename(tree / "aa/3.png")
+        assert len({first, renamed, resized, ImageFolder(tree).fingerprint}) == 4
 
 
 class TestRacy:
@@ -387,7 +389,7 @@ class TestCache:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
-        assert cache_module.index_folder() == str(tmp_path / "home/.cache/gpupipe/index")
+        assert cache_module.cache_folder("index") == str(tmp_path / "home/.cache/gpupipe/index")
 
     def test_only_our_own_leftovers_are_removed(self, tree: Path) -> None:
         file = index_file(ImageFolder(tree))

@@ -130,14 +130,28 @@ class DaliRun(Run):
         self._feed = engine.feeder.run(plans)
         self._flight: deque[Ready] = deque()
         self._lease = Lease(engine.device) if engine.setup.cuda else None
+        self._failure: Exception | None = None
+        """What went wrong in making the plan behind those in flight."""
         self._closed = False
 
     def __next__(self) -> Batch:
+        try:
+            return self._next()
+        except (SampleError, StopIteration):
+            raise
+        except BaseException:
+            # Interrupted between two feeds, or between a run and its output, inputs and outputs would no longer belong
+            # together: only a new pipeline object is safe.
+            self._engine.rebuild()
+            self.close()
+            raise
+
+    def _next(self) -> Batch:
         if self._lease is not None:
             self._lease.renew()
         self._top_up()
         if not self._flight:
-            raise StopIteration
+            raise self._failure or StopIteration
         ready = self._flight.popleft()
         if ready.bad:
             raise SampleError(ready.bad)
@@ -156,8 +170,13 @@ class DaliRun(Run):
         return Batch(tensor, to_device(ready.target, self._engine.setup), ready.plan)
 
     def _top_up(self) -> None:
-        while not self._closed and len(self._flight) < self._engine.setup.prefetch_factor:
-            ready = next(self._feed, None)
+        room = self._engine.setup.prefetch_factor
+        while not self._closed and self._failure is None and len(self._flight) < room:
+            try:
+                ready = next(self._feed, None)
+            except Exception as e:
+                self._failure = e  # raised now, it would cost a batch that is good
+                return
             if ready is None:
                 return
             if not ready.bad:
@@ -179,7 +198,7 @@ class DaliRun(Run):
             raise EngineError(f"DALI failed, and no sample is to blame: {clean(str(error))}") from error
 
     def close(self) -> None:
-        self._closed = True
+        self._closed, self._failure = True, None
         self._flight.clear()
         self._engine.feeder.stop()
         if self._lease is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...datasets.cache import own_folder, replacing
+from ...datasets.cache import cache_folder, make_folder, replacing
 
 __all__ = ["roi_decoding_works", "self_test"]
 
@@ -33,14 +33,16 @@ def roi_decoding_works(device: str) -> bool:
     """The verdict for ``device``, from the cache or from a self-test that takes some seconds."""
     identity = _identity(device)
     name = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
-    file = Path(own_folder("roi")) / f"{name}.json"
+    file = Path(cache_folder("roi")) / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return bool(json.loads(file.read_text())["works"])
     works, reason = _try(device)
     if not works:
         log.warning("windows decoded on %s fail their self-test (%s): decoding whole images", identity["gpu"], reason)
-    with contextlib.suppress(OSError), replacing(str(file)) as out:  # without a cache it is tried again next time
-        out.write(json.dumps({"works": works, "reason": reason, **identity}).encode())
+    with contextlib.suppress(OSError):  # without a cache it is tried again next time
+        make_folder(str(file.parent))
+        with replacing(str(file)) as out:
+            out.write(json.dumps({"works": works, "reason": reason, **identity}).encode())
     return works
 
 

@@ -1,0 +1,36 @@
+"""What the README shows is what runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_python_examples_run_when_pasted_one_after_another(photos: Path) -> None:
+    pytest.importorskip("torchvision")
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) >= 4
+    names: dict[str, object] = {"root": photos}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"README.md, example {number + 1}", "exec"), names)
+    for name in ("loader", "train"):
+        names[name].close()  # type: ignore[attr-defined]
+
+
+def test_every_file_that_the_readme_names_exists() -> None:
+    named = re.findall(r"\]\(([\w/.]+)\)|`((?:tests|benchmarks|examples|gpupipe)/[\w/.]+)`", README)
+    assert named
+    missing = [path for pair in named for path in pair if path and not (ROOT / path).exists()]
+    assert not missing
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make (\w+)", README):
+        if target in ("demo", "test", "gpu", "bench"):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE)
