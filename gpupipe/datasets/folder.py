@@ -78,7 +78,8 @@ class ImageFolder(ImageFiles):
             which = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
             raise DatasetError(
                 f"ImageFolder: found no valid file for the classes {which} in {self._folder!r}. "
-                f"Supported extensions are: {', '.join(self.extensions)}. Remove the folders, or pass allow_empty=True or other extensions"
+                f"Supported extensions are: {', '.join(self.extensions)}. "
+                "Remove the folders, or pass allow_empty=True or other extensions"
             )
 
     def _shown_prefix(self) -> str:

@@ -53,6 +53,7 @@ class TestImageFolder:
         (zoo / "cat" / "broken.png").symlink_to("nowhere")
         (zoo / "cat" / ".png").write_bytes(b"")
         os.makedirs(os.fsencode(zoo) + b"/cat/\xff")
+        png(zoo / "cat" / "sub" / "deep" / "x.png")  # by path, sub-1 comes between sub and sub/deep
         png(zoo / "cat" / "tmp.png").rename(os.fsdecode(os.fsencode(zoo) + b"/cat/\xff/\xfe.png"))
         monkeypatch.chdir(tmp_path)
         for root in (str(zoo), zoo, "zoo", "./zoo/", "../" + tmp_path.name + "/zoo"):
@@ -60,9 +61,9 @@ class TestImageFolder:
             for name in ("samples", "targets", "classes", "class_to_idx", "imgs", "root"):
                 assert getattr(a, name) == getattr(b, name), name
             assert type(a.targets) is list and type(a.samples) is list and type(a.targets[0]) is int
-            assert len(a) == len(b) == 12
-            assert [a.describe(i) for i in range(12)] == [os.path.abspath(p) for p, _ in b.samples]
-        for wrong in ("cat/sub", "nowhere"):  # no class folder, no folder
+            assert len(a) == len(b) == 14
+            assert [a.describe(i) for i in range(14)] == [os.path.abspath(p) for p, _ in b.samples]
+        for wrong in ("Dog", "nowhere"):  # no class folder, no folder
             with pytest.raises(FileNotFoundError):
                 theirs.ImageFolder(zoo / wrong)
             with pytest.raises(DatasetError):
@@ -104,7 +105,7 @@ class TestImageFolder:
 
     def test_tiff_is_turned_by_pillow_already(self, tmp_path: Path) -> None:
         (tmp_path / "c").mkdir()
-        Image.new("RGB", (7, 5)).save(tmp_path / "c" / "a.tif", tiffinfo={0x0112: 6})
+        Image.new("RGB", (7, 5)).save(tmp_path / "c" / "a.tif", tiffinfo={0x0112: 6, 700: b"<x/>"})
         for exif in (False, True):
             ds = ImageFolder(tmp_path, exif=exif)
             assert ds.sizes[0].tolist() == [7, 5] == list(ds[0][0].size[::-1])
