@@ -1,0 +1,698 @@
+"""What is read from torch's and torchvision's objects is what they hold; what cannot be said is refused by name."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from goodness import chi_square_p
+from PIL import Image
+from torch import nn
+from torch.utils import data
+
+import gpupipe
+from gpupipe import datasets, transforms as T
+from gpupipe.errors import ConfigError, TranslationError
+from gpupipe.interop import from_torch, split_batch_sampler, translate_dataset, translate_sampler, translate_transform
+from gpupipe.order import Slices
+
+pytest.importorskip("torchvision")
+from torchvision import datasets as tvd, transforms as v1, tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+
+P = 1e-3
+BOTH = pytest.mark.parametrize("tv", [v1, v2], ids=["v1", "v2"])
+
+
+def one(t: Any) -> T.Transform:
+    (only,) = translate_transform(t)
+    return only
+
+
+# ---- transforms
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "arguments", "want"),
+    [
+        ("RandomResizedCrop", {"size": 224}, T.RandomResizedCrop(224)),
+        (
+            "RandomResizedCrop",
+            {"size": (9, 8), "scale": (0.2, 0.9), "ratio": (1, 2), "interpolation": InterpolationMode.BICUBIC},
+            T.RandomResizedCrop((9, 8), (0.2, 0.9), (1, 2), "bicubic"),
+        ),
+        ("RandomResizedCrop", {"size": 8, "antialias": False}, T.RandomResizedCrop(8, antialias=False)),
+        ("RandomResizedCrop", {"size": 8, "antialias": None}, T.RandomResizedCrop(8, antialias=False)),
+        ("RandomResizedCrop", {"size": 8, "interpolation": 3}, T.RandomResizedCrop(8, interpolation="bicubic")),
+        ("Resize", {"size": 256}, T.Resize(256)),
+        ("Resize", {"size": [256]}, T.Resize(256)),
+        ("Resize", {"size": (9, 8)}, T.Resize((9, 8))),
+        ("Resize", {"size": 9, "max_size": 12}, T.Resize(9, max_size=12)),
+        ("Resize", {"size": 9, "interpolation": InterpolationMode.NEAREST}, T.Resize(9, "nearest")),
+        ("Resize", {"size": 9, "interpolation": InterpolationMode.NEAREST_EXACT}, T.Resize(9, "nearest-exact")),
+        ("Resize", {"size": 9, "interpolation": Image.Resampling.LANCZOS.value}, T.Resize(9, "lanczos")),
+        ("Resize", {"size": 9, "interpolation": InterpolationMode.BOX}, T.Resize(9, "box")),
+        ("Resize", {"size": 9, "interpolation": InterpolationMode.HAMMING}, T.Resize(9, "hamming")),
+        ("CenterCrop", {"size": 224}, T.CenterCrop(224)),
+        ("CenterCrop", {"size": (3, 4)}, T.CenterCrop((3, 4))),
+        ("RandomCrop", {"size": 32}, T.RandomCrop(32)),
+        ("RandomCrop", {"size": 32, "padding": 4}, T.RandomCrop(32, 4)),
+        ("RandomCrop", {"size": (3, 4), "padding": (1, 2), "fill": 9}, T.RandomCrop((3, 4), (1, 2), fill=9)),
+        ("RandomCrop", {"size": 32, "padding": (1, 2, 3, 4)}, T.RandomCrop(32, (1, 2, 3, 4))),
+        (
+            "RandomCrop",
+            {"size": 3, "padding": (1, 2, 3, 4), "padding_mode": "reflect"},
+            T.RandomCrop(3, (1, 2, 3, 4), padding_mode="reflect"),
+        ),
+        ("RandomCrop", {"size": 3, "pad_if_needed": True, "padding_mode": "edge"},
+         T.RandomCrop(3, pad_if_needed=True, padding_mode="edge")),
+        ("Pad", {"padding": 3}, T.Pad(3)),
+        ("Pad", {"padding": (1, 2), "fill": (1, 2, 3)}, T.Pad((1, 2), (1, 2, 3))),
+        ("Pad", {"padding": (1, 2, 3, 4), "padding_mode": "symmetric"}, T.Pad((1, 2, 3, 4), padding_mode="symmetric")),
+        ("RandomHorizontalFlip", {}, T.RandomHorizontalFlip()),
+        ("RandomHorizontalFlip", {"p": 0.25}, T.RandomHorizontalFlip(0.25)),
+        ("RandomVerticalFlip", {"p": 1.0}, T.RandomVerticalFlip(1.0)),
+        ("Grayscale", {}, T.Grayscale()),
+        ("Grayscale", {"num_output_channels": 3}, T.Grayscale(3)),
+        ("RandomGrayscale", {"p": 0.2}, T.RandomGrayscale(0.2)),
+        ("PILToTensor", {}, T.PILToTensor()),
+    ],
+)  # fmt: skip
+def test_every_transform_of_both_generations(tv: Any, name: str, arguments: dict[str, Any], want: T.Transform) -> None:
+    assert one(getattr(tv, name)(**arguments)) == want
+
+
+@pytest.mark.filterwarnings("ignore:The transform `ToTensor")
+@BOTH
+def test_conversions(tv: Any) -> None:
+    assert one(tv.ToTensor()) == T.ToTensor()
+    pipeline = translate_transform(
+        tv.Compose(
+            [tv.PILToTensor(), tv.ConvertImageDtype(torch.float16), tv.Normalize([0.1, 0.2, 0.3], [1, 2, 3], True)]
+        )
+    )
+    want = [T.PILToTensor(), T.ConvertImageDtype("float16"), T.Normalize((0.1, 0.2, 0.3), (1, 2, 3), True)]
+    assert list(pipeline) == want
+    tensors = tv.Normalize(torch.tensor([0.5, 0.25, 0.125]), torch.tensor([1.0, 2.0, 4.0]))
+    assert translate_transform([tv.ToTensor(), tensors])[1] == T.Normalize((0.5, 0.25, 0.125), (1, 2, 4))
+
+
+def test_second_generation_only() -> None:
+    pipeline = translate_transform(
+        [v2.RGB(), v2.ToImage(), v2.Identity(), nn.Identity(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+    )
+    assert list(pipeline) == [T.ToImage(), T.ToDtype("float32", scale=True)]
+    assert one(v2.Resize(None, max_size=10)) == T.Resize(None, max_size=10)
+    assert one(v2.Resize(9, interpolation="bicubic")) == T.Resize(9, "bicubic")
+
+
+@pytest.mark.filterwarnings("ignore:Got `dtype` values for `torch.Tensor` and either")
+@pytest.mark.parametrize(
+    ("before", "dtype", "want"),
+    [
+        ([v2.ToImage()], {tv_tensors.Image: torch.float32, "others": None}, "float32"),
+        ([v2.ToImage()], {torch.Tensor: torch.float16, "others": torch.float32}, "float32"),
+        ([v2.ToImage()], {tv_tensors.Mask: torch.int64, "others": None}, None),
+        ([v2.PILToTensor()], {tv_tensors.Image: torch.float16, torch.Tensor: torch.float32}, "float32"),
+        ([v2.ToImage(), v2.ToPureTensor()], {tv_tensors.Image: torch.float16, torch.Tensor: torch.float32}, "float32"),
+    ],
+)
+def test_to_dtype_by_kind_of_image(before: list[Any], dtype: dict[Any, Any], want: str | None) -> None:
+    """By what torchvision itself makes of an image."""
+    theirs = v2.Compose([*before, v2.ToDtype(dtype)])
+    pipeline = translate_transform(theirs)
+    assert pipeline.output.dtype == (want or "uint8")
+    made = theirs(Image.new("RGB", (4, 4)))
+    assert str(made.dtype) == f"torch.{pipeline.output.dtype}"
+
+
+def test_containers_in_any_depth() -> None:
+    flip = nn.Sequential(v1.RandomHorizontalFlip(), v1.RandomVerticalFlip())
+    crop = v1.CenterCrop(8)
+    nested = v1.Compose(
+        [v1.Compose([v1.Resize(9)]), flip, v2.Compose([crop, v2.Compose([v2.ToImage()])]), T.Grayscale(3)]
+    )
+    assert list(translate_transform(nested)) == [
+        T.Resize(9), T.RandomHorizontalFlip(), T.RandomVerticalFlip(), T.CenterCrop(8), T.ToImage(), T.Grayscale(3),
+    ]  # fmt: skip
+    same = v1.CenterCrop(8)
+    assert len(translate_transform(nn.Sequential(same, same))) == 2
+
+
+def test_our_own_pass_through() -> None:
+    ours = T.Compose([T.CenterCrop(3)], memory_format="channels_last")
+    assert translate_transform(ours) is ours
+    assert translate_transform(T.CenterCrop(3)) == T.Compose([T.CenterCrop(3)])
+    assert translate_transform(None) == T.Compose([])
+
+
+def test_presets_of_models() -> None:
+    from torchvision.transforms._presets import ImageClassification
+
+    theirs = ImageClassification(crop_size=20, resize_size=24, interpolation=InterpolationMode.BICUBIC)
+    pipeline = translate_transform(theirs)
+    assert pipeline.output.size == (20, 20) and pipeline.output.dtype == "float32"
+    assert pipeline[0] == T.Resize(24, "bicubic") and pipeline[4] == T.Normalize(theirs.mean, theirs.std)
+
+
+def test_a_subclass_that_changes_nothing_is_its_base() -> None:
+    class Half(v1.Resize):
+        """Only another default."""
+
+        def __init__(self) -> None:
+            super().__init__(112)
+
+    assert one(Half()) == T.Resize(112)
+
+
+class Overridden(v1.Resize):
+    def forward(self, img: Any) -> Any:
+        return img
+
+
+class OverriddenParams(v2.RandomResizedCrop):
+    def make_params(self, flat_inputs: Any) -> Any:
+        return {"top": 0, "left": 0, "height": 1, "width": 1}
+
+
+class Callable1:
+    def __call__(self, img: Any) -> Any:
+        return img
+
+
+def hooked() -> Any:
+    t = v1.CenterCrop(3)
+    t.register_forward_hook(lambda *_: None)
+    return t
+
+
+def a_function(image: Any) -> Any:
+    return image
+
+
+@pytest.mark.parametrize(
+    ("t", "why"),
+    [
+        (v1.Lambda(a_function), "no such transform"),
+        (v2.Lambda(a_function), "no such transform"),
+        (v1.ColorJitter(0.3), "no such transform"),
+        (v1.RandomApply([v1.CenterCrop(3)]), "no such transform"),
+        (v2.RandomChoice([v2.CenterCrop(3)]), "no such transform"),
+        (a_function, "not a torchvision transform"),
+        (Callable1(), "not a torchvision transform"),
+        (nn.Conv2d(3, 3, 1), "not a torchvision transform"),
+        (Overridden(3), "subclass of Resize with its own Overridden.forward"),
+        (OverriddenParams(3), "subclass of RandomResizedCrop with its own OverriddenParams.make_params"),
+        (hooked(), "forward hooks"),
+        (v2.Pad(1, fill={Image.Image: 3, "others": 0}), "fill="),
+        (v2.Pad(1, fill=(1, 2)), "fill"),
+        (v1.RandomCrop(3, padding=1, pad_if_needed=True, padding_mode="reflect"), "mirrors twice"),
+        (v2.Compose([v2.ToImage(), v2.ToDtype(torch.float64)]), "float64"),
+        (v2.Compose([v2.ToImage(), v2.ToDtype({tv_tensors.Mask: torch.int64})]), "no data type for Image"),
+        (v2.Compose([v2.Grayscale(1), v2.RGB()]), "one channel here"),
+        (v2.RandomResizedCrop(3, scale=(0.0, 1.0)), "scale"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_translated_is_named(t: Any, why: str) -> None:
+    with pytest.raises(TranslationError) as e:
+        translate_transform([v1.RandomHorizontalFlip(), t])
+    text = str(e.value)
+    assert why in text and "[1]" in text
+    assert 'engine="torch"' in text and "gpupipe.transforms" in text
+
+
+def test_all_that_cannot_be_translated_are_named_at_once() -> None:
+    with pytest.raises(TranslationError) as e:
+        translate_transform(
+            v1.Compose([v1.Resize(3), v1.Compose([v1.ColorJitter(), v1.ToTensor()]), v1.Lambda(a_function)])
+        )
+    text = str(e.value)
+    assert text.startswith("2 of 4 transforms cannot be translated:")
+    assert "[1][0]: ColorJitter" in text and "[2]: Lambda()" in text
+
+
+def test_transforms_that_do_not_fit_together() -> None:
+    with pytest.raises(TranslationError, match=r"do not fit together.*Normalize.*PIL image at this place"):
+        translate_transform(v1.Compose([v1.Normalize([0.5], [0.5]), v1.ToTensor()]))
+
+
+# ---- datasets
+
+
+def test_image_folder(photos: Path) -> None:
+    theirs = tvd.ImageFolder(str(photos), v1.Compose([v1.Resize(20), v1.CenterCrop(16), v1.ToTensor()]))
+    ours = translate_dataset(theirs)
+    assert isinstance(ours, datasets.ImageFolder)
+    assert ours.samples == theirs.samples and ours.class_to_idx == theirs.class_to_idx
+    assert list(ours.transform) == [T.Resize(20), T.CenterCrop(16), T.ToTensor()]
+
+
+def same_samples(ours: Any, theirs: Any) -> None:
+    assert len(ours) == len(theirs)
+    for i in range(len(theirs)):
+        path, label = ours.fetch(i)
+        assert Path(path) == Path(theirs.samples[i][0]).absolute() and label == theirs.samples[i][1]
+
+
+def test_image_folder_of_a_relative_root(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(photos.parent)
+    theirs = tvd.ImageFolder(photos.name)
+    ours = translate_dataset(theirs)
+    assert isinstance(ours, datasets.ImageFolder)
+    same_samples(ours, theirs)
+
+
+def test_image_folder_filtered_by_a_function(photos: Path) -> None:
+    theirs = tvd.ImageFolder(str(photos), is_valid_file=lambda p: p.endswith("0.jpg"))
+    ours = translate_dataset(theirs)
+    assert isinstance(ours, datasets.ImageList) and 0 < len(ours) < 36
+    same_samples(ours, theirs)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_image_folder_whose_list_was_changed(photos: Path, in_place: bool) -> None:
+    theirs = tvd.ImageFolder(str(photos))
+    if in_place:
+        random.Random(0).shuffle(theirs.samples)
+        theirs.samples[0] = (theirs.samples[0][0], 99)
+    else:
+        theirs.samples = theirs.samples[::-2]
+    ours = translate_dataset(theirs)
+    assert isinstance(ours, datasets.ImageList)
+    same_samples(ours, theirs)
+
+
+def test_image_folder_that_relabels_in_a_subclass(photos: Path) -> None:
+    class Merged(tvd.ImageFolder):
+        def find_classes(self, directory: Any) -> Any:
+            classes, _ = super().find_classes(directory)
+            return ["all"], dict.fromkeys(classes, 0)
+
+    ours = translate_dataset(Merged(str(photos)))
+    assert len(ours) == 36 and set(ours.labels.tolist()) == {0}  # type: ignore[union-attr]
+
+
+def test_dataset_folder(photos: Path) -> None:
+    theirs = tvd.DatasetFolder(str(photos), tvd.folder.default_loader, extensions=(".jpg",))
+    same_samples(translate_dataset(theirs), theirs)
+    one_class = tvd.DatasetFolder(
+        str(photos), tvd.folder.pil_loader, is_valid_file=lambda p: "class01" in p, allow_empty=True
+    )
+    same_samples(translate_dataset(one_class), one_class)
+
+
+def test_target_transform_becomes_labels(photos: Path) -> None:
+    calls: list[int] = []
+
+    def reverse(label: int) -> int:
+        calls.append(label)
+        return 10 - label
+
+    theirs = tvd.ImageFolder(str(photos), target_transform=reverse)
+    ours = translate_dataset(theirs)
+    assert ours.labels.tolist() == [10 - t for t in theirs.targets]  # type: ignore[union-attr]
+    assert len(calls) <= 6, "called per sample"
+    assert translate_dataset(tvd.ImageFolder(str(photos), target_transform=torch.tensor)).labels is not None
+
+
+class Reads(tvd.ImageFolder):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)[0]
+
+
+class Own(data.Dataset):
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda p: tvd.ImageFolder(p, loader=a_function), "it reads files with <function a_function"),
+        (lambda p: Reads(p), "subclass of torchvision's ImageFolder with its own Reads.__getitem__"),
+        (lambda p: tvd.ImageFolder(p, target_transform=lambda t: [t]), r"makes [0] of label 0"),
+        (lambda p: tvd.ImageFolder(p, target_transform=lambda t: random.Random().getrandbits(60)), "the next time"),
+        (lambda p: tvd.ImageFolder(p, v1.ColorJitter()), "ColorJitter"),
+        (lambda p: data.ConcatDataset([tvd.ImageFolder(p)] * 2), "several datasets in one"),
+        (lambda p: data.Subset(data.ConcatDataset([tvd.ImageFolder(p)]), [0]), "several datasets in one"),
+        (lambda p: Own(), "does not know what it reads"),
+        (lambda p: tvd.FakeData(3), "does not know what it reads"),
+        (lambda p: [1, 2], "does not know what it reads"),
+    ],
+)  # fmt: skip
+def test_datasets_that_cannot_be_translated(photos: Path, make: Any, why: str) -> None:
+    with pytest.raises(TranslationError) as e:
+        translate_dataset(make(str(photos)))
+    assert why in str(e.value) and 'engine="torch"' in str(e.value)
+
+
+def bare(cls: type, **attributes: Any) -> Any:
+    """A torchvision dataset with data of our own, since its files cannot be downloaded here."""
+    ds = cls.__new__(cls)
+    vars(ds).update({"transform": None, "target_transform": None, "transforms": None, "root": "", **attributes})
+    return ds
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+LABELS = [3, 1, 4, 1, 5, 9]
+
+
+@pytest.mark.parametrize("cls", [tvd.CIFAR10, tvd.CIFAR100])
+def test_cifar(cls: type) -> None:
+    theirs = bare(cls, data=PIXELS, targets=LABELS, transform=v1.RandomCrop(32, 4))
+    ours = translate_dataset(theirs)
+    assert isinstance(ours, datasets.Arrays) and list(ours.transform) == [T.RandomCrop(32, 4)]
+    theirs.transform = None
+    for i in range(6):
+        pixels, label = ours.fetch(i)
+        assert np.array_equal(pixels, np.asarray(theirs[i][0])) and label == theirs[i][1]
+
+
+def test_svhn() -> None:
+    theirs = bare(
+        tvd.SVHN, data=PIXELS.transpose(0, 3, 1, 2), labels=np.array(LABELS), target_transform=lambda t: t % 9
+    )
+    ours = translate_dataset(theirs)
+    for i in range(6):
+        pixels, label = ours.fetch(i)
+        assert np.array_equal(pixels, np.asarray(theirs[i][0])) and label == theirs[i][1]
+
+
+def mnist(transform: Any) -> Any:
+    return bare(
+        tvd.MNIST, data=torch.from_numpy(PIXELS[..., 0].copy()), targets=torch.tensor(LABELS), transform=transform
+    )
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        v1.Compose([v1.ToTensor(), v1.Normalize((0.1307,), (0.3081,))]),
+        v1.Compose([v1.CenterCrop(28), v1.PILToTensor()]),
+        v1.Compose([v1.Grayscale(3), v1.ToTensor(), v1.Normalize((0.1, 0.2, 0.3), (1, 2, 3))]),
+        v1.Compose([v1.Grayscale(1), v1.ToTensor()]),
+        v1.Compose([v1.CenterCrop(20), v1.Grayscale(3), v1.PILToTensor()]),
+        v2.Compose([v2.RGB(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]),
+        v1.Compose([v1.Pad(2), v1.ToTensor()]),
+    ],
+)
+def test_mnist_is_gray_as_in_torchvision(transform: Any) -> None:
+    """Equal to the last bit through the reference engine, with as many channels."""
+    theirs = mnist(transform)
+    want = torch.stack([torch.as_tensor(theirs[i][0]) for i in range(6)])
+    with gpupipe.DataLoader(theirs, batch_size=6, device="cpu", engine="torch") as loader:
+        ((images, target),) = list(loader)
+    assert translate_dataset(theirs).transform.output.channels == want.shape[1]
+    assert images.dtype == want.dtype and torch.equal(images, want)
+    assert target.tolist() == LABELS
+
+
+def test_mnist_where_gray_images_have_no_form() -> None:
+    with pytest.raises(TranslationError, match="one channel here"):
+        translate_dataset(mnist(v2.Compose([v2.CenterCrop(3), v2.RGB()])))
+    with pytest.raises(TranslationError, match="3 numbers for an image of 1 channel"):
+        translate_dataset(mnist(v1.Compose([v1.ToTensor(), v1.Normalize((0.1, 0.2, 0.3), (1, 2, 3))])))
+
+
+def test_subset_in_any_depth(photos: Path) -> None:
+    theirs = tvd.ImageFolder(str(photos), v1.CenterCrop(8))
+    inner = data.Subset(theirs, list(range(0, 36, 2)))
+    outer = data.Subset(inner, [17, 3, 3])
+    ours = translate_dataset(outer)
+    assert isinstance(ours, datasets.Subset)
+    assert [ours.fetch(i)[0] for i in range(3)] == [theirs.samples[k][0] for k in (34, 6, 6)]
+    assert list(ours.transform) == [T.CenterCrop(8)]
+    native = datasets.Arrays(PIXELS, LABELS)
+    part, _ = data.random_split(native, [4, 2], generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    assert translate_dataset(part).labels.tolist() == [LABELS[i] for i in part.indices]  # type: ignore[union-attr]
+    assert translate_dataset(native) is native
+
+
+# ---- samplers
+
+
+def drawn(sampler: Any, n: int, seed: int = 0, epoch: int = 0) -> list[int]:
+    plan = translate_sampler(sampler, n)
+    order = plan.order(seed, epoch)
+    assert len(order) == plan.length
+    indices, keys = order.at(np.arange(len(order)))
+    assert len(set(keys.tolist())) == len(keys)
+    return [int(i) for i in indices]
+
+
+def test_sequential_sampler() -> None:
+    assert drawn(data.SequentialSampler(range(5)), 5) == [0, 1, 2, 3, 4]
+
+
+def test_random_sampler(rng_untouched: None) -> None:
+    sampler = data.RandomSampler(range(50), generator=torch.Generator().manual_seed(7))
+    a, b, c = drawn(sampler, 50), drawn(sampler, 50, epoch=1), drawn(sampler, 50)
+    assert a == c != b and sorted(a) == sorted(b) == list(range(50))
+    assert translate_sampler(sampler, 50).seed == 7
+    assert translate_sampler(data.RandomSampler(range(50)), 50).seed is None
+    assert translate_sampler(sampler, 50).name == "shuffled"
+
+
+def test_random_sampler_with_replacement() -> None:
+    sampler = data.RandomSampler(range(20), replacement=True, num_samples=10_000)
+    a = drawn(sampler, 20)
+    assert len(a) == 10_000 and a != drawn(sampler, 20, epoch=1) and a != drawn(sampler, 20, seed=1)
+    assert chi_square_p(np.bincount(a, minlength=20), 500) > P
+
+
+@pytest.mark.parametrize("count", [3, 10, 11, 25, 30])
+def test_random_sampler_of_another_length(count: int) -> None:
+    """As torch: whole permutations, then a part of one."""
+    a = drawn(data.RandomSampler(range(10), num_samples=count), 10)
+    assert len(a) == count
+    for first in range(0, count, 10):
+        part = a[first : first + 10]
+        assert len(set(part)) == len(part)
+    assert a[:10] != a[10:20]
+
+
+def test_subset_random_sampler() -> None:
+    chosen = [4, 8, 15, 16, 23, 42]
+    sampler = data.SubsetRandomSampler(chosen, generator=torch.Generator().manual_seed(3))
+    seen = Counter(tuple(drawn(sampler, 50, seed=s)) for s in range(200))
+    assert all(sorted(order) == chosen for order in seen) and len(seen) > 100
+    assert translate_sampler(sampler, 50).seed == 3
+    with pytest.raises(ConfigError, match="index 42 at position 5; this dataset has 40"):
+        translate_sampler(sampler, 40)
+
+
+def test_weighted_random_sampler() -> None:
+    weights = [1.0, 0.0, 3.0, 6.0]
+    a = drawn(data.WeightedRandomSampler(weights, 10_000), 4)
+    count = np.bincount(a, minlength=4)
+    assert count[1] == 0 and chi_square_p(count[[0, 2, 3]], [1000, 3000, 6000]) > P
+    assert sorted(drawn(data.WeightedRandomSampler(weights, 3, replacement=False), 4)) == [0, 2, 3]
+    with pytest.raises(ConfigError, match="only 3 weights are above zero"):
+        translate_sampler(data.WeightedRandomSampler(weights, 4, replacement=False), 4)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(("n", "world", "batch"), [(20, 2, 5), (23, 4, 3), (7, 8, 1), (16, 4, 4), (103, 3, 8)])
+def test_distributed_sampler_covers_what_torchs_covers(
+    shuffle: bool, drop_last: bool, n: int, world: int, batch: int
+) -> None:
+    """The same number of batches of the same sizes on every rank, the same multiset of samples over all of them."""
+    if drop_last and n < world:
+        pytest.skip("torch has no samples left then")
+    theirs, mine = [], []
+    for rank in range(world):
+        sampler = data.DistributedSampler(range(n), world, rank, shuffle=shuffle, seed=5, drop_last=drop_last)
+        batches = list(data.BatchSampler(sampler, batch, drop_last=False))
+        plan = translate_sampler(sampler, n)
+        assert plan.shard == gpupipe.Shard(rank, world) and plan.seed == 5
+        order = plan.order(5, 0)
+        slices = Slices(len(order), batch, plan.shard, drop_last=False)
+        taken = [order.at(slices.take(s)[0])[0].tolist() for s in range(len(slices))]
+        assert [len(b) for b in taken] == [len(b) for b in batches]
+        theirs += list(itertools.chain(*batches))
+        mine += list(itertools.chain(*taken))
+    assert len(theirs) == len(mine)
+    if shuffle:
+        assert sorted(Counter(theirs).values()) == sorted(Counter(mine).values())
+    else:
+        assert sorted(theirs) == sorted(mine)
+
+
+def test_distributed_sampler_tells_its_epoch() -> None:
+    sampler = data.DistributedSampler(range(10), 2, 1)
+    plan = translate_sampler(sampler, 10)
+    assert plan.epoch_of() == 0
+    sampler.set_epoch(4)
+    assert plan.epoch_of() == 4
+
+
+def test_sampler_made_for_a_larger_dataset() -> None:
+    for sampler in (
+        data.SequentialSampler(range(6)),
+        data.RandomSampler(range(6)),
+        data.WeightedRandomSampler([1.0] * 6, 2),
+        data.DistributedSampler(range(6), 1, 0),
+    ):
+        with pytest.raises(ConfigError, match="was made for 6 samples, but this dataset has 5"):
+            translate_sampler(sampler, 5)
+        assert max(drawn(sampler, 7)) < 6
+
+
+class Epochs:
+    """A sampler that somebody wrote, with an epoch as torch's has."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.reads = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        self.reads += 1
+        return iter([self.epoch % 5, 4, 4])
+
+
+def test_a_sampler_of_ones_own() -> None:
+    sampler = Epochs()
+    plan = translate_sampler(sampler, 5)
+    assert plan.length == 3 and plan.name == "Epochs" and plan.shard is None and plan.seed is None
+    for epoch in (0, 1, 1, 2):
+        assert plan.order(0, epoch).at(np.arange(3))[0].tolist() == [epoch, 4, 4]
+    assert sampler.reads == 3, "once per epoch"
+    assert plan.epoch_of() == 0, "the script has set none"
+    sampler.set_epoch(3)
+    assert plan.epoch_of() == 3
+
+
+@pytest.mark.parametrize("indices", [[2, 0, 1], (2, 0, 1), np.array([2, 0, 1]), torch.tensor([2, 0, 1])])
+def test_lists_of_indices(indices: Any) -> None:
+    assert drawn(indices, 3) == [2, 0, 1]
+    assert translate_sampler(indices, 3).epoch_of() is None
+
+
+def test_a_subclass_of_torchs_sampler_is_read() -> None:
+    class Backwards(data.RandomSampler):
+        def __iter__(self) -> Any:
+            return iter(range(len(self.data_source) - 1, -1, -1))
+
+    assert drawn(Backwards(range(3)), 3) == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (iter([1, 2]), "only once, for one epoch; pass list"),
+        ((i for i in range(3)), "only once"),
+        (3, "must be a torch sampler or a list of indices"),
+        (data.BatchSampler(range(3), 2, False), "pass its sampler= and batch_size= instead"),
+        ([[0, 1], [2]], r"gave \[0, 1\] at position 0; it must give integers; pass sampler= and batch_size="),
+        ([0, 1.5], r"gave 1.5 at position 1"),
+        ([0, 5], r"index 5 at position 1; this dataset has 3 samples"),
+    ],
+)
+def test_samplers_that_are_refused(sampler: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translate_sampler(sampler, 3).order(0, 0)
+
+
+def test_batch_sampler() -> None:
+    inner = data.SequentialSampler(range(5))
+    assert split_batch_sampler(data.BatchSampler(inner, 2, True)) == (inner, 2, True)
+
+    class Buckets(data.BatchSampler):
+        pass
+
+    for other in (Buckets(inner, 2, True), [[0, 1], [2]]):
+        with pytest.raises(ConfigError, match="only torch's own BatchSampler can be taken apart"):
+            split_batch_sampler(other)
+
+
+# ---- loaders
+
+PIPELINE = v1.Compose([v1.Resize(20), v1.CenterCrop(16), v1.ToTensor()])
+
+
+@pytest.fixture
+def folder(photos: Path) -> Any:
+    return tvd.ImageFolder(str(photos), PIPELINE)
+
+
+def test_from_torch_gives_the_same_batches(folder: Any, rng_untouched: None) -> None:
+    theirs = data.DataLoader(folder, batch_size=10)
+    with from_torch(theirs, device="cpu", engine="torch") as mine:
+        assert len(mine) == 4 and mine.dataset is folder
+        got = [(x, t) for x, t in mine]
+    assert [len(t) for _, t in got] == [10, 10, 10, 6]
+    assert torch.cat([t for _, t in got]).tolist() == folder.targets
+    assert got[0][0].shape == (10, 3, 16, 16)
+
+
+def test_from_torch_takes_every_setting(folder: Any) -> None:
+    theirs = data.DataLoader(
+        folder, batch_size=8, shuffle=True, num_workers=2, drop_last=True, prefetch_factor=3, persistent_workers=True,
+        generator=torch.Generator().manual_seed(11),
+    )  # fmt: skip
+    with from_torch(theirs, device="cpu", engine="null") as mine:
+        assert (mine.batch_size, mine.num_workers, mine.drop_last, mine.prefetch_factor, mine.seed) == (
+            8,
+            2,
+            True,
+            3,
+            11,
+        )
+        assert len(mine) == 4
+        assert hasattr(mine.sampler, "set_epoch")
+    with from_torch(theirs, device="cpu", engine="null", seed=3, shard=gpupipe.Shard(1, 2)) as mine:
+        assert (mine.seed, mine.shard, len(mine)) == (3, gpupipe.Shard(1, 2), 2)
+
+
+def test_from_torch_keeps_a_sampler(folder: Any) -> None:
+    sampler = data.WeightedRandomSampler([1.0] * 36, 20, generator=torch.Generator().manual_seed(2))
+    with from_torch(data.DataLoader(folder, batch_size=8, sampler=sampler), device="cpu", engine="null") as mine:
+        assert (len(mine), mine.seed, mine.sampler) == (3, 2, sampler)
+    distributed = data.DistributedSampler(folder, 4, 2)
+    with from_torch(data.DataLoader(folder, batch_size=3, sampler=distributed), device="cpu", engine="null") as mine:
+        assert (mine.shard, len(mine), mine.sampler) == (gpupipe.Shard(2, 4), 3, distributed)
+    own = data.RandomSampler(folder, generator=torch.Generator().manual_seed(9))
+    with from_torch(data.DataLoader(folder, batch_size=3, sampler=own), device="cpu", engine="null") as mine:
+        assert (mine.seed, mine.sampler) == (9, own)
+
+
+def test_from_torch_takes_a_batch_sampler_apart(folder: Any) -> None:
+    batches = data.BatchSampler(data.SequentialSampler(folder), 7, True)
+    with from_torch(data.DataLoader(folder, batch_sampler=batches), device="cpu", engine="null") as mine:
+        assert (mine.batch_size, mine.drop_last, len(mine)) == (7, True, 5)
+
+
+class Stream(data.IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+class OwnLoader(data.DataLoader):
+    def __iter__(self) -> Any:
+        return iter([])
+
+
+def test_from_torch_refuses(folder: Any) -> None:
+    with pytest.raises(ConfigError, match=r"takes a torch\.utils\.data\.DataLoader, not builtins\.list"):
+        from_torch([])
+    with pytest.raises(ConfigError, match="has its own __iter__"):
+        from_torch(OwnLoader(folder))
+    with pytest.raises(ConfigError, match="IterableDataset"):
+        from_torch(data.DataLoader(Stream()))
+    with pytest.raises(ConfigError, match="batch_size=None"):
+        from_torch(data.DataLoader(folder, batch_size=None), device="cpu")
+    with pytest.raises(ConfigError, match="collate_fn='a_function'"):
+        from_torch(data.DataLoader(folder, collate_fn=a_function), device="cpu")
+    with pytest.raises(TranslationError, match="does not know what it reads"):
+        from_torch(data.DataLoader(Own()), device="cpu")
