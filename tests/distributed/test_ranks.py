@@ -1,0 +1,200 @@
+"""Several processes, as torchrun starts them: equal numbers of batches, every sample once, nobody waits for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+from support import N, write_photos
+
+from gpupipe import Shard
+from gpupipe.errors import ConfigError
+from gpupipe.order import Shuffle
+
+SCRIPT = Path(__file__).with_name("rank.py")
+
+pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+
+
+@pytest.fixture(scope="session")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("numbered"))
+
+
+def task(**what: Any) -> dict[str, Any]:
+    return {
+        "init": True, "batch_size": 4, "engine": "dali", "drop_last": False, "sampler": False, "epochs": 2, "stop": -1,
+        "state": None, **what,
+    }  # fmt: skip
+
+
+Ranks = list[dict[str, Any]]
+"""What every rank saw of one task."""
+
+
+def launch(world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
+    """What the ranks saw, task by task. Fails where a rank fails, or has not ended in time."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    processes = []
+    for rank in range(world):
+        env = {
+            **os.environ,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        command = [sys.executable, str(SCRIPT), json.dumps([str(root), str(out), tasks])]
+        processes.append(
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    try:
+        for rank, process in enumerate(processes):
+            text, _ = process.communicate(timeout=90)
+            assert process.returncode == 0, f"rank {rank}:\n{text}"
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    ranks = [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
+    return [list(results) for results in zip(*ranks, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def three(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
+    tasks = [
+        task(engine="null", init=False),  # from the variables alone: torch.distributed is not initialised yet
+        task(sampler=True),
+        task(batch_size=2, epochs=1, stop=2),
+    ]
+    return launch(3, numbered, tmp_path_factory.mktemp("three"), tasks)
+
+
+@pytest.fixture(scope="module")
+def two(three: list[Ranks], numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
+    tasks = [
+        task(),
+        task(engine="torch", sampler=True),
+        task(drop_last=True, epochs=1),
+        task(batch_size=3, epochs=1, state=three[2][0]["states"][0]),
+    ]
+    return launch(2, numbered, tmp_path_factory.mktemp("two"), tasks)
+
+
+def steps(ranks: list[dict[str, Any]], epoch: int) -> list[list[Any]]:
+    """The batches of all ranks, step by step. They have equally many."""
+    counts = {len(r["epochs"][epoch]) for r in ranks}
+    assert len(counts) == 1, f"ranks had different numbers of batches: {counts}"
+    return list(map(list, zip(*(r["epochs"][epoch] for r in ranks), strict=True)))
+
+
+def check_epoch(ranks: list[dict[str, Any]], epoch: int, seed: int = 0, reduced: bool = True) -> None:
+    real: list[int] = []
+    padding = 0
+    for parts in steps(ranks, epoch):
+        assert len({len(part[0]) for part in parts}) == 1, "batches of one step have different sizes"
+        real += [i for part in parts for i in part[0][: part[1]]]
+        padding += sum(len(part[0]) - part[1] for part in parts)
+        if reduced:
+            assert {part[2] for part in parts} == {sum(part[1] for part in parts)}
+    assert real == [int(i) for i in Shuffle(N, seed, epoch).at(np.arange(N))[0]]
+    assert padding == -N % len(ranks)  # no more than is needed to make the ranks equal
+
+
+def check(ranks: Ranks, reduced: bool = True) -> None:
+    for epoch in range(2):
+        check_epoch(ranks, epoch, reduced=reduced)
+    assert {r["len"] for r in ranks} == {-(-N // (4 * len(ranks)))}
+    assert steps(ranks, 0) != steps(ranks, 1)
+
+
+def test_three_ranks_from_the_environment_alone(three: list[Ranks]) -> None:
+    check(three[0], reduced=False)
+
+
+def test_three_ranks_with_a_distributed_sampler(three: list[Ranks]) -> None:
+    check(three[1])
+
+
+def test_two_ranks_share_every_epoch(two: list[Ranks]) -> None:
+    check(two[0])
+
+
+def test_two_ranks_of_the_torch_engine_with_a_distributed_sampler(two: list[Ranks]) -> None:
+    check(two[1])
+
+
+def test_drop_last_gives_full_batches_on_all_ranks(two: list[Ranks]) -> None:
+    parts = [part for step in steps(two[2], 0) for part in step]
+    assert [len(p[0]) for p in parts] == [p[1] for p in parts] == [4] * 4
+    assert len({i for p in parts for i in p[0]}) == 16
+
+
+def test_two_ranks_go_on_where_three_stopped(three: list[Ranks], two: list[Ranks]) -> None:
+    states = [r["states"][0] for r in three[2]]
+    assert states[0] == states[1] == states[2]  # one checkpoint serves all
+    real = [i for run in (three[2], two[3]) for parts in steps(run, 0) for part in parts for i in part[0][: part[1]]]
+    assert real == [int(i) for i in Shuffle(N, 0, 0).at(np.arange(N))[0]]
+
+
+# ---- Shard.from_env in this process
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_without_torchrun_there_is_one_rank(env: pytest.MonkeyPatch) -> None:
+    assert Shard.from_env() == Shard(0, 1)
+
+
+def test_torchruns_variables_are_read(env: pytest.MonkeyPatch) -> None:
+    env.setenv("RANK", "3")
+    env.setenv("WORLD_SIZE", "8")
+    assert Shard.from_env() == Shard(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world"), [("3", None), (None, "8"), ("x", "8"), ("8", "8"), ("-1", "8"), ("0", "0"), ("", "")]
+)
+def test_half_a_setting_is_an_error_and_not_one_rank(
+    env: pytest.MonkeyPatch, rank: str | None, world: str | None
+) -> None:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", world)):
+        if value is not None:
+            env.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"RANK|world_size"):
+        Shard.from_env()
+
+
+def test_an_initialised_group_goes_before_the_environment(env: pytest.MonkeyPatch) -> None:
+    env.setenv("RANK", "3")
+    env.setenv("WORLD_SIZE", "8")
+    env.setattr(dist, "is_initialized", lambda: True)
+    env.setattr(dist, "get_rank", lambda: 1)
+    env.setattr(dist, "get_world_size", lambda: 2)
+    assert Shard.from_env() == Shard(1, 2)
+
+
+@pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0), (0.0, 1), ("0", 1)])
+def test_impossible_shards_are_refused(rank: Any, world: Any) -> None:
+    with pytest.raises(ConfigError, match="Shard"):
+        Shard(rank, world)
