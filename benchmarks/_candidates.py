@@ -120,9 +120,7 @@ def _graph(job: Job, work: Work) -> Any:
         if job.roi:
             image = fn.resize(fn.decoders.image_random_crop(encoded, **decoder, **window), **resize)
         else:
-            image = fn.random_resized_crop(
-                fn.decoders.image(encoded, **decoder), **resize, **{k: window[k] for k in window}
-            )
+            image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **window)
         image = fn.crop_mirror_normalize(
             image,
             dtype=types.FLOAT16 if job.dtype == "float16" else types.FLOAT,
@@ -226,7 +224,7 @@ def _finish(work: Work) -> None:
         torch.cuda.synchronize()
 
 
-def _settle(patience: float = 20.0) -> None:
+def settle(patience: float = 20.0) -> None:
     """Wait until this process and its children stop working."""
     end, before = time.monotonic() + patience, cpu_seconds(os.getpid())
     while time.monotonic() < end:
@@ -247,7 +245,7 @@ def _read(batches: Batches, work: Work, warm: int, seconds: float) -> Reading:
     _finish(work)
     elapsed, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu
     memory = memory_mb(os.getpid())
-    _settle()
+    settle()
     return Reading(images, elapsed, cpu, memory["pss"], memory["uss"])
 
 
@@ -260,7 +258,7 @@ def _serve(pipe: Any, job: Job, work: Work) -> None:
         next(batches)
         _finish(work)
         pipe.send(time.perf_counter() - began)
-        _settle()
+        settle()
         while (command := pipe.recv()) is not None:
             pipe.send(_read(batches, work, *command))
     except (EOFError, KeyboardInterrupt):

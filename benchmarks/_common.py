@@ -185,9 +185,10 @@ def machine() -> dict[str, Any]:
 
 
 def save(name: str, result: dict[str, Any]) -> Path:
-    """Write ``results/NAME.json``, never half of it."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    """Write ``results/NAME.json``, never half of it. What only tried a script out goes to the temporary folder."""
+    folder = Path(tempfile.gettempdir()) if name.endswith("_dry_run") else RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result, indent=1) + "\n")
     os.replace(partial, path)

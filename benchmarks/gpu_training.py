@@ -1,0 +1,164 @@
+"""How much of a training step does each loader cost?
+
+Prediction, from documentation: ResNet-50 in bfloat16 on an H200 loses at most 1 % of its step time to gpupipe's DALI
+engine, and most of it to torch's DataLoader with torchvision on 16 cores.
+Written from documentation; not run yet on the machine that it is for.
+
+Measured: ResNet-50, bfloat16 autocast, channels last, SGD, batch 256, with and without torch.compile. The ceiling is
+the same step on one batch that is replayed. Ceiling and loaders take turns in one process, in steady state: the first
+steps of every turn are not counted, and the next turn waits until the queues are full again. The stall share is the
+part of the step time that is above the ceiling's of the same round.
+
+    python benchmarks/gpu_training.py [FOLDER] [--quick] [--seconds 540]      # writes results/gpu_training.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import torch
+from _candidates import Batches, Job, Work, settle
+from _common import Budget, Table, describe_files, import_torchvision, machine, photographs, save
+from torch import Tensor, nn
+
+CEILING = "one batch, replayed"
+# Loaders with worker processes come first: they fork before DALI starts its threads.
+JOBS = [
+    Job("torch DataLoader + torchvision", "torchvision"),
+    Job("gpupipe, reference engine", "gpupipe-torch", channels_last=True),
+    Job("DALI by hand", "dali-by-hand", channels_last=True),
+    Job("gpupipe, DALI engine", "gpupipe-dali", channels_last=True),
+]
+
+
+class Training:
+    """A model and its step."""
+
+    def __init__(self, device: str, compiled: bool, name: str):
+        import_torchvision()
+        from torchvision.models import get_model
+
+        torch.manual_seed(0)
+        self.device = device
+        self.raw = get_model(name).to(device, memory_format=torch.channels_last)
+        self.model: nn.Module = torch.compile(self.raw) if compiled else self.raw  # type: ignore[assignment]
+        self.optimizer = torch.optim.SGD(self.raw.parameters(), lr=1e-3, momentum=0.9, nesterov=True)
+
+    def step(self, images: Tensor, target: Tensor) -> None:
+        images = images.to(memory_format=torch.channels_last)  # for torchvision's; the others come so
+        with torch.autocast(self.device, torch.bfloat16):
+            loss = nn.functional.cross_entropy(self.model(images), target.long() % 1000)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def turn(self, batches: Batches, warm: int, steps: int) -> dict[str, float]:
+        """Seconds per step over ``steps`` steps, and the share of them that the host waited in ``next()``."""
+        for _ in range(warm):
+            self.step(*next(batches))
+        self.wait()
+        began, waited, images = time.perf_counter(), 0.0, 0
+        for _ in range(steps):
+            asked = time.perf_counter()
+            batch = next(batches)
+            waited += time.perf_counter() - asked
+            images += len(batch[1])
+            self.step(*batch)
+        self.wait()
+        seconds = time.perf_counter() - began
+        settle()
+        return {"step_seconds": seconds / steps, "images_per_second": images / seconds, "host_waited": waited / seconds}
+
+
+def summarize(turns: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Per source: medians, and the stall share against the ceiling of the same round."""
+    out: dict[str, Any] = {}
+    for name, rows in turns.items():
+        stall = [1 - c["step_seconds"] / r["step_seconds"] for c, r in zip(turns[CEILING], rows, strict=False)]
+        out[name] = {
+            "median_images_per_second": statistics.median(r["images_per_second"] for r in rows),
+            "median_stall_share": statistics.median(stall),
+            "stall_share": stall,
+            "turns": rows,
+        }
+    return out
+
+
+def replay(batch: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    return repeat((batch[0].clone(memory_format=torch.preserve_format), batch[1].clone()))
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", nargs="?", type=Path, help="JPEG files; made where it is not given")
+    p.add_argument("--quick", action="store_true", help="few and short turns")
+    p.add_argument("--seconds", type=float, default=540, help="turns that do not fit into this time are left out")
+    p.add_argument("--rounds", type=int)
+    p.add_argument("--steps", type=int, help="of one turn")
+    p.add_argument("--model", default="resnet50", help="a name of torchvision")
+    p.add_argument("--batch-size", type=int, default=256)
+    p.add_argument("--workers", type=int, default=16)
+    p.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the script out")
+    args = p.parse_args()
+    args.rounds = args.rounds or (2 if args.quick else 5)
+    args.steps = args.steps or (10 if args.quick else 40)
+    name = "gpu_training" if args.device == "cuda" else "gpu_training_dry_run"
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")
+    torch.backends.cudnn.benchmark = True
+    budget = Budget(args.seconds)
+    with photographs(args.folder, count=128 if args.quick else 1024, ram=True) as paths:
+        result: dict[str, Any] = {
+            "question": (__doc__ or "").splitlines()[0],
+            "machine": machine(),
+            "files": describe_files(paths),
+            "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+            "stages": {},
+        }
+        work = Work(tuple(paths), args.batch_size, args.workers, args.device)
+        sources: dict[str, Batches] = {}
+        for job in JOBS:
+            source, began = job.batches(work), time.perf_counter()
+            batch = next(source)
+            sources[job.name] = source
+            print(f"{job.name}: first batch after {time.perf_counter() - began:.1f} s", flush=True)
+        sources = {CEILING: replay(batch), **sources}
+        for compiled in (False, True):
+            stage = "compiled" if compiled else "eager"
+            if not budget.enough(90 if compiled else 30, f"stage {stage}"):
+                continue
+            training = Training(args.device, compiled, args.model)
+            began = time.perf_counter()
+            training.turn(sources[CEILING], 3, 1)
+            print(f"{stage}: first steps after {time.perf_counter() - began:.1f} s", flush=True)
+            turns: dict[str, list[dict[str, float]]] = {source: [] for source in sources}
+            table = Table(stage, "images/s", "stall %", "waited %")
+            for number in range(args.rounds):
+                longest = max((r["step_seconds"] for rows in turns.values() for r in rows), default=1.0)
+                if number and not budget.enough(longest * args.steps * len(sources), f"round {number + 1}"):
+                    break
+                for source, batches in sources.items():
+                    # As many as can have piled up during the other turns.
+                    warm = 1 if source == CEILING else 4 if "DALI" in source else min(2 * args.workers, args.steps)
+                    turns[source].append(training.turn(batches, warm, args.steps))
+                result["stages"][stage] = summarize(turns)
+                save(name, result)
+            for source, row in result["stages"][stage].items():
+                waited = statistics.median(r["host_waited"] for r in row["turns"])
+                table.row(source, row["median_images_per_second"], 100 * row["median_stall_share"], 100 * waited)
+            del training
+    print(save(name, result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Does memory grow with epochs?
+
+Prediction: after epoch 20 each engine holds at most 1.03 times what it held after epoch 2.
+
+Measured: PSS and USS of the process tree and, where there is one, what is used of the GPU's memory, at the end of every
+epoch, while the loader is alive; each engine in a process of its own, one after the other. DALI's buffers belong to
+places in the batch, and grow until every place has held a large image. That is a matter of how many images it has seen,
+not of epochs, and the same in a graph written by hand, which is measured beside it. So an epoch must be long enough.
+
+    python benchmarks/memory_epochs.py [FOLDER]      # writes results/memory_epochs_<cpu|gpu>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from _candidates import Job, Work
+from _common import IMAGES, Table, describe_files, gpu_memory_mb, machine, memory_mb, photographs, save
+
+from gpupipe import DataLoader, datasets
+from gpupipe.pipelines import imagenet
+
+FIRST, TARGET = 2, 1.03
+
+
+def epochs(engine: str, paths: list[str], args: argparse.Namespace) -> Iterator[Iterable[Any]]:
+    """The batches of every epoch."""
+    if engine == "dali-by-hand":
+        work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=len(paths))
+        batches = Job(engine, "dali-by-hand").batches(work)
+        for _ in range(args.epochs):
+            yield islice(batches, -(-len(paths) // args.batch_size))
+        return
+    loader = DataLoader(
+        datasets.ImageList(paths, list(range(len(paths))), transform=imagenet.train(224)),
+        batch_size=args.batch_size,
+        shuffle=True,
+        num_workers=args.workers,
+        device=args.device,
+        engine=engine,  # type: ignore[arg-type]
+        seed=0,
+    )
+    with loader:
+        for _ in range(args.epochs):
+            yield loader
+
+
+def serve(pipe: Any, engine: str, paths: list[str], args: argparse.Namespace) -> None:
+    """Sends the memory in MB after every epoch, then ``None``."""
+    multiprocessing.set_start_method("fork", force=True)
+    for epoch in epochs(engine, paths, args):
+        for _batch in epoch:
+            pass
+        del _batch
+        memory: dict[str, float | None] = {**memory_mb(os.getpid())}
+        if args.device == "cuda":
+            torch.cuda.synchronize()
+            memory["gpu"] = gpu_memory_mb()
+        pipe.send(memory)
+    pipe.send(None)
+
+
+def measure(engine: str, paths: list[str], args: argparse.Namespace) -> list[dict[str, float]]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, engine, paths, args))
+    process.start()
+    theirs.close()
+    rows: list[dict[str, float]] = []
+    table = Table(f"{engine}, epoch", *(["PSS MB", "USS MB"] + (["GPU MB"] if args.device == "cuda" else [])))
+    try:
+        while (row := ours.recv()) is not None:
+            rows.append(row)
+            table.row(str(len(rows)), *row.values())
+    finally:
+        process.join()
+    return rows
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", nargs="?", type=Path, help="JPEG files; real photographs beside the checkout, or made")
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    p.add_argument("--epochs", type=int, default=20)
+    p.add_argument("--images", type=int, default=4_160, help="of one epoch; the files are repeated")
+    p.add_argument("--batch-size", type=int, default=64)
+    p.add_argument("--workers", type=int, default=2)
+    args = p.parse_args()
+    if args.epochs <= FIRST:
+        raise SystemExit(f"--epochs must be more than {FIRST}")
+    folder = args.folder or (IMAGES if IMAGES.is_dir() else None)
+    with photographs(folder, count=256) as found:
+        paths = (found * -(-args.images // len(found)))[: args.images]
+        result: dict[str, Any] = {
+            "question": (__doc__ or "").splitlines()[0],
+            "machine": machine(),
+            "files": describe_files(found),
+            "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+            "target_ratio": TARGET,
+            "engines": {},
+        }
+        for engine in ("dali", "torch", "dali-by-hand"):
+            rows = measure(engine, paths, args)
+            growth = {kind: rows[-1][kind] / rows[FIRST - 1][kind] for kind in rows[0]}
+            half = {kind: rows[-1][kind] / rows[len(rows) // 2 - 1][kind] for kind in rows[0]}
+            result["engines"][engine] = {
+                "growth": growth,
+                "growth_of_second_half": half,
+                "megabytes_after_each_epoch": rows,
+            }
+            path = save(f"memory_epochs_{'gpu' if args.device == 'cuda' else 'cpu'}", result)
+            print(
+                f"{engine}: after epoch {args.epochs} over after epoch {FIRST}: {growth}, target {TARGET}", flush=True
+            )
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
