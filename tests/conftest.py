@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import random
+import sys
 from collections.abc import Iterator
 from functools import cache as once
 from pathlib import Path
@@ -18,6 +20,28 @@ import torch
 from PIL import Image
 
 from gpupipe.bench.photos import make_photos, photograph
+
+
+def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> None:
+    """Make ``gpupipe.pipelines`` the folder ``pipelines/`` of the checkout, where gpupipe runs without being installed.
+
+    Only installing maps the one to the other.
+    """
+    name = f"{package}.pipelines"
+    folder = Path(__file__).resolve().parents[1] / "pipelines" if folder is None else folder
+    if importlib.util.find_spec(name) is not None or not (folder / "__init__.py").is_file():
+        return
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    setattr(importlib.import_module(package), "pipelines", module)  # noqa: B010
+
+
+alias_pipelines()
 
 
 def _define_missing_torchvision_ops() -> Any:
@@ -43,6 +67,11 @@ def _define_missing_torchvision_ops() -> Any:
 
 
 _TORCHVISION_OPS = _define_missing_torchvision_ops()  # the definitions live as long as this object
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Python 3.12 and later: worker processes are forked, as torch does by default, while DALI's threads run.
+    config.addinivalue_line("filterwarnings", "ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 
 
 @once

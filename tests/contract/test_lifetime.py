@@ -194,7 +194,7 @@ def test_interpreter_exit_with_a_live_iterator_is_silent(
         {last}
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.stderr == ""

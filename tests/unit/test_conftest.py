@@ -50,6 +50,29 @@ def test_torchvision_imports() -> None:
     assert transforms.Resize(8).size == [8]
 
 
+def test_pipelines_are_found_without_installing(tmp_path: Path) -> None:
+    """With the checkout on PYTHONPATH and nothing installed, as on a borrowed machine."""
+    code = (
+        "import sys\n"
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
+        "import gpupipe, importlib.util\n"
+        "assert importlib.util.find_spec('gpupipe.pipelines') is None\n"
+        "import conftest\n"
+        "from gpupipe.pipelines import imagenet\n"
+        "import gpupipe.pipelines as p\n"
+        "assert p is gpupipe.pipelines and imagenet.train(8).output.size == (8, 8)\n"
+        "conftest.alias_pipelines()\n"
+        "assert gpupipe.pipelines is p\n"
+        "print(p.__file__)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(TESTS.parent / "pipelines" / "__init__.py")
+
+
 def test_cache_is_ours_and_empty(cache: Path) -> None:
     assert os.environ["GPUPIPE_CACHE"] == str(cache)
     assert list(cache.iterdir()) == []
