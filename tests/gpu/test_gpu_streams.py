@@ -1,0 +1,328 @@
+"""A batch is ready on the consumer's stream, the host does not wait, and its memory is left alone while it is read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import SEED, images_of, pictures
+from torch import Tensor
+
+import gpupipe.engines.dali.engine as dali_engine
+from gpupipe import DataLoader, transforms as T
+from gpupipe.datasets import Arrays, ImageFolder, from_torch
+from gpupipe.engines import Dali, Torch
+from gpupipe.pipelines import imagenet
+from gpupipe.staging import CopyStream, Ring
+
+MILLISECOND = 1_500_000
+"""About so many cycles of a GPU's clock."""
+
+CROP = T.Compose([T.RandomCrop(160), T.RandomHorizontalFlip(), T.PILToTensor()])
+"""Exact on every device, so that one byte that changed is one byte that was overwritten."""
+
+
+@pytest.fixture(scope="module")
+def pixels() -> Any:
+    return np.ascontiguousarray(np.tile(pictures(32, 64, 64), (4, 3, 3, 1)))
+
+
+@pytest.fixture(scope="module")
+def arrays(pixels: Any) -> Arrays:
+    return Arrays(pixels, np.arange(len(pixels)), transform=CROP)
+
+
+def load(dataset: Any, engine: Any = "dali", **arguments: Any) -> DataLoader:
+    given = {"batch_size": 16, "shuffle": True, "num_workers": 4, "device": "cuda", "seed": SEED, **arguments}
+    return DataLoader(dataset, engine=engine, **given)
+
+
+def expected(dataset: Any, engine: Any = "dali", epochs: int = 2) -> list[Tensor]:
+    """The batches, waited for one by one."""
+    out = []
+    with load(dataset, engine) as loader:
+        for _ in range(epochs):
+            for batch in loader:
+                torch.cuda.synchronize()
+                out.append(images_of(batch).cpu())
+                torch.cuda.synchronize()
+    return out
+
+
+def read_late(loader: DataLoader, epochs: int = 2, keep: int = 0) -> list[Tensor]:
+    """The batches, each read by a kernel that starts long after its Python object is gone."""
+    copies, kept = [], []
+    with loader:
+        for _ in range(epochs):
+            for batch in loader:
+                images = images_of(batch)
+                torch.cuda._sleep(12 * MILLISECOND)  # type: ignore[no-untyped-call]
+                copies.append(images.clone())  # queued behind the sleep
+                kept.append(images)
+                del batch, images
+                while len(kept) > keep:
+                    kept.pop(0)
+        torch.cuda.synchronize()
+    return [c.cpu() for c in copies]
+
+
+def overwritten(got: list[Tensor], want: list[Tensor]) -> int:
+    assert len(got) == len(want)
+    return sum(not torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_memory_is_not_reused_while_a_queued_kernel_reads_it(
+    arrays: Arrays, engine: str, keep: int, measured: Callable[..., None]
+) -> None:
+    got = read_late(load(arrays, engine), keep=keep)
+    wrong = overwritten(got, expected(arrays, engine))
+    measured(f"streams: {engine}, {keep} batches kept", overwritten=wrong, of=len(got))
+    assert wrong == 0
+
+
+def test_memory_is_not_reused_under_a_side_stream(arrays: Arrays) -> None:
+    """The consumer's stream is the one that is current when it asks."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    want = expected(arrays)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        got = read_late(load(arrays))
+    assert overwritten(got, want) == 0
+
+
+class _NoLease:
+    def __init__(self, device: torch.device): ...
+    def take(self, owner: Any) -> None: ...
+    def renew(self) -> None: ...
+    def end(self) -> None: ...
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
+@pytest.mark.parametrize("leased", [True, False], ids=["leased", "unleased"])
+def test_what_each_protection_is_worth(
+    arrays: Arrays, leased: bool, bound: bool, keep: int, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., None]
+) -> None:
+    """Without the two protections bytes are expected to change; how many is reported, because it is a race."""
+    want = expected(arrays)
+    if not leased:
+        monkeypatch.setattr(dali_engine, "Lease", _NoLease)
+    if not bound:
+        monkeypatch.setattr(dali_engine.DaliEngine, "_stream", lambda self: {})
+    wrong = overwritten(read_late(load(arrays), keep=keep), want)
+    name = f"streams: {'leased' if leased else 'not leased'}, {'bound' if bound else 'not bound'}, {keep} kept"
+    measured(name, overwritten=wrong, of=len(want))
+    if leased and bound:
+        assert wrong == 0
+
+
+def datasets(arrays: Arrays, large: Path) -> dict[str, Any]:
+    folder = ImageFolder(large, imagenet.train(224))
+    return {
+        "arrays": arrays,
+        "folder": folder,
+        "bytes": from_torch(_Bytes(large), media="bytes", transform=imagenet.train(224)),
+    }
+
+
+class _Bytes:
+    def __init__(self, root: Path):
+        self.files = sorted(str(p) for p in root.rglob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return Path(self.files[i]).read_bytes(), i
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("kind", ["arrays", "folder", "bytes"])
+def test_the_host_does_not_wait_for_the_consumers_stream(
+    engine: str, kind: str, arrays: Arrays, large: Path, measured: Callable[..., None]
+) -> None:
+    """While the consumer's stream is busy for a second, several batches are handed out in much less."""
+    with load(datasets(arrays, large)[kind], engine, batch_size=8) as loader:
+        list(loader)
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        time.sleep(1)  # the next ones are ready
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        torch.cuda._sleep(1000 * MILLISECOND)  # type: ignore[no-untyped-call]
+        for _ in range(2):
+            next(iterator)
+        took = time.perf_counter() - started
+        torch.cuda.synchronize()
+        whole = time.perf_counter() - started
+    measured(f"host wait: {engine}, {kind}", two_batches_ms=took * 1e3, kernel_ms=whole * 1e3)
+    assert took < whole / 2
+
+
+@contextmanager
+def no_synchronisation() -> Any:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("kind", ["arrays", "folder", "bytes"])
+def test_torch_is_asked_for_no_synchronisation(engine: str, kind: str, arrays: Arrays, large: Path) -> None:
+    with load(datasets(arrays, large)[kind], engine, batch_size=8) as loader:
+        list(loader)  # constants and slots are made once
+        with no_synchronisation():
+            for images, target in loader:
+                images.float().mean()
+                target + 1
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("kind", ["arrays", "folder"])
+def test_calls_that_wait_in_the_consumers_thread(
+    engine: str, kind: str, arrays: Arrays, large: Path, measured: Callable[..., None]
+) -> None:
+    """Counted by the profiler in this thread alone: DALI's own threads may wait as they like."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with load(datasets(arrays, large)[kind], engine, batch_size=8) as loader:
+        list(loader)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+            batches = 0
+            for images, _ in loader:
+                with torch.profiler.record_function("consumer"):
+                    images.float().mean()
+                batches += 1
+    events = recorded.events()
+    threads = {e.thread for e in events if e.name == "consumer"}
+    waits = Counter(e.name for e in events if "Synchronize" in e.name and e.thread in threads)
+    elsewhere = Counter(e.name for e in events if "Synchronize" in e.name and e.thread not in threads)
+    if not any(e.name.startswith("cuda") for e in events):
+        pytest.skip("the profiler sees no CUDA calls on this machine")
+    measured(f"waits: {engine}, {kind}", batches=batches, here=dict(waits), in_other_threads=dict(elsewhere))
+    # The end of a run waits for what is still leased, and the profiler itself once at its end.
+    assert sum(waits.values()) <= 3, waits
+
+
+# ---- the torch engine's pinned ring
+
+
+def test_a_pinned_slot_is_not_overwritten_while_it_is_copied(
+    arrays: Arrays, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., None]
+) -> None:
+    """Copies are held back on their own stream, so that the host is far ahead of them."""
+    want = expected(arrays, Torch(staging="pageable"))
+    plain = CopyStream.copying
+
+    @contextmanager
+    def slow(self: CopyStream) -> Any:
+        with plain(self):
+            torch.cuda._sleep(12 * MILLISECOND)  # type: ignore[no-untyped-call]
+            yield
+
+    def run() -> int:
+        copies = []
+        with load(arrays, Torch(staging="ring")) as loader:
+            for _ in range(2):
+                copies += [images_of(batch) for batch in loader]
+            torch.cuda.synchronize()
+        return overwritten([c.cpu() for c in copies], want)
+
+    monkeypatch.setattr(CopyStream, "copying", slow)
+    protected = run()
+    monkeypatch.setattr(Ring, "release", lambda self, slot, event: None)
+    unprotected = run()
+    measured("ring", overwritten=protected, without_events=unprotected, of=len(want))
+    assert protected == 0
+    assert unprotected > 0, "the test would not have noticed"
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_every_staging_gives_the_same_bytes(pixels: Any, dtype: str, memory_format: str) -> None:
+    dataset = Arrays(
+        pixels, np.arange(len(pixels)), transform=imagenet.train(96, dtype=dtype, memory_format=memory_format)
+    )
+    ways = [expected(dataset, Torch(staging=s), epochs=1) for s in ("pageable", "pin_memory", "ring")]
+    for a, b, c in zip(*ways, strict=True):
+        assert torch.equal(a, b) and torch.equal(b, c)
+    on_cpu = DataLoader(dataset, batch_size=16, shuffle=True, seed=SEED, engine="torch", device="cpu")
+    for a, batch in zip(ways[0], on_cpu, strict=True):
+        assert a.dtype == images_of(batch).dtype
+        bits = {"uint8": 0, "float16": 2e-3, "float32": 1e-6}[dtype]
+        assert (a.float() - images_of(batch).float()).abs().max() <= bits * 4
+
+
+# ---- beside a training step
+
+
+def test_a_graph_of_a_training_step_is_captured_beside_the_running_loader(large: Path) -> None:
+    """DALI allocates in threads of its own; capture in ``thread_local`` mode does not mind."""
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(4)
+    )
+    model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loss_of = torch.nn.CrossEntropyLoss()
+    with load(ImageFolder(large, imagenet.train(64)), batch_size=16, drop_last=True) as loader:
+        iterator = iter(loader)
+        images, target = next(iterator)
+        static_images, static_target = images.clone(), target.clone()
+
+        def step() -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss: Tensor = loss_of(model(static_images), static_target)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            loss = step()
+        losses = []
+        for images, target in iterator:
+            static_images.copy_(images)
+            static_target.copy_(target)
+            graph.replay()
+            losses.append(float(loss))
+        assert len(losses) == 3 and all(np.isfinite(losses))
+
+
+def test_training_and_validation_loaders_run_side_by_side(large: Path) -> None:
+    train = load(ImageFolder(large, imagenet.train(64)), batch_size=16)
+    val = load(ImageFolder(large, imagenet.val(64, 72)), batch_size=16, shuffle=False)
+    alone = [images_of(b).cpu() for b in val]
+    with train, val:
+        for _ in range(2):
+            right = iter(val)
+            for i, _ in enumerate(train):
+                assert (images_of(next(right)).cpu() - alone[i]).abs().max() < 0.2
+
+
+@pytest.mark.parametrize("engine", [Dali(), Torch()], ids=["dali", "torch"])
+def test_the_next_kernel_sees_the_whole_batch(engine: Any, arrays: Arrays) -> None:
+    """Without any synchronisation by the consumer, many times over."""
+    want = [int(w.long().sum()) for w in expected(arrays, engine)]
+    with load(arrays, engine) as loader:
+        sums = [images_of(b).sum(dtype=torch.int64) for _ in range(2) for b in loader]
+        assert [int(s) for s in sums] == want
