@@ -116,11 +116,11 @@ def draw(device: str) -> None:
     for i, (name, m) in enumerate(zip(names, middle, strict=True)):
         speed = result["candidates"][name]["median_images_per_second"]
         axes.text(0.02, i, f"{m:.2f}  ({speed:,.0f} images/s)", va="center", fontsize=9)
-    settings = result["settings"]
+    settings, where = result["settings"], "GPU" if device == "cuda" else "CPU"
     axes.axvline(1, color="#333333", linewidth=0.8)
     axes.set_xlabel(
-        f"speed relative to {BASE}, batch {settings['batch_size']}, {settings['workers']} threads or workers, "
-        f"{'GPU' if device == 'cuda' else 'CPU'}; line: slowest to fastest of {settings['rounds']} rounds",
+        f"speed relative to {BASE}; line: slowest to fastest of {settings['rounds']} rounds\n"
+        f"{where}, batch {settings['batch_size']}, {settings['workers']} threads or workers",
         fontsize=8,
     )
     path = RESULTS / f"{result_name(device)}.png"

@@ -41,7 +41,7 @@ SWEEPS: dict[str, list[Job]] = {
     "threads": [replace(OURS, name=f"{n} threads", workers=n) for n in (4, 8, 32)],
     "prefetch": [replace(OURS, name=f"prefetch {n}", prefetch=n) for n in (3, 5)],
     "staging": [
-        Job(f"reference engine, {staging}", "gpupipe-torch", staging=staging)  # type: ignore[arg-type]
+        Job(f"reference engine, {staging}", "gpupipe-torch", staging=staging)
         for staging in ("ring", "pin_memory", "pageable")
     ],
 }

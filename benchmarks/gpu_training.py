@@ -141,21 +141,21 @@ def main() -> None:
             began = time.perf_counter()
             training.turn(sources[CEILING], 3, 1)
             print(f"{stage}: first steps after {time.perf_counter() - began:.1f} s", flush=True)
-            turns: dict[str, list[dict[str, float]]] = {source: [] for source in sources}
+            turns: dict[str, list[dict[str, float]]] = {which: [] for which in sources}
             table = Table(stage, "images/s", "stall %", "waited %")
             for number in range(args.rounds):
                 longest = max((r["step_seconds"] for rows in turns.values() for r in rows), default=1.0)
                 if number and not budget.enough(longest * args.steps * len(sources), f"round {number + 1}"):
                     break
-                for source, batches in sources.items():
+                for which, batches in sources.items():
                     # As many as can have piled up during the other turns.
-                    warm = 1 if source == CEILING else 4 if "DALI" in source else min(2 * args.workers, args.steps)
-                    turns[source].append(training.turn(batches, warm, args.steps))
+                    warm = 1 if which == CEILING else 4 if "DALI" in which else min(2 * args.workers, args.steps)
+                    turns[which].append(training.turn(batches, warm, args.steps))
                 result["stages"][stage] = summarize(turns)
                 save(name, result)
-            for source, row in result["stages"][stage].items():
+            for which, row in result["stages"][stage].items():
                 waited = statistics.median(r["host_waited"] for r in row["turns"])
-                table.row(source, row["median_images_per_second"], 100 * row["median_stall_share"], 100 * waited)
+                table.row(which, row["median_images_per_second"], 100 * row["median_stall_share"], 100 * waited)
             del training
     print(save(name, result))
 

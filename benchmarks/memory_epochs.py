@@ -44,7 +44,7 @@ def epochs(engine: str, paths: list[str], args: argparse.Namespace) -> Iterator[
         shuffle=True,
         num_workers=args.workers,
         device=args.device,
-        engine=engine,  # type: ignore[arg-type]
+        engine=engine,
         seed=0,
     )
     with loader:

@@ -45,4 +45,5 @@ class SmallResNet(nn.Module):
         self.head = nn.Linear(8 * w, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x).flatten(1))
+        logits: Tensor = self.head(self.features(x).flatten(1))
+        return logits

@@ -120,7 +120,7 @@ def make_model(args: argparse.Namespace, classes: int, device: torch.device) -> 
         from torchvision.models import get_model
 
         model = get_model(args.model, num_classes=classes)
-    return model.to(device, memory_format=torch.channels_last)
+    return model.to(device).to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
 
 
 def make_optimizer(args: argparse.Namespace, model: nn.Module, world_size: int) -> torch.optim.Optimizer:
