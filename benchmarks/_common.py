@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = Path(os.environ.get("GPUPIPE_BENCH_RESULTS", ROOT / "benchmarks" / "results"))
 IMAGES = ROOT.parent / "shared" / "data" / "images"
 
 
@@ -37,6 +37,7 @@ def _use_checkout() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["gpupipe.pipelines"] = module
         spec.loader.exec_module(module)
+        sys.modules["gpupipe"].pipelines = module  # type: ignore[attr-defined]
 
 
 _use_checkout()
