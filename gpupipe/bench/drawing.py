@@ -1,0 +1,75 @@
+"""Pictures of differences, with Pillow alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from .compare import Worst
+
+__all__ = ["amplification", "amplified", "cell", "sheet"]
+
+Pixels = npt.NDArray[np.uint8]
+
+_INK, _PAPER, _GRAY = (24, 28, 36), (255, 255, 255), (110, 116, 128)
+_CELL, _GAP, _HEAD, _CAPTION = 224, 10, 34, 40
+
+
+def amplification(largest: float) -> int:
+    """By which power of two a difference is multiplied so that ``largest`` can be seen and is not clipped."""
+    if largest < 1:
+        return 64
+    return int(min(64, 2 ** max(0, math.floor(math.log2(255 / largest)))))
+
+
+def amplified(a: Pixels, b: Pixels, factor: int) -> Pixels:
+    """``|a - b| * factor``, clipped: u8[H, W, 3]."""
+    return np.clip(np.abs(a.astype(np.int32) - b) * factor, 0, 255).astype(np.uint8)
+
+
+def cell(pixels: Pixels, size: int = _CELL) -> Image.Image:
+    """The picture in a square of ``size`` pixels; small ones are enlarged by a whole number, so that pixels show."""
+    image = Image.fromarray(pixels)
+    longest = max(image.size)
+    if longest > size:
+        image = image.resize(
+            (max(image.width * size // longest, 1), max(image.height * size // longest, 1)), Image.Resampling.BOX
+        )
+    elif size // longest > 1:
+        image = image.resize((image.width * (size // longest), image.height * (size // longest)), 0)
+    square = Image.new("RGB", (size, size), (238, 240, 244))
+    square.paste(image, ((size - image.width) // 2, (size - image.height) // 2))
+    return square
+
+
+def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
+    """DALI, the reference and their amplified difference, side by side, a row for each image."""
+    factor = amplification(max((w.max for w in worst), default=0))
+    width = 3 * _CELL + 4 * _GAP
+    height = _HEAD + 28 + len(worst) * (_CELL + _CAPTION) + _GAP
+    image = Image.new("RGB", (width, height), _PAPER)
+    draw = ImageDraw.Draw(image)
+    large, small = ImageFont.load_default(16), ImageFont.load_default(12)
+    draw.text((_GAP, 9), _short(draw, title, large, width - 2 * _GAP), _INK, large)
+    for column, heading in enumerate(("DALI", "reference", f"difference × {factor}")):
+        draw.text((_GAP + column * (_CELL + _GAP), _HEAD + 6), heading, _GRAY, small)
+    for row, w in enumerate(worst):
+        y = _HEAD + 28 + row * (_CELL + _CAPTION)
+        for column, pixels in enumerate((w.dali, w.reference, amplified(w.dali, w.reference, factor))):
+            image.paste(cell(pixels), (_GAP + column * (_CELL + _GAP), y))
+        caption = f"largest {w.max:.3g}, mean {w.mean:.3g} grey levels · {Path(w.path).name}"
+        draw.text((_GAP, y + _CELL + 5), _short(draw, caption, small, width - 2 * _GAP), _INK, small)
+    return image
+
+
+def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    if draw.textlength(text, font) <= width:
+        return text
+    while text and draw.textlength(text + "…", font) > width:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,171 @@
+"""Loaders that work in turn, in one process, so that what the machine does meanwhile hits all of them alike."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+
+__all__ = ["Result", "alternate", "count_images"]
+
+Batches = Callable[[], Iterable[Any]]
+"""Starts an epoch. Called again when the epoch ends."""
+
+
+@dataclass
+class Result:
+    """Images per second of every candidate in every round."""
+
+    baseline: str
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    """images/s, one entry per round."""
+
+    def median(self, name: str) -> float:
+        """images/s"""
+        return statistics.median(self.rates[name])
+
+    def spread(self, name: str) -> float:
+        """(largest - smallest) / median of the rounds."""
+        rates = self.rates[name]
+        return (max(rates) - min(rates)) / self.median(name)
+
+    def ratios(self, name: str) -> list[float]:
+        """To the baseline, within each round."""
+        return [a / b for a, b in zip(self.rates[name], self.rates[self.baseline], strict=False)]
+
+    def ratio(self, name: str) -> tuple[float, float, float]:
+        """(median, smallest, largest) of the ratios."""
+        ratios = self.ratios(name)
+        return statistics.median(ratios), min(ratios), max(ratios)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "baseline": self.baseline,
+            "candidates": {
+                name: {
+                    "images_per_second": self.rates[name],
+                    "median": self.median(name),
+                    "ratios": self.ratios(name),
+                    "ratio": self.ratio(name)[0],
+                }
+                for name in self.rates
+            },
+        }
+
+
+def count_images(batch: Any) -> int:
+    """How many images a batch has."""
+    images = batch[0] if isinstance(batch, (list, tuple)) else batch
+    return len(images)
+
+
+def alternate(
+    candidates: Mapping[str, Batches],
+    *,
+    rounds: int = 5,
+    seconds: float = 3.0,
+    warm_up: int = 6,
+    baseline: str | None = None,
+    synchronize: Callable[[], None] = lambda: None,
+    progress: Callable[[str, int, float], None] = lambda name, round_, rate: None,
+) -> Result:
+    """Let every candidate work for some seconds in each round.
+
+    A reading begins after ``warm_up`` batches, when what was loaded ahead during the pause is used up, and is
+    followed by a pause until this process and its children are idle. So no candidate works during another's reading.
+    The first readings, while caches fill, are not counted (round 0).
+
+    Args:
+        candidates: name to a function that starts an epoch. An epoch that is shorter than a reading is started again
+            within it, and that counts.
+        rounds: how many count.
+        seconds: of each reading, at least; a reading has at least one batch.
+        warm_up: at least the batches that a candidate loads ahead.
+        baseline: what the others are divided by; the first one by default.
+        synchronize: waits for the device, such as ``torch.cuda.synchronize``.
+        progress: told (name, round, images/s) after every reading.
+
+    Raises:
+        ConfigError: no candidates, an unknown baseline, or a candidate without batches.
+    """
+    if not candidates or rounds < 1 or seconds < 0:
+        raise ConfigError(f"alternate: {len(candidates)} candidates, {rounds} rounds, {seconds} seconds")
+    result = Result(next(iter(candidates)) if baseline is None else baseline, {name: [] for name in candidates})
+    if result.baseline not in candidates:
+        raise ConfigError(f"alternate: baseline {baseline!r} is none of {', '.join(candidates)}")
+    streams = {name: _endless(name, start) for name, start in candidates.items()}
+    try:
+        for round_ in range(rounds + 1):
+            for name, stream in streams.items():
+                rate = _reading(stream, min(seconds, 1.0) if round_ == 0 else seconds, warm_up, synchronize)
+                if round_:
+                    result.rates[name].append(rate)
+                progress(name, round_, rate)
+                _until_idle()
+    finally:
+        for stream in streams.values():
+            stream.close()
+    return result
+
+
+def _endless(name: str, start: Batches) -> Any:
+    while True:
+        empty = True
+        for batch in start():
+            empty = False
+            yield count_images(batch)
+        if empty:
+            raise ConfigError(f"{name}: no batches; use a smaller batch_size")
+
+
+def _reading(stream: Iterator[int], seconds: float, warm_up: int, synchronize: Callable[[], None]) -> float:
+    """images/s"""
+    for _ in range(warm_up):
+        next(stream)
+    synchronize()
+    began, images = time.perf_counter(), 0
+    while True:
+        images += next(stream)
+        if time.perf_counter() - began >= seconds:
+            break
+    synchronize()
+    return images / (time.perf_counter() - began)
+
+
+def _until_idle(limit: float = 5.0) -> None:
+    """Wait until this process and its children use less than a tenth of a core; ``limit`` seconds at most."""
+    end = time.monotonic() + limit
+    before = _cpu_seconds()
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        now = _cpu_seconds()
+        if now - before <= 0.011:  # one tick of the kernel's clock
+            return
+        before = now
+
+
+def _cpu_seconds() -> float:
+    """User and system time of this process and its children so far."""
+    ticks = 0
+    for process in (os.getpid(), *_children(os.getpid())):
+        with suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _children(process: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):
+                for child in map(int, (task / "children").read_text().split()):
+                    found += [child, *_children(child)]
+    return found
