@@ -322,7 +322,10 @@ class Candidate:
 
 
 def rounds(candidates: list[Candidate], count: int, seconds: float) -> Iterator[dict[str, Reading]]:
-    """``count`` rounds; in each every candidate works once, and another one begins."""
+    """``count`` rounds; in each every candidate works once, and another one begins. One that does not count goes
+    before, while caches fill and buffers grow."""
+    for candidate in candidates:
+        candidate.read(min(seconds, 1.5))
     for i in range(count):
         turn = i % len(candidates)
         yield {c.job.name: c.read(seconds) for c in candidates[turn:] + candidates[:turn]}

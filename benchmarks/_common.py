@@ -177,10 +177,7 @@ def gpu_memory_mb() -> float | None:
 
 def machine() -> dict[str, Any]:
     """Facts about this machine."""
-    try:
-        from gpupipe.bench.machine import facts
-    except ImportError:
-        return {}
+    from gpupipe.bench.machine import facts
 
     return facts()
 
