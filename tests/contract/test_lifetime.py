@@ -86,12 +86,13 @@ def test_dropping_a_loader_frees_it_without_the_collector(case: Case, no_collect
     case.made.clear()
     iterator = iter(loader)
     next(iterator)
-    gone = weakref.ref(loader)
+    gone, engine = weakref.ref(loader), weakref.ref(loader._running.engine)  # type: ignore[arg-type]
     del loader
     assert gone() is not None  # the iterator keeps it
     next(iterator)
     del iterator
     assert gone() is None, f"a reference cycle: {gc.get_referrers(gone())}"
+    assert engine() is None, f"a reference cycle: {gc.get_referrers(engine())}"
     assert settled(children, processes)
     if case.device == "cpu":
         del warm

@@ -15,10 +15,11 @@ import torch
 from support import SEED, images_of, pictures
 from torch import Tensor
 
-import gpupipe.engines.dali.engine as dali_engine
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, from_torch
 from gpupipe.engines import Dali, Torch
+from gpupipe.engines.dali.engine import DaliEngine
+from gpupipe.engines.handover import Lease
 from gpupipe.pipelines import imagenet
 from gpupipe.staging import CopyStream, Ring
 
@@ -99,13 +100,6 @@ def test_memory_is_not_reused_under_a_side_stream(arrays: Arrays) -> None:
     assert overwritten(got, want) == 0
 
 
-class _NoLease:
-    def __init__(self, device: torch.device): ...
-    def take(self, owner: Any) -> None: ...
-    def renew(self) -> None: ...
-    def end(self) -> None: ...
-
-
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
 @pytest.mark.parametrize("leased", [True, False], ids=["leased", "unleased"])
@@ -115,9 +109,9 @@ def test_what_each_protection_is_worth(
     """Without the two protections bytes are expected to change; how many is reported, because it is a race."""
     want = expected(arrays)
     if not leased:
-        monkeypatch.setattr(dali_engine, "Lease", _NoLease)
+        monkeypatch.setattr(Lease, "take", lambda self, owner: None)
     if not bound:
-        monkeypatch.setattr(dali_engine.DaliEngine, "_stream", lambda self: {})
+        monkeypatch.setattr(DaliEngine, "_stream", lambda self: {})
     wrong = overwritten(read_late(load(arrays), keep=keep), want)
     name = f"streams: {'leased' if leased else 'not leased'}, {'bound' if bound else 'not bound'}, {keep} kept"
     measured(name, overwritten=wrong, of=len(want))

@@ -36,6 +36,7 @@ from gpupipe.datasets import Arrays, Dataset, from_torch
 from gpupipe.engines.base import Engine, EngineConfig, Run, Setup
 from gpupipe.errors import ConfigError, MissingDependency, PipelineError, TranslationError
 from gpupipe.order import Shuffle
+from gpupipe.planning import EpochPlan
 from gpupipe.types import Batch, Plan
 
 
@@ -68,7 +69,7 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
     positional = [n for n, p in theirs.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert list(ours)[: len(positional)] == positional
     assert set(theirs) <= set(ours)
-    assert set(ours) - set(theirs) == {"device", "engine", "seed", "shard", "on_error"}
+    assert set(ours) - set(theirs) == {"device", "engine", "seed", "shard", "on_error", "max_bad"}
     assert not any(p.kind is p.VAR_KEYWORD for p in ours.values())
     for name in ("batch_size", "shuffle", "num_workers", "pin_memory", "drop_last", "timeout", "in_order"):
         assert ours[name].default == theirs[name].default, name
@@ -273,8 +274,13 @@ def test_distributed_sampler_sets_shard_seed_and_epoch(arrays: Arrays) -> None:
         assert real[0][:5] + real[1][:5] == whole[:10]
 
 
-def test_prefetch_factor_bounds_the_plans_in_flight(arrays: Arrays, encoded: Encoded) -> None:
+def test_prefetch_factor_bounds_the_plans_in_flight(
+    arrays: Arrays, encoded: Encoded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of one process, or of each worker. What is handed out is in flight no more."""
+    made: list[int] = []
+    plain = EpochPlan.__getitem__
+    monkeypatch.setattr(EpochPlan, "__getitem__", lambda self, step: (made.append(step), plain(self, step))[1])
     bytes_dataset = from_torch(encoded, media="bytes", transform=TRAIN)
     for engine, dataset, workers, bound in (
         ("dali", arrays, 2, 3),
@@ -285,11 +291,12 @@ def test_prefetch_factor_bounds_the_plans_in_flight(arrays: Arrays, encoded: Enc
         with DataLoader(
             dataset, batch_size=1, num_workers=workers, prefetch_factor=3, engine=engine, device="cpu"
         ) as loader:
+            made.clear()
             iterator = iter(loader)
             ahead = 0
-            for _ in range(8):
+            for delivered in range(1, 9):
                 next(iterator)
-                ahead = max(ahead, len(iterator._handed))  # taken by the engine and not handed out
+                ahead = max(ahead, len(made) - delivered)
             assert 0 < ahead <= bound, (engine, ahead)
             if engine == "dali" and dataset is arrays:
                 assert ahead == 3  # not less either: the graph is kept busy
