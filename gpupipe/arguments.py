@@ -45,7 +45,6 @@ class Arguments:
     engine: EngineName | EngineConfig
     seed: int | None
     shard: Shard | None
-    on_error: str
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,6 @@ def _check_plain(a: Arguments) -> None:
         raise ConfigError(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")
     if not a.in_order:
         raise ConfigError("in_order=False: batches always come in order here; leave it out")
-    if a.on_error != "raise":
-        raise ConfigError(f'on_error must be "raise", not {a.on_error!r}')
     if a.shard is not None and not isinstance(a.shard, Shard):
         raise ConfigError(f"shard must be a gpupipe.Shard, such as Shard.from_env(), not {a.shard!r}")
     if a.seed is not None and (isinstance(a.seed, bool) or not isinstance(a.seed, int)):

@@ -72,15 +72,17 @@ class StateError(GpupipeError, ValueError):
 class SampleError(GpupipeError, RuntimeError):
     """Samples of one batch could not be read. The loader goes on with the next batch."""
 
-    def __init__(self, samples: Sequence[BadSample]):
+    def __init__(self, samples: Sequence[BadSample], headline: str = ""):
         self.samples: tuple[BadSample, ...] = tuple(samples)
-        lines = [f"sample {s.index} ({s.path}): {s.kind}: {s.reason}" for s in self.samples[:5]]
+        self._headline = headline
+        lines = [headline] if headline else []
+        lines += [f"sample {s.index} ({s.path}): {s.kind}: {s.reason}" for s in self.samples[:5]]
         if len(self.samples) > 5:
             lines.append(f"... and {len(self.samples) - 5} more in the same batch")
         super().__init__("\n".join(lines))
 
-    def __reduce__(self) -> tuple[type[SampleError], tuple[tuple[BadSample, ...]]]:
-        return type(self), (self.samples,)
+    def __reduce__(self) -> tuple[type[SampleError], tuple[tuple[BadSample, ...], str]]:
+        return type(self), (self.samples, self._headline)
 
 
 class EngineError(GpupipeError, RuntimeError):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from .arguments import Arguments, Device, EngineName, Sampling, resolve
 from .engines.base import Engine, EngineConfig, Run, Setup
-from .errors import ConfigError, SampleError
+from .engines.handover import Lease
+from .errors import ConfigError
+from .iteration import Cursor, EpochIterator, Stats
 from .order import Slices
 from .planning import EpochPlan
+from .policy import OnError, Policy
 from .report import Report
 from .state import VERSION, State
-from .types import Plan, Shard
+from .types import Batch, Shard
 
 __all__ = ["DataLoader"]
 
@@ -31,7 +32,19 @@ class _Running:
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.run: Run | None = None
+        self._lease: Lease | None = None
         self._pid = os.getpid()
+
+    def lease(self, batch: Batch) -> None:
+        """Keep what a batch points into until the consumer's stream has passed."""
+        if batch.keep is not None:
+            if self._lease is None:
+                self._lease = Lease(batch.images.device)
+            self._lease.take(batch.keep)
+
+    def renew_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.renew()
 
     def stop(self) -> None:
         run, self.run = self.run, None
@@ -42,6 +55,9 @@ class _Running:
         if os.getpid() != self._pid:  # a forked child owns none of the threads and processes
             return
         self.stop()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.end()
         engine, self.engine = self.engine, None
         if engine is not None:
             engine.close()
@@ -74,7 +90,11 @@ class DataLoader:
             ``engines.Dali(roi=False)``.
         seed: of order and augmentation.
         shard: this rank's part; :meth:`Shard.from_env` under torchrun. Every rank needs the same ``seed``.
-        on_error: ``"raise"``: a batch with a bad sample raises :class:`SampleError`, and the loader goes on after it.
+        on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
+            the loader goes on after it. ``"skip"``: its batch is shorter. ``"replace"``: another sample of the same
+            global batch takes its place, the same one at every replay.
+        max_bad: how many bad samples ``"skip"`` and ``"replace"`` bear: a share of the dataset (float) or a count
+            (int). With more, :class:`SampleError` is raised after all.
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
     device; or the images alone where the dataset has no labels. Every ``iter()`` is a new epoch and ends the one
@@ -109,14 +129,15 @@ class DataLoader:
         engine: EngineName | EngineConfig = "auto",
         seed: int | None = None,
         shard: Shard | None = None,
-        on_error: Literal["raise"] = "raise",
+        on_error: OnError = "raise",
+        max_bad: float | int | None = None,
     ):
         self.dataset = dataset
         a = resolve(
             Arguments(
                 dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory,
                 drop_last, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
-                persistent_workers, pin_memory_device, in_order, device, engine, seed, shard, on_error,
+                persistent_workers, pin_memory_device, in_order, device, engine, seed, shard,
             )
         )  # fmt: skip
         self.device: torch.device = a.device
@@ -128,6 +149,7 @@ class DataLoader:
         self.shard = a.sampling.shard
         self.seed = a.seed
         self.on_error = on_error
+        self._policy = Policy(on_error, max_bad, a.setup.dataset)
         self.valid = 0
         """How many samples of the batch just handed out are real; the others pad it to the size of the other ranks'."""
         self._sampling: Sampling = a.sampling
@@ -136,13 +158,13 @@ class DataLoader:
         self._why: str = a.why
         self._persistent = persistent_workers is not False
         self.sampler = EpochSampler(self) if sampler is None else sampler
-        self._cursor = _Cursor()
+        self._cursor = Cursor()
         self._next_epoch = 0
         self._resume = 0  # samples to leave out at the start of _next_epoch
         self._sampler_epoch = a.sampling.epoch_of()
-        self._iterator: weakref.ref[_Iterator] | None = None
+        self._iterator: weakref.ref[EpochIterator] | None = None
         self._report = Report()
-        self._stats = _Stats()
+        self._stats = Stats()
         self._running = _Running()
         self._finalizer = weakref.finalize(self, self._running.close)
 
@@ -160,10 +182,12 @@ class DataLoader:
         if running.engine is None:
             running.engine = self._config.build(self._located_setup())
         setup = self._setup
-        plans = EpochPlan(setup.dataset, setup.pipeline, order, self._slices(len(order), start), self.seed, epoch)
-        self._cursor = _Cursor(epoch, start, running=True)
+        plans = EpochPlan(
+            setup.dataset, setup.pipeline, order, self._slices(len(order), start), self.seed, epoch, self._policy
+        )
+        self._cursor = Cursor(epoch, start, running=True)
         self._next_epoch, self._resume = epoch + 1, 0
-        iterator = _Iterator(self, running.engine, plans, self._cursor)
+        iterator = EpochIterator(self, running.engine, plans, self._cursor)
         self._iterator = weakref.ref(iterator)
         return iterator
 
@@ -200,7 +224,7 @@ class DataLoader:
         return self._state().to_dict()
 
     def _state(self) -> State:
-        cursor = self._cursor if self._cursor.running else _Cursor(self._next_epoch, self._resume)
+        cursor = self._cursor if self._cursor.running else Cursor(self._next_epoch, self._resume)
         return State(
             version=VERSION,
             seed=self.seed,
@@ -226,7 +250,7 @@ class DataLoader:
         loaded.check(self._state(), len(self._sampling.make(loaded.seed, loaded.epoch)))
         self._end_iteration()
         self.seed = loaded.seed
-        self._cursor = _Cursor()
+        self._cursor = Cursor()
         self._next_epoch, self._resume = loaded.epoch, loaded.delivered
 
     # ---- what happened
@@ -271,88 +295,6 @@ class DataLoader:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-@dataclass
-class _Cursor:
-    """How far an epoch has come."""
-
-    epoch: int = 0
-    delivered: int = 0
-    running: bool = False
-
-
-@dataclass
-class _Stats:
-    epochs: int = 0
-    batches: int = 0
-    samples: int = 0
-    wait_seconds: float = 0.0
-    work_seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        total = self.wait_seconds + self.work_seconds
-        return {**asdict(self), "stall": self.wait_seconds / total if total else 0.0}
-
-
-def _track(plans: EpochPlan, handed: deque[Plan]) -> Iterator[Plan]:
-    """The plans, remembering which the engine took. Not a method: an iterator must not refer to itself through its
-    run."""
-    for plan in plans:
-        handed.append(plan)
-        yield plan
-
-
-class _Iterator:
-    """One epoch. It keeps the loader alive, and the loader does not keep it alive."""
-
-    def __init__(self, loader: DataLoader, engine: Engine, plans: EpochPlan, cursor: _Cursor):
-        self._loader: DataLoader | None = loader
-        self._cursor = cursor
-        self._handed: deque[Plan] = deque()
-        self._run = loader._running.run = engine.run(_track(plans, self._handed))
-        self._left = time.perf_counter()
-
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        loader = self._loader
-        if loader is None:
-            raise StopIteration
-        stats, entered = loader._stats, time.perf_counter()
-        stats.work_seconds += entered - self._left
-        try:
-            batch = next(self._run)
-        except StopIteration:
-            self._cursor.running = False
-            stats.epochs += 1
-            self.end()
-            if not loader._persistent:
-                loader._running.close()
-            raise
-        except SampleError as e:
-            self._cursor.delivered = self._handed.popleft().consumed
-            loader._report.add(e.samples)
-            raise
-        except BaseException:
-            self.end()  # the state stays where it was; a new iter() starts cleanly
-            raise
-        finally:
-            self._left = time.perf_counter()
-            stats.wait_seconds += self._left - entered
-        plan = self._handed.popleft()
-        self._cursor.delivered = plan.consumed
-        loader.valid = plan.valid
-        stats.batches += 1
-        stats.samples += plan.valid
-        return batch.images if batch.target is None else [batch.images, batch.target]
-
-    def end(self) -> None:
-        """Nothing more comes out of this iterator."""
-        if self._loader is not None:
-            self._loader = None
-            self._run.close()
 
 
 class EpochSampler:

@@ -183,12 +183,16 @@ class Slices:
         left = max(self.total - self.start, 0)
         return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
 
+    def window(self, step: int) -> I64:
+        """i64[2]: first position and number of samples of global batch ``step``."""
+        first = self.start + step * self.global_batch
+        return np.array([first, min(self.global_batch, self.total - first)], np.int64)
+
     def take(self, step: int) -> tuple[I64, int, int]:
         """Batch ``step`` of this rank: (positions i64[B], how many of them are real, samples consumed after it)."""
         if not 0 <= step < len(self):
             raise IndexError(f"step {step} of {len(self)}")
-        first = self.start + step * self.global_batch
-        count = min(self.global_batch, self.total - first)
+        first, count = self.window(step).tolist()
         share = -(-count // self.shard.world_size)
         mine = first + self.shard.rank * share + np.arange(share, dtype=np.int64)
         valid = int(np.clip(count - self.shard.rank * share, 0, share))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import PipelineError
+from .errors import BadSample, PipelineError
 from .order import Order, Slices
+from .policy import Policy
 from .transforms.compose import Compose
 from .types import Plan
 
@@ -48,6 +49,8 @@ class EpochPlan:
     slices: Slices
     seed: int
     epoch: int
+    policy: Policy | None = None
+    """What happens to bad samples; ``None``: the engine raises."""
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -55,9 +58,29 @@ class EpochPlan:
     def __getitem__(self, step: int) -> Plan:
         positions, valid, consumed = self.slices.take(step)
         indices, keys = self.order.at(positions)
-        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed)
+        bad: tuple[BadSample, ...] = ()
+        if self.policy is not None:
+            indices, keys, valid, bad = self.policy.apply(
+                indices,
+                keys,
+                valid,
+                order=self.order,
+                seed=self.seed,
+                epoch=self.epoch,
+                positions=positions,
+                window=self.slices.window(step),
+            )
+        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
         sizes = self.dataset.sizes
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 
     def __iter__(self) -> Iterator[Plan]:
-        return (self[step] for step in range(len(self)))
+        """The plans in order. One that lost all its samples is left out, and its bad ones are told with the next."""
+        missed: tuple[BadSample, ...] = ()
+        for step in range(len(self)):
+            plan = self[step]
+            if not len(plan):
+                missed += plan.bad
+                continue
+            yield replace(plan, bad=missed + plan.bad) if missed else plan
+            missed = ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ConfigError
+from .errors import BadSample, ConfigError
 
 if TYPE_CHECKING:
     from .transforms.ops import Op
@@ -101,6 +101,8 @@ class Plan:
     """i32[B, 2]: height and width of the images as decoded."""
     ops: tuple[Op, ...] | None = None
     """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`."""
+    bad: tuple[BadSample, ...] = ()
+    """Samples that the batch goes without: left out or replaced."""
 
     def __post_init__(self) -> None:
         if self.indices.ndim != 1 or self.indices.shape != self.keys.shape:
@@ -130,6 +132,8 @@ class Batch:
     target: Any
     """i64[B], any collated structure, or ``None`` where the dataset has no labels."""
     plan: Plan
+    keep: Any = None
+    """What must live until the consumer's stream has passed: memory that torch does not know of."""
 
     def __repr__(self) -> str:
         return f"Batch({_describe(self.images)}, target {_describe(self.target)}, {self.plan!r})"

@@ -149,10 +149,7 @@ def test_a_file_that_became_empty_is_empty(engine: str, folder: Path, engine_of:
     "engine",
     [
         "torch",
-        pytest.param(
-            "dali",
-            marks=pytest.mark.xfail(strict=True, reason="DALI is not asked for the size of what it decoded as a whole"),
-        ),
+        "dali",
     ],
 )
 def test_another_picture_in_the_place_of_the_indexed_one_is_told(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import nvidia.dali
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -14,12 +17,17 @@ from torch.utils.dlpack import from_dlpack
 from ...errors import BadSample, EngineError, SampleError
 from ...types import Batch, Plan
 from ..base import Engine, Run, Setup
-from ..handover import Lease, to_device
+from ..handover import to_device
 from .feed import Feeder, Ready, feeder_for
 from .graph import MEDIA, DecoderOptions, Graph, build_graph
-from .recover import Probe, clean
+from .recover import Probe, Suspect, changed, clean
 
 __all__ = ["DaliEngine"]
+
+log = logging.getLogger("gpupipe")
+
+_WAITS = (0.0, 0.1, 0.5, 2.0)
+"""Seconds before each further attempt at a batch that failed without a bad sample."""
 
 
 class DaliEngine(Engine):
@@ -79,26 +87,44 @@ class DaliEngine(Engine):
         graph.pipe._run_once()
         self.scheduled += 1
 
-    def outputs(self) -> Any:
-        """DALI's list of images of the oldest scheduled plan; raises RuntimeError where that plan failed."""
+    def outputs(self) -> tuple[Any, Any]:
+        """The images of the oldest scheduled plan, and i64[B, 3] their shapes before any transform (``None`` of
+        arrays), as
+        DALI's lists. Raises RuntimeError where that plan failed."""
         self.scheduled -= 1
-        (images,) = self.graph.pipe.outputs(**self._stream())
-        return images
+        images, *shapes = self.graph.pipe.outputs(**self._stream())
+        return images, shapes[0] if shapes else None
+
+    def changed(self, plan: Plan, shapes: Any) -> list[BadSample]:
+        """Samples that are not of the size that the plan was made for."""
+        if shapes is None or plan.sizes is None:
+            return []
+        now = np.asarray(shapes.as_array())[:, :2]
+        same = (now == plan.sizes).all(axis=1)
+        if not self.decoder.exif:  # DALI tells the upright shape in any case
+            same |= (now[:, ::-1] == plan.sizes).all(axis=1)
+        describe = self.setup.dataset.describe
+        return [
+            changed(int(plan.indices[i]), describe(int(plan.indices[i])), plan.sizes[i], now[i])
+            for i in np.flatnonzero(~same)
+        ]
 
     def find_bad(self, ready: Ready) -> list[BadSample]:
-        """Decode the samples of a failed plan one at a time."""
-        dataset, plan = self.setup.dataset, ready.plan
-        if dataset.media == "array":
+        """The bad samples of a plan that failed; costs one more decode of it."""
+        s, plan = self.setup, ready.plan
+        if s.dataset.media == "array":
             return []
         if self._probe is None:
-            self._probe = Probe(dataset.media, self.decoder, self.device.index if self.setup.cuda else None)
-        found: dict[int, BadSample] = {}
-        for row, index in enumerate(plan.indices.tolist()):
-            size = None if plan.sizes is None else plan.sizes[row]
-            bad = self._probe.examine(index, dataset.describe(index), ready.media[row], size)
-            if bad is not None:
-                found[index] = bad
-        return list(found.values())
+            device_id = self.device.index if s.cuda else None
+            self._probe = Probe(s.dataset.media, self.decoder, device_id, max(s.num_workers, 1))
+        rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
+        sizes = plan.sizes
+        return self._probe.find(
+            [
+                Suspect(index, s.dataset.describe(index), ready.media[row], None if sizes is None else sizes[row])
+                for index, row in rows.items()
+            ]
+        )
 
     def rebuild(self) -> None:
         """Throw the pipeline object away; the next access builds another."""
@@ -129,7 +155,6 @@ class DaliRun(Run):
         self._engine = engine
         self._feed = engine.feeder.run(plans)
         self._flight: deque[Ready] = deque()
-        self._lease = Lease(engine.device) if engine.setup.cuda else None
         self._failure: Exception | None = None
         """What went wrong in making the plan behind those in flight."""
         self._closed = False
@@ -147,8 +172,6 @@ class DaliRun(Run):
             raise
 
     def _next(self) -> Batch:
-        if self._lease is not None:
-            self._lease.renew()
         self._top_up()
         if not self._flight:
             raise self._failure or StopIteration
@@ -156,18 +179,20 @@ class DaliRun(Run):
         if ready.bad:
             raise SampleError(ready.bad)
         try:
-            images = self._engine.outputs()
+            images, shapes = self._engine.outputs()
         except RuntimeError as e:
-            images = self._recover(ready, e)
+            images, shapes = self._recover(ready, e)
         self._top_up()  # DALI goes on while the consumer works on this batch
-        if self._lease is not None:
-            self._lease.take((images, ready.owner))
         tensor = from_dlpack(images.as_tensor())
         if self._engine.setup.pipeline.memory_format == "channels_last":
             tensor = tensor.permute(0, 3, 1, 2)
         if self._engine.setup.pipeline.output.dtype == "bfloat16":
             tensor = tensor.to(torch.bfloat16)
-        return Batch(tensor, to_device(ready.target, self._engine.setup), ready.plan)
+        bad = self._engine.changed(ready.plan, shapes)
+        if bad:
+            raise SampleError(bad)
+        keep = (images, ready.owner) if self._engine.setup.cuda else None
+        return Batch(tensor, to_device(ready.target, self._engine.setup), ready.plan, keep)
 
     def _top_up(self) -> None:
         room = self._engine.setup.prefetch_factor
@@ -183,23 +208,28 @@ class DaliRun(Run):
                 self._engine.schedule(ready)
             self._flight.append(ready)
 
-    def _recover(self, failed: Ready, error: RuntimeError) -> Any:
-        """Name the bad samples; where there are none, the pipeline itself is broken: build it anew, once."""
-        bad = self._engine.find_bad(failed)
-        if bad:
-            raise SampleError(bad) from None
-        self._engine.rebuild()
-        try:
-            for ready in (failed, *self._flight):
-                if not ready.bad:
-                    self._engine.schedule(ready)
-            return self._engine.outputs()
-        except RuntimeError:
-            raise EngineError(f"DALI failed, and no sample is to blame: {clean(str(error))}") from error
+    def _recover(self, failed: Ready, error: RuntimeError) -> tuple[Any, Any]:
+        """Name the bad samples. Where there are none it was something that passes, such as a network file system or the
+        limit on open files, or the pipeline object is broken: build it anew and try again, a few times."""
+        for wait in _WAITS:
+            bad = self._engine.find_bad(failed)
+            if bad:
+                raise SampleError(bad) from None
+            log.warning("DALI failed, and no sample is to blame; trying again in %s s: %s", wait, clean(str(error)))
+            time.sleep(wait)
+            self._engine.rebuild()
+            try:
+                for ready in (failed, *self._flight):
+                    if not ready.bad:
+                        self._engine.schedule(ready)
+                return self._engine.outputs()
+            except RuntimeError as e:
+                error = e
+        raise EngineError(
+            f"DALI failed {len(_WAITS) + 1} times, and no sample is to blame: {clean(str(error))}"
+        ) from error
 
     def close(self) -> None:
         self._closed, self._failure = True, None
         self._flight.clear()
         self._engine.feeder.stop()
-        if self._lease is not None:
-            self._lease.end()

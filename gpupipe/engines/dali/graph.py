@@ -72,6 +72,7 @@ def build_graph(
         if media == "array":
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
             canvas = Canvas(None, pixels.gpu() if cuda else pixels, "gpu" if cuda else "cpu")
+            sizes = []
         else:
             raw = encoded(media)
             arguments = decoder.arguments(cuda)
@@ -84,5 +85,6 @@ def build_graph(
                 return fn.slice(fn.decoders.image(raw, **arguments), start=start, shape=shape, axes=[0, 1])
 
             canvas = Canvas(decode, None, "gpu" if cuda else "cpu")
-        pipe.set_outputs(lower(canvas, pipeline.skeleton, pipeline.memory_format))
+            sizes = [fn.peek_image_shape(raw)]  # read beside the images: what the header says now, not in the index
+        pipe.set_outputs(lower(canvas, pipeline.skeleton, pipeline.memory_format), *sizes)
     return Graph(pipe, tuple(canvas.inputs))

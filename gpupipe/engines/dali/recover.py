@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Literal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,18 @@ from ...errors import BadSample
 from ..torch.decode import Undecodable, decode
 from .graph import MEDIA, DecoderOptions, encoded
 
-__all__ = ["Probe", "clean"]
+__all__ = ["Probe", "Suspect", "changed", "clean"]
+
+
+class Suspect(NamedTuple):
+    """A sample of a batch that failed."""
+
+    index: int  # type: ignore[assignment]
+    name: str
+    media: npt.NDArray[np.uint8]
+    """u8[L], what was fed: encoded bytes, or a path with zeros behind it."""
+    size: npt.NDArray[np.int32] | None
+    """Height and width as the plan took them to be."""
 
 
 def clean(message: str) -> str:
@@ -24,49 +36,68 @@ def clean(message: str) -> str:
     return " ".join(re.sub(r"\[/opt/dali\S*\]:?|Error in thread \d+:", "", text).split()) or "DALI gave no reason"
 
 
-class Probe:
-    """A pipeline of batch size one that decodes a sample as the hot path does. Built at the first failure, then
-    kept."""
+def changed(index: int, name: str, planned: Any, now: Any) -> BadSample:
+    """A sample whose height and width are not those that its plan was made for."""
+    return BadSample(
+        index,
+        name,
+        "changed",
+        f"the index says {planned[0]}x{planned[1]} pixels (height x width), the image has {now[0]}x{now[1]}; it "
+        f"changed "
+        "after it was indexed: run `gpupipe index --rebuild DIR`",
+    )
 
-    def __init__(self, media: Literal["path", "bytes"], decoder: DecoderOptions, device_id: int | None):
+
+class Probe:
+    """Finds the bad samples of a batch with one more decode of it. Built at the first failure, then kept.
+
+    Pillow looks at all samples, in threads; DALI, one sample at a time, at those that Pillow refuses. Only where DALI
+    takes them
+    all does it look at the whole batch: then it is DALI alone that refuses one.
+    """
+
+    def __init__(
+        self, media: Literal["path", "bytes"], decoder: DecoderOptions, device_id: int | None, num_threads: int
+    ):
         self._media = media
+        self._exif = decoder.exif
+        self._threads = num_threads
         self._pipe = Pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch_queue_depth=1)
         with self._pipe:
             image = fn.decoders.image(encoded(media), **decoder.arguments(device_id is not None))
             self._pipe.set_outputs(image)
         self._pipe.build()
 
-    def examine(
-        self, index: int, name: str, media: npt.NDArray[np.uint8], size: npt.NDArray[np.int32] | None
-    ) -> BadSample | None:
-        """What is wrong with one sample, or ``None``.
+    def find(self, samples: list[Suspect]) -> list[BadSample]:
+        """The bad ones among ``samples``."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            opinions = list(pool.map(self._pillow, samples))
+        refused = [(s, o) for s, o in zip(samples, opinions, strict=True) if o is not None]
+        found = [o for s, o in refused if o.kind == "changed" or not s.media.size or self._dali(s.media) is not None]
+        if found:
+            return found
+        for s in samples:
+            # Twice: what fails once is no sample's fault (a network file system, the limit on open files).
+            if self._dali(s.media) is not None and (reason := self._dali(s.media)) is not None:
+                found.append(BadSample(s.index, s.name, "unsupported", f"DALI cannot decode it, Pillow can: {reason}"))
+        return found
 
-        Args:
-            index, name: of the sample, for the answer.
-            media: u8[L], what was fed: encoded bytes, or a path with zeros behind it.
-            size: height and width as the plan took them to be.
-        """
-        if not media.size:
-            return BadSample(index, name, "empty", "0 bytes")
+    def _pillow(self, sample: Suspect) -> BadSample | None:
+        """Pillow's opinion, worded as the reference engine would."""
+        data = sample.media.tobytes()
         try:
-            (out,) = self._pipe.run(**{MEDIA: [media]})
-        except RuntimeError as e:
-            return BadSample(index, name, *self._opinion(media, clean(str(e))))
-        height, width = out.shape()[0][:2]
-        if size is not None and (height, width) != tuple(size):
-            return BadSample(
-                index,
-                name,
-                "changed",
-                f"it is {height}x{width} pixels, but {size[0]}x{size[1]} in the index; run gpupipe index --rebuild",
-            )
+            picture = decode(os.fsdecode(data.rstrip(b"\0")) if self._media == "path" else data, exif=self._exif)
+        except Undecodable as e:
+            return BadSample(sample.index, sample.name, e.kind, e.reason)
+        size = picture.shape[:2]
+        if sample.size is not None and size != tuple(sample.size):
+            return changed(sample.index, sample.name, sample.size, size)
         return None
 
-    def _opinion(self, media: npt.NDArray[np.uint8], reason: str) -> tuple[str, str]:
-        """(kind, reason). Pillow words it as the reference engine would; DALI often has no more than a number."""
-        encoded = media.tobytes()
+    def _dali(self, media: npt.NDArray[np.uint8]) -> str | None:
+        """DALI's reason to refuse a sample, or ``None``."""
         try:
-            decode(os.fsdecode(encoded.rstrip(b"\0")) if self._media == "path" else encoded)
-        except Undecodable as e:
-            return e.kind, e.reason
-        return "unsupported", f"DALI cannot decode it, Pillow can: {reason}"
+            self._pipe.run(**{MEDIA: [media]})
+        except RuntimeError as e:
+            return clean(str(e))
+        return None
