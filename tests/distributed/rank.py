@@ -58,7 +58,7 @@ def run(task: dict[str, Any], dataset: ImageFolder) -> dict[str, Any]:
     return {"epochs": epochs, "states": states, "len": len(loader)}
 
 
-def main(root: str, out: str, tasks: list[dict[str, Any]]) -> None:
+def main(root: str, tasks: list[dict[str, Any]], out: str) -> None:
     dataset = ImageFolder(root, EVAL)
     results = []
     for task in tasks:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch.distributed as dist
-from support import N, write_photos
+from launch import launch
+from support import N
 
 from gpupipe import Shard
 from gpupipe.errors import ConfigError
@@ -22,11 +18,6 @@ from gpupipe.order import Shuffle
 SCRIPT = Path(__file__).with_name("rank.py")
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
-
-
-@pytest.fixture(scope="session")
-def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("numbered"))
 
 
 def task(**what: Any) -> dict[str, Any]:
@@ -40,39 +31,9 @@ Ranks = list[dict[str, Any]]
 """What every rank saw of one task."""
 
 
-def launch(world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
-    """What the ranks saw, task by task. Fails where a rank fails, or has not ended in time."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    processes = []
-    for rank in range(world):
-        env = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "GLOO_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        command = [sys.executable, str(SCRIPT), json.dumps([str(root), str(out), tasks])]
-        processes.append(
-            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    try:
-        for rank, process in enumerate(processes):
-            text, _ = process.communicate(timeout=90)
-            assert process.returncode == 0, f"rank {rank}:\n{text}"
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-    ranks = [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
-    return [list(results) for results in zip(*ranks, strict=True)]
+def start(world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
+    """What the ranks saw, task by task."""
+    return [list(results) for results in zip(*launch(SCRIPT, world, out, root, tasks), strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +43,7 @@ def three(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Rank
         task(sampler=True),
         task(batch_size=2, epochs=1, stop=2),
     ]
-    return launch(3, numbered, tmp_path_factory.mktemp("three"), tasks)
+    return start(3, numbered, tmp_path_factory.mktemp("three"), tasks)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +54,7 @@ def two(three: list[Ranks], numbered: Path, tmp_path_factory: pytest.TempPathFac
         task(drop_last=True, epochs=1),
         task(batch_size=3, epochs=1, state=three[2][0]["states"][0]),
     ]
-    return launch(2, numbered, tmp_path_factory.mktemp("two"), tasks)
+    return start(2, numbered, tmp_path_factory.mktemp("two"), tasks)
 
 
 def steps(ranks: list[dict[str, Any]], epoch: int) -> list[list[Any]]:
