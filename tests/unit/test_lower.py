@@ -37,11 +37,11 @@ def graph(pipeline: T.Compose, media: Any = "path", roi: bool = True) -> Graph:
 
 
 def operators(pipeline: T.Compose, media: Any = "path", roi: bool = True) -> list[str]:
-    """The graph's operators in order, without inputs and reading."""
+    """The graph's operators in order, without inputs, reading, and the look at the header."""
     pipe = graph(pipeline, media, roi).pipe
     pipe.build()
     names = [str(op.spec).splitlines()[0].removeprefix("OpSpec for ").rstrip(":") for op in pipe._ops]
-    return [n for n in names if n not in ("ExternalSource", "io__file__Read")]
+    return [n for n in names if n not in ("ExternalSource", "io__file__Read", "PeekImageShape")]
 
 
 # ---- complete
