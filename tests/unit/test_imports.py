@@ -16,9 +16,9 @@ PACKAGE = Path(gpupipe.__file__).resolve().parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types"),
     ("rng", "order", "transforms"),
-    ("datasets", "planning"),
+    ("datasets", "planning", "policy"),
     ("engines", "staging"),
-    ("loader", "arguments", "report", "state"),
+    ("loader", "arguments", "iteration", "report", "state"),
     ("interop", "bench"),
     ("cli",),
 )

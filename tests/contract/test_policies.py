@@ -1,0 +1,181 @@
+"""Bad samples skipped or replaced: the same outcome in every engine and at every replay, and no good sample lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import BATCH, SEED, TRAIN, N, identical
+
+from gpupipe import DataLoader, SampleError, Shard
+from gpupipe.datasets import ImageFolder, from_torch
+from gpupipe.order import Shuffle
+
+BAD = (3, 4, 17)
+DECODING = ("torch", "dali")
+
+
+class Files:
+    """A torch dataset of the photographs' bytes; the label is the index."""
+
+    def __init__(self, root: Path):
+        self.files = sorted(root.rglob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return self.files[i].read_bytes(), i
+
+
+def spoil(root: Path, bad: tuple[int, ...] = BAD) -> None:
+    for i in bad:
+        file = root / f"class{i:03d}" / "photo.jpg"
+        data = file.read_bytes()
+        start = data.rindex(b"\xff\xda")
+        file.write_bytes(data[: start + 20])
+
+
+@pytest.fixture(params=["known to the index", "met while reading", "torch dataset"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path, numbered: Path) -> Any:
+    """The photographs, three of which are truncated."""
+    root = Path(shutil.copytree(numbered, tmp_path / "photos"))
+    if request.param == "met while reading":
+        indexed = ImageFolder(root, TRAIN)
+        spoil(root)
+        return indexed
+    spoil(root)
+    return (
+        ImageFolder(root, TRAIN) if request.param == "known to the index" else from_torch(Files(root), "bytes", TRAIN)
+    )
+
+
+def loader(dataset: Any, engine: str, **options: Any) -> DataLoader:
+    return DataLoader(
+        dataset,
+        **{"batch_size": BATCH, "shuffle": True, "seed": SEED, "engine": engine, "device": "cpu", **options},
+    )
+
+
+def labels(batches: list[Any]) -> list[list[int]]:
+    return [batch[1].tolist() for batch in batches]
+
+
+def same(a: list[Any], b: list[Any]) -> bool:
+    return len(a) == len(b) and all(identical(x, y) for x, y in zip(a, b, strict=True))
+
+
+def planned(epoch: int = 0) -> list[list[int]]:
+    order = Shuffle(N, SEED, epoch).at(np.arange(N))[0].tolist()
+    return [order[i : i + BATCH] for i in range(0, N, BATCH)]
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_skip_leaves_out_the_bad_samples_and_nothing_else(engine: str, dataset: Any) -> None:
+    with loader(dataset, engine, on_error="skip") as it:
+        for epoch in range(2):
+            want = [[i for i in batch if i not in BAD] for batch in planned(epoch)]
+            assert labels(list(it)) == want
+        assert sorted(s.index for s in it.report().samples) == sorted(BAD)
+        assert {s.kind for s in it.report().samples} == {"truncated"}
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_replace_keeps_the_size_and_the_place_of_every_good_sample(engine: str, dataset: Any) -> None:
+    with loader(dataset, engine, on_error="replace") as it:
+        for batch, plan in zip(labels(list(it)), planned(), strict=True):
+            assert len(batch) == len(plan)
+            for got, wanted in zip(batch, plan, strict=True):
+                assert got == wanted if wanted not in BAD else got in set(plan) - set(BAD)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_the_outcome_is_the_same_in_both_engines_and_at_every_replay(on_error: str, dataset: Any) -> None:
+    runs = {}
+    for engine in DECODING:
+        for replay in range(2):
+            with loader(dataset, engine, on_error=on_error, num_workers=replay) as it:
+                runs[engine, replay] = [list(it), list(it)]
+    first = runs["torch", 0]
+    for (engine, _), run in runs.items():
+        for epoch in range(2):
+            assert labels(run[epoch]) == labels(first[epoch])
+            assert same(run[epoch], runs[engine, 0][epoch])
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_what_was_met_once_costs_nothing_later(engine: str, dataset: Any) -> None:
+    with loader(dataset, engine, on_error="replace") as it:
+        list(it)
+        repaired = it.stats()["repaired"]
+        list(it)
+        assert it.stats()["repaired"] == repaired <= len(BAD)
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_resume_at_every_step_goes_on_identically(engine: str, dataset: Any) -> None:
+    with loader(dataset, engine, on_error="replace") as it:
+        states, whole = [it.state_dict()], []
+        for batch in it:
+            whole.append(batch)
+            states.append(it.state_dict())
+    for step in (0, 1, 3, len(whole) - 1):
+        with loader(dataset, engine, on_error="replace", seed=99) as again:
+            again.load_state_dict(states[step])
+            assert same(list(again), whole[step:])
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_all_ranks_have_the_same_number_of_batches_and_share_the_good_samples(engine: str, dataset: Any) -> None:
+    seen: list[int] = []
+    counts = set()
+    for rank in range(2):
+        with loader(dataset, engine, on_error="replace", shard=Shard(rank, 2), batch_size=3) as it:
+            batches = []
+            for batch in it:
+                batches.append(batch)
+                seen += batch[1][: it.valid].tolist()
+            counts.add((len(batches), tuple(len(b[1]) for b in batches)))
+    assert len(counts) == 1
+    assert set(seen) == set(range(N)) - set(BAD)
+    assert len(seen) == N
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_a_batch_without_a_good_sample(engine: str, dataset: Any) -> None:
+    with loader(dataset, engine, on_error="skip", batch_size=1, shuffle=False) as it:
+        assert labels(list(it)) == [[i] for i in range(N) if i not in BAD]
+        assert sorted(s.index for s in it.report().samples) == sorted(BAD)
+    with loader(dataset, engine, on_error="replace", batch_size=1, shuffle=False) as it:
+        got, failed, iterator = [], [], iter(it)
+        while True:
+            try:
+                got.append(next(iterator)[1].item())
+            except StopIteration:
+                break
+            except SampleError as e:
+                failed += [s.index for s in e.samples]
+        assert got == [i for i in range(N) if i not in BAD]
+        assert failed == list(BAD)
+
+
+@pytest.mark.parametrize("engine", DECODING)
+@pytest.mark.parametrize(
+    ("max_bad", "bearable"), [(3, True), (2, False), (3 / N + 1e-6, True), (0.1, False), (0, False)]
+)
+def test_more_than_max_bad_is_an_error_after_all(engine: str, dataset: Any, max_bad: Any, bearable: bool) -> None:
+    with loader(dataset, engine, on_error="replace", max_bad=max_bad) as it:
+        if bearable:
+            assert len(list(it)) == len(it)
+        else:
+            with pytest.raises(SampleError, match="more than max_bad="):
+                list(it)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "some", True])
+def test_a_wrong_max_bad_is_refused(wrong: Any, dataset: Any) -> None:
+    with pytest.raises(ValueError, match="max_bad"):
+        loader(dataset, "torch", max_bad=wrong)
