@@ -23,13 +23,14 @@ _CELL, _GAP, _HEAD, _CAPTION = 224, 10, 34, 40
 def amplification(largest: float) -> int:
     """By which power of two a difference is multiplied so that ``largest`` can be seen and is not clipped."""
     if largest < 1:
-        return 64
-    return int(min(64, 2 ** max(0, math.floor(math.log2(255 / largest)))))
+        return 128
+    return int(min(128, 2 ** max(0, math.floor(math.log2(255 / largest)))))
 
 
 def amplified(a: Pixels, b: Pixels, factor: int) -> Pixels:
     """``|a - b| * factor``, clipped: u8[H, W, 3]."""
-    return np.clip(np.abs(a.astype(np.int32) - b) * factor, 0, 255).astype(np.uint8)
+    scaled: Pixels = np.minimum(np.abs(a.astype(np.int32) - b) * factor, 255).astype(np.uint8)
+    return scaled
 
 
 def cell(pixels: Pixels, size: int = _CELL) -> Image.Image:
@@ -56,7 +57,7 @@ def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
     draw = ImageDraw.Draw(image)
     large, small = ImageFont.load_default(16), ImageFont.load_default(12)
     draw.text((_GAP, 9), _short(draw, title, large, width - 2 * _GAP), _INK, large)
-    for column, heading in enumerate(("DALI", "reference", f"difference × {factor}")):
+    for column, heading in enumerate(("DALI", "reference", f"difference x {factor}")):
         draw.text((_GAP + column * (_CELL + _GAP), _HEAD + 6), heading, _GRAY, small)
     for row, w in enumerate(worst):
         y = _HEAD + 28 + row * (_CELL + _CAPTION)

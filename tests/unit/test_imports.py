@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engines", "staging"),
     ("loader", "arguments", "iteration", "report", "state"),
     ("interop", "bench"),
-    ("cli",),
+    ("cli", "commands"),
 )
 """From the bottom up. A part may import its own layer and those below."""
 LAZY = {("loader", "interop"), ("arguments", "interop")}

@@ -1,0 +1,151 @@
+"""The loaders that ``gpupipe bench`` lets work side by side."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..datasets.base import Dataset
+from ..datasets.subset import Subset
+from ..errors import ConfigError, GpupipeError, PipelineError
+from ..loader import DataLoader
+from ..transforms.base import Transform
+from ..transforms.compose import Compose
+
+__all__ = ["ENGINES", "TORCHVISION", "Candidates", "build"]
+
+TORCHVISION = "torchvision"
+ENGINES = ("dali", "torch", "null", TORCHVISION)
+_EPOCH = 200_000
+"""Samples of an epoch, at least: files are repeated up to it, because a short epoch measures its own beginning."""
+
+
+@dataclass
+class Candidates:
+    """Use as a context manager: it closes the loaders."""
+
+    start: dict[str, Callable[[], Iterable[Any]]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Name to why."""
+    _loaders: list[DataLoader] = field(default_factory=list)
+
+    @property
+    def baseline(self) -> str:
+        """torch's DataLoader with torchvision where it is there, else the reference, else the first."""
+        return next((name for name in (TORCHVISION, "torch") if name in self.start), next(iter(self.start)))
+
+    def __enter__(self) -> Candidates:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for loader in self._loaders:
+            loader.close()
+
+
+def build(
+    names: Sequence[str],
+    dataset: Dataset,
+    pipeline: Compose,
+    *,
+    batch_size: int,
+    num_workers: int,
+    device: str,
+    required: bool = False,
+) -> Candidates:
+    """One loader for each name of :data:`ENGINES`; what cannot be had here is left out, or raised where ``required``.
+
+    Samples known to be bad are not used.
+    """
+    unknown = [name for name in names if name not in ENGINES]
+    if unknown or not names:
+        raise ConfigError(f"engines must be some of {', '.join(ENGINES)}, not {', '.join(unknown) or 'nothing'}")
+    order = np.arange(len(dataset))
+    good = np.setdiff1d(order, [s.index for s in dataset.bad(order)])
+    if not len(good):
+        raise ConfigError(f"{dataset!r}: no sample can be read")
+    many = Subset(dataset, np.tile(good, -(-max(_EPOCH, batch_size) // len(good))), transform=pipeline)
+    found = Candidates()
+    common: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "drop_last": True, "num_workers": num_workers}
+    for name in dict.fromkeys(names):
+        try:
+            if name == TORCHVISION:
+                found.start[name] = _torchvision(many, pipeline, device, common).__iter__
+            else:
+                loader = DataLoader(many, engine=name, device=device, seed=0, **common)  # type: ignore[arg-type]
+                found._loaders.append(loader)
+                found.start[name] = loader.__iter__
+        except GpupipeError as e:
+            if required:
+                raise
+            found.left_out[name] = str(e)
+    if not found.start:
+        raise ConfigError("; ".join(f"{name}: {why}" for name, why in found.left_out.items()))
+    return found
+
+
+class _Files:
+    """What a user writes today: a torch dataset of (PIL image through torchvision's transforms, label)."""
+
+    def __init__(self, dataset: Dataset, transform: Callable[[Any], Any]):
+        self.dataset = dataset
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        media, label = self.dataset.fetch(index)
+        assert isinstance(media, str)
+        with Image.open(media) as image:
+            return self.transform(image.convert("RGB")), 0 if label is None else label
+
+
+class _OnDevice:
+    """torch's DataLoader, and the copy that the training loop would make."""
+
+    def __init__(self, loader: Any, device: str):
+        self.loader = loader
+        self.device = device
+
+    def __iter__(self) -> Any:
+        for images, target in self.loader:
+            yield images.to(self.device, non_blocking=True), target.to(self.device, non_blocking=True)
+
+
+def _torchvision(dataset: Dataset, pipeline: Compose, device: str, common: dict[str, Any]) -> _OnDevice:
+    from torch.utils.data import DataLoader as TorchLoader
+
+    try:
+        transforms = importlib.import_module("torchvision.transforms")
+    except (ImportError, RuntimeError) as e:  # RuntimeError: built for another torch
+        raise ConfigError(f"torchvision cannot be imported: {str(e).splitlines()[0]}") from None
+    if dataset.media != "path":
+        raise ConfigError("torchvision is compared on files only")
+    steps = transforms.Compose([_translated(t, transforms) for t in pipeline])
+    loader: Any = TorchLoader(
+        _Files(dataset, steps),  # type: ignore[arg-type]
+        pin_memory=device != "cpu",
+        persistent_workers=common["num_workers"] > 0,
+        **common,
+    )
+    return _OnDevice(loader, device)
+
+
+_OTHER_NAME = {"ToImage": "PILToTensor"}
+
+
+def _translated(transform: Transform, transforms: Any) -> Any:
+    """The transform of the same name in torchvision's first, PIL-based module."""
+    name = type(transform).__name__
+    cls = getattr(transforms, _OTHER_NAME.get(name, name), None)
+    if cls is None or name == "ToDtype":
+        raise PipelineError(f"{transform!r} has no form in torchvision.transforms")
+    values = {f.name: getattr(transform, f.name) for f in fields(transform)}
+    if "interpolation" in values:
+        values["interpolation"] = transforms.InterpolationMode(values["interpolation"])
+    return cls(**values)

@@ -1,0 +1,154 @@
+"""The ``gpupipe`` command: arguments only. Each command's module is imported when it is called, so help is quick."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from .errors import GpupipeError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="DALI's speed with torch's DataLoader, and proof that nothing else changed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+# typer reads these at run time, and Python 3.10 does not know all of the shorter forms
+Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]
+PipelineName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PIPELINE",
+        help="Such as imagenet.train, imagenet.train:size=128,dtype=uint8 or path/to/file.py:function.",
+    ),
+]
+DeviceName = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--device", help="cpu, cuda or cuda:1; a GPU where there is one."),
+]
+Workers = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--num-workers", min=1, help="Threads of DALI, processes of torch; all cores by default."),
+]
+
+
+def _command(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Register a command that returns its exit code; what gpupipe raises on purpose is one red message, and code 2."""
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> None:
+        try:
+            code = function(**arguments)
+        except GpupipeError as e:
+            from .commands.console import print_error
+
+            print_error(e)
+            code = 2
+        raise typer.Exit(code or 0)
+
+    return app.command()(run)
+
+
+@_command
+def index(
+    folder: Folder,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Look at every file again.")] = False,
+    exif: Annotated[bool, typer.Option("--exif", help="Sizes as turned upright by EXIF.")] = False,
+) -> int:
+    """Scan a dataset once: sizes, formats, bad files."""
+    from .commands.index import run
+
+    return run(folder, rebuild=rebuild, exif=exif)
+
+
+@_command
+def doctor() -> int:
+    """Say what is installed, what will be used, and what is wrong."""
+    from .commands.doctor import run
+
+    return run()
+
+
+@_command
+def compare(
+    pipeline: PipelineName,
+    folder: Folder,
+    samples: Annotated[int, typer.Option(min=1, help="How many images.")] = 64,
+    device: DeviceName = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Draw the images that differ most into this PNG."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the choice of images and of the augmentation.")] = 0,
+) -> int:
+    """DALI against the reference, pixel by pixel, after each transform."""
+    from .commands.compare import run
+
+    return run(pipeline, folder, samples=samples, device=device, out=out, seed=seed)
+
+
+@_command
+def bench(
+    pipeline: PipelineName,
+    folder: Folder,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    num_workers: Workers = None,
+    rounds: Annotated[int, typer.Option(min=1, help="The engines take turns this often.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each reading.")] = 3.0,
+    engines: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Some of dali,torch,null,torchvision; all that are there by default."),
+    ] = None,
+    device: DeviceName = None,
+    json: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write every round and the machine's facts into this file."),
+    ] = None,
+) -> int:
+    """Engines side by side, in turns: images/s and their ratio to torch's DataLoader."""
+    from .commands.bench import run
+
+    return run(
+        pipeline,
+        folder,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        rounds=rounds,
+        seconds=seconds,
+        engines=engines,
+        device=device,
+        json_file=json,
+    )
+
+
+@_command
+def demo(
+    folder: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="One folder per class; photographs made from numbers by default."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),
+    seed: Annotated[int, typer.Option()] = 0,
+    device: DeviceName = None,
+) -> int:
+    """Train a small network through DALI and through the reference, compare, and write a report."""
+    from .commands.demo import run
+
+    return run(folder, epochs=epochs, out=out, seed=seed, device=device)
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="gpupipe")
+
+
+if __name__ == "__main__":
+    main()

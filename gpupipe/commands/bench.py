@@ -1,0 +1,139 @@
+"""``gpupipe bench``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from rich.live import Live
+from rich.table import Table
+
+from ..bench.candidates import ENGINES, TORCHVISION, build
+from ..bench.machine import cores, cpu_model, facts, gpus
+from ..bench.measure import Result, alternate
+from ..errors import ConfigError
+from .console import console, spark
+from .inputs import device_type, open_dataset, open_pipeline
+
+__all__ = ["run"]
+
+_WHAT = {
+    "dali": "DALI engine",
+    "torch": "reference engine",
+    "null": "plans only",
+    TORCHVISION: "torch DataLoader + torchvision",
+}
+
+
+def run(
+    pipeline: str,
+    folder: Path,
+    *,
+    batch_size: int,
+    num_workers: int | None,
+    rounds: int,
+    seconds: float,
+    engines: str | None,
+    device: str | None,
+    json_file: Path | None,
+) -> int:
+    where, kind = device_type(device)
+    composed, dataset = open_pipeline(pipeline), open_dataset(folder)
+    workers = num_workers or cores()
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise ConfigError(f"--json {json_file}: there is no such folder")
+    if engines is not None:
+        names = [name.strip() for name in engines.split(",") if name.strip()]
+    else:
+        names = [name for name in ENGINES if name != TORCHVISION or pipeline.startswith("imagenet.")]
+    screen = console()
+    machine = ", ".join(gpus()) if kind == "cuda" else f"{cpu_model()}, {cores()} cores"
+    title = f"{pipeline}, batches of {batch_size}, {workers} workers, {where}: {machine}"
+    with build(
+        names,
+        dataset,
+        composed,
+        batch_size=batch_size,
+        num_workers=workers,
+        device=where,
+        required=engines is not None,
+    ) as candidates:
+        for name, why in candidates.left_out.items():
+            screen.print(f"left out: {_WHAT[name]}: {why}", style="yellow", soft_wrap=True)
+        result = Result(candidates.baseline, {name: [] for name in candidates.start})
+        last = ""
+
+        def progress(name: str, round_: int, rate: float) -> None:
+            nonlocal last
+            if round_:
+                result.rates[name].append(rate)
+            last = f"{f'round {round_} of {rounds}' if round_ else 'warming up'}: {_WHAT[name]} {rate:,.0f} images/s"
+            live.update(_table(result, title, last))
+
+        synchronize = _synchronize if kind == "cuda" else lambda: None
+        with Live(_table(result, title, "starting"), console=screen, transient=True, refresh_per_second=4) as live:
+            result = alternate(
+                candidates.start,
+                rounds=rounds,
+                seconds=seconds,
+                warm_up=2 * workers + 2,
+                baseline=candidates.baseline,
+                synchronize=synchronize,
+                progress=progress,
+            )
+    screen.print(_table(result, title, ""))
+    screen.print(
+        "images/s: median of the rounds, files from the page cache, nothing trained.\n"
+        "ratio: within each round, median and range.",
+        style="dim",
+    )
+    if json_file is not None:
+        files = dataset.index_summary()
+        content = {
+            "question": "How fast are the engines side by side?",
+            "machine": facts(),
+            "settings": {
+                "pipeline": pipeline,
+                "batch_size": batch_size,
+                "num_workers": workers,
+                "rounds": rounds,
+                "seconds": seconds,
+                "device": where,
+            },
+            "files": {
+                "count": files.count,
+                "mean_kilobytes": round(files.total_bytes / max(files.count, 1) / 1e3, 1),
+                "mean_megapixels": round(float(np.prod(dataset.sizes, axis=1, dtype=np.float64).mean()) / 1e6, 3),
+            },
+            "left_out": candidates.left_out,
+            **result.to_dict(),
+        }
+        json_file.write_text(json.dumps(content, indent=1) + "\n")
+        screen.print(f"written: {json_file}", soft_wrap=True)
+    return 0
+
+
+def _synchronize() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def _table(result: Result, title: str, caption: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", caption=caption, caption_justify="left")
+    table.add_column("engine")
+    for name in ("images/s", "spread", "rounds", f"ratio to {_WHAT[result.baseline]}"):
+        table.add_column(name, justify="right")
+    for name, rates in result.rates.items():
+        if not rates:
+            table.add_row(_WHAT[name], *[""] * 4)
+            continue
+        ratio = ""
+        if name != "null" and result.ratios(name):
+            median, low, high = result.ratio(name)
+            ratio = "1" if name == result.baseline else f"{median:.2f}  ({low:.2f} to {high:.2f})"
+        table.add_row(
+            _WHAT[name], f"{result.median(name):,.0f}", f"{100 * result.spread(name):.0f} %", spark(rates), ratio
+        )
+    return table

@@ -1,0 +1,84 @@
+"""``gpupipe compare``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from ..bench.compare import Comparison, compare
+from ..bench.drawing import sheet
+from ..bench.machine import cores
+from .console import console, quantity
+from .inputs import device_type, open_dataset, open_pipeline
+
+__all__ = ["print_comparison", "run"]
+
+_STYLES = {"ok": "green", "not ok": "bold red", "not measured": "yellow"}
+
+
+def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: Path | None, seed: int) -> int:
+    _, kind = device_type(device)
+    composed, dataset = open_pipeline(pipeline), open_dataset(folder)
+    screen = console()
+    with screen.status("comparing") as status:
+        found = compare(
+            dataset,
+            composed,
+            samples=samples,
+            device=kind,
+            seed=seed,
+            num_workers=cores(),
+            progress=lambda step: status.update(f"comparing after {step}"),
+        )
+    print_comparison(found, f"{pipeline}: DALI against the reference on {kind}")
+    if out is not None:
+        sheet(found.worst, f"{pipeline}: the images that differ most").save(out, "PNG")
+        screen.print(f"drawn: {out}", soft_wrap=True)
+    elif found.steps[-1].difference.max > 0:
+        screen.print("--out worst.png draws the images that differ most", style="dim")
+    return 0 if found.ok else 1
+
+
+def print_comparison(found: Comparison, title: str) -> None:
+    """The table, what is broken, and what was left out."""
+    screen = console()
+    images = quantity(found.steps[-1].difference.images, "image")
+    table = Table(title=f"{title}, {images}", title_justify="left", title_style="bold")
+    table.add_column("after", overflow="fold")
+    for name in ("equal", "max", "border", "mean", "over 1"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("promised", overflow="fold")
+    table.add_column("")
+    for step in found.steps:
+        d = step.difference
+        table.add_row(
+            step.name,
+            f"{100 * d.equal:.3g} %",
+            _levels(d.interior.max),
+            _levels(d.border.max) if d.border.values else "",
+            _levels(d.mean),
+            f"{100 * d.over_1:.3f} %" if d.over_1 else "0 %",
+            "" if step.promised is None else str(step.promised).replace("; ", "\n"),
+            Text(step.verdict, style=_STYLES[step.verdict]),
+        )
+    screen.print(table)
+    screen.print(
+        "Grey levels of 0 to 255. equal: images the same in every value. max: the largest difference; border: the "
+        "largest where\na filter reached over the edge of a reduced image. over 1: values off by more than one level.",
+        style="dim",
+    )
+    for step in found.steps:
+        for broken in step.broken:
+            screen.print(Text(f"not ok after {step.name}: {broken}", style="red"))
+    if found.left_out:
+        screen.print(f"left out, because an engine could not read them: {quantity(len(found.left_out), 'sample')}")
+        for sample in found.left_out[:5]:
+            screen.print(Text(f"  {sample.path}: {sample.kind}: {sample.reason}"), soft_wrap=True)
+
+
+def _levels(value: float) -> str:
+    if value == 0:
+        return "0"
+    return f"{value:.0e}" if value < 1e-3 else f"{value:.3g}"

@@ -1,0 +1,57 @@
+"""Printing that all commands share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["console", "pairs", "print_error", "quantity", "size", "spark"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """On the terminal; 110 columns wide where there is none, because a pipe has no width."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 110
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+def print_error(error: Exception) -> None:
+    console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
+
+
+def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
+    """Names and values in two columns."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def quantity(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def spark(values: Sequence[float]) -> str:
+    """A line of bars, from the smallest to the largest of ``values``."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    return "".join(_BARS[int((v - low) / (high - low) * 7.999) if high > low else 0] for v in values)

@@ -1,0 +1,87 @@
+"""``gpupipe index``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+from rich.text import Text
+
+from ..datasets.images import ImageFiles
+from .console import console, pairs, quantity, size
+from .inputs import open_dataset
+
+__all__ = ["run"]
+
+_SHOWN = 20
+
+
+def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
+    dataset = open_dataset(folder, exif=exif)
+    summary = dataset.index_summary()
+    if rebuild and not (summary.built and not summary.reused):
+        dataset.reindex()
+        summary = dataset.index_summary()
+    out = console()
+    good = summary.count - len(summary.bad)
+    rows = [
+        ("images", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
+        ("classes", _classes(dataset)),
+        ("formats", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"),
+        ("height", _spread(dataset.sizes[:, 0])),
+        ("width", _spread(dataset.sizes[:, 1])),
+        ("orientation", _orientation(summary.oriented, exif)),
+        ("files", size(summary.total_bytes)),
+        ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
+        ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
+    ]
+    out.print(pairs(rows, title=str(folder)))
+    if summary.bad:
+        table = Table(
+            title=f"{quantity(len(summary.bad), 'bad file')}", title_justify="left", title_style="bold yellow"
+        )
+        for column in ("number", "kind", "file", "reason"):
+            table.add_column(column, overflow="fold", justify="right" if column == "number" else "left")
+        for sample in summary.bad[:_SHOWN]:
+            shown = sample.path.removeprefix(f"{folder.expanduser().absolute()}/")
+            table.add_row(str(sample.index), sample.kind, Text(shown), Text(sample.reason))
+        out.print(table)
+        if len(summary.bad) > _SHOWN:
+            out.print(f"... and {len(summary.bad) - _SHOWN:,} more")
+        out.print("A loader names them when it meets them; they do not end a run by themselves.", style="dim")
+    return 0
+
+
+def _classes(dataset: ImageFiles) -> str:
+    if dataset.labels is None:
+        return "none"
+    if not dataset.classes:
+        return f"{len(np.unique(dataset.labels)):,} numbers"
+    counts = np.bincount(dataset.labels, minlength=len(dataset.classes))
+    text = f"{len(dataset.classes):,}, of {counts.min():,} to {counts.max():,} images"
+    if not counts.min():
+        empty = [dataset.classes[i] for i in np.flatnonzero(counts == 0)]
+        text += f"; empty: {', '.join(empty[:5])}" + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
+    return text
+
+
+def _spread(column: npt.NDArray[np.int32]) -> str:
+    known = column[column > 0]
+    if not len(known):
+        return "unknown"
+    return f"{known.min():,} to {known.max():,} pixels, median {int(np.median(known)):,}"
+
+
+def _orientation(count: int, exif: bool) -> str:
+    if not count:
+        return "no image has an EXIF orientation"
+    what = "turned upright" if exif else "not turned, as in torchvision; exif=True turns them"
+    return f"{quantity(count, 'image has', 'images have')} one: {what}"
+
+
+def _how(built: bool, reused: int, count: int, seconds: float) -> str:
+    if not built:
+        return f"read from the cache in {seconds:.2f} s"
+    return f"built in {seconds:.2f} s" + (f", {reused:,} of {count:,} files unchanged" if reused else "")

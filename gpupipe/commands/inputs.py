@@ -1,0 +1,141 @@
+"""From what a person typed to a dataset, a pipeline and a device."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from ..datasets import ImageFolder, ImageList
+from ..datasets.folder import IMG_EXTENSIONS
+from ..datasets.images import ImageFiles
+from ..errors import ConfigError, DatasetError, GpupipeError
+from ..transforms.compose import Compose, as_compose
+
+__all__ = ["device_type", "open_dataset", "open_pipeline"]
+
+
+def open_dataset(path: Path, *, exif: bool = False) -> ImageFiles:
+    """An ``ImageFolder`` where there are folders with images in them, else an ``ImageList`` of the images that lie
+    there; of a file, an ``ImageList``.
+
+    Raises :class:`DatasetError` where there is no image.
+    """
+    path = path.expanduser()
+    if path.is_file():
+        return ImageList(path, exif=exif)
+    if not path.is_dir():
+        raise DatasetError(f"{path}: there is no such folder or file")
+    if any(entry.is_dir() for entry in path.iterdir()):
+        folder = ImageFolder(path, exif=exif, allow_empty=True)
+        if len(folder):
+            return folder
+    files = sorted(p for p in path.iterdir() if p.suffix.lower() in IMG_EXTENSIONS)
+    if not files:
+        raise DatasetError(f"{path}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
+    return ImageList(files, exif=exif)
+
+
+def open_pipeline(text: str) -> Compose:
+    """The pipeline that ``module.function``, ``module.function:size=128`` or ``file.py:function`` means.
+
+    Raises :class:`ConfigError` saying which names there are, or which arguments.
+    """
+    target, _, arguments = text.partition(":")
+    if target.endswith(".py"):
+        name, _, arguments = arguments.partition(":")
+        if not name:
+            raise ConfigError(f"{text!r}: name the function too, as in {target}:train")
+        module = _load(Path(target))
+    else:
+        module_name, _, name = target.rpartition(".")
+        module = _ready_made(module_name, text)
+    function = getattr(module, name, None)
+    if isinstance(function, Compose) and not arguments:
+        return function
+    if not callable(function) or name.startswith("_"):
+        raise ConfigError(
+            f"{text!r}: there is no function {name!r}; there are {', '.join(_functions(module)) or 'none'}"
+        )
+    try:
+        inspect.signature(function).bind(**_arguments(arguments, text))
+    except TypeError as e:
+        raise ConfigError(f"{text!r}: {e}; it is {name}{inspect.signature(function)}") from None
+    try:
+        return as_compose(function(**_arguments(arguments, text)))
+    except GpupipeError:
+        raise
+    except Exception as e:  # of somebody's own function, and of values that no pipeline takes
+        raise ConfigError(f"{text!r}: {type(e).__name__}: {e}") from e
+
+
+def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
+    """(device, its type); a GPU where there is one and nothing was asked for.
+
+    Raises :class:`ConfigError` where torch does not see it.
+    """
+    import torch
+
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = device.partition(":")[0]
+    if kind == "cpu" and device == "cpu":
+        return device, "cpu"
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError(f"--device {device}: torch sees no GPU here; see gpupipe doctor")
+        return device, "cuda"
+    raise ConfigError(f"--device {device}: it must be cpu, cuda or cuda:N")
+
+
+def _ready_made(module: str, text: str) -> ModuleType:
+    package = importlib.import_module("gpupipe.pipelines")
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+    if module not in names:
+        found = [f"{n}.{f}" for n in names for f in _functions(importlib.import_module(f"gpupipe.pipelines.{n}"))]
+        raise ConfigError(
+            f"{text!r} is no pipeline; there are {', '.join(found)}, and path/to/file.py:function means your own"
+        )
+    return importlib.import_module(f"gpupipe.pipelines.{module}")
+
+
+def _functions(module: ModuleType) -> list[str]:
+    """Functions that a module defines itself."""
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    )
+
+
+def _load(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    spec = importlib.util.spec_from_file_location(f"gpupipe_pipeline_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:  # whatever somebody's file raises
+        raise ConfigError(f"{path}: {type(e).__name__}: {e}") from e
+    return module
+
+
+def _arguments(text: str, whole: str) -> dict[str, Any]:
+    """``size=128,dtype=uint8`` as keyword arguments. Values are Python literals; a bare word is text."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return {str(k.arg): k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)
+                for k in call.keywords if k.arg or _fail()}  # fmt: skip
+    except (SyntaxError, ValueError, AssertionError):
+        raise ConfigError(f"{whole!r}: arguments are written as in imagenet.train:size=128,dtype=uint8") from None
+
+
+def _fail() -> bool:
+    raise ValueError("**keywords")
