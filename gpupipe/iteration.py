@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from .engines.base import Engine
+from .engines.base import Engine, Run
 from .errors import BadSample, SampleError
 from .planning import EpochPlan
 from .types import Batch, Plan
@@ -73,16 +73,21 @@ class _Stream:
 class EpochIterator:
     """``iter(loader)``. It keeps the loader alive, and the loader does not keep it alive."""
 
-    def __init__(self, loader: DataLoader, engine: Engine, plans: EpochPlan, cursor: Cursor):
+    def __init__(self, loader: DataLoader, engine: Engine):
         self._loader: DataLoader | None = loader
         self._engine = engine
-        self._plans = plans
-        self._cursor = cursor
-        self._stream = _Stream(plans)
+        self._plans: EpochPlan
+        self._cursor: Cursor
+        self._stream: _Stream
+        self._run: Run | None = None  # until the first next()
         self._ready: dict[int, Batch] = {}
         self._missed: list[BadSample] = []  # of batches that became empty
-        self._run = loader._running.run = engine.run(self._stream)
         self._left = time.perf_counter()
+
+    def _start(self, loader: DataLoader) -> None:
+        self._plans, self._cursor = loader._begin()
+        self._stream = _Stream(self._plans)
+        self._run = loader._running.run = self._engine.run(self._stream)
 
     def __iter__(self) -> EpochIterator:
         return self
@@ -95,6 +100,8 @@ class EpochIterator:
         loader._stats.work_seconds += entered - self._left
         loader._running.renew_lease()
         try:
+            if self._run is None:
+                self._start(loader)
             return self._deliver(self._next(), loader)
         except StopIteration:
             self._cursor.running = False
@@ -120,6 +127,7 @@ class EpochIterator:
             if stream.due and stream.due[0] in self._ready:
                 return self._ready.pop(stream.due.popleft())
             try:
+                assert self._run is not None
                 batch = next(self._run)
             except StopIteration:
                 if not stream.repaired:
@@ -176,4 +184,5 @@ class EpochIterator:
         if self._loader is not None:
             self._loader = None
             self._ready.clear()
-            self._run.close()
+            if self._run is not None:
+                self._run.close()

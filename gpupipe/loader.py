@@ -97,8 +97,8 @@ class DataLoader:
             (int). With more, :class:`SampleError` is raised after all.
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
-    device; or the images alone where the dataset has no labels. Every ``iter()`` is a new epoch and ends the one
-    before it.
+    device; or the images alone where the dataset has no labels. Every ``iter()`` ends the one before it and is a new
+    epoch, which begins with its first batch: one that gives no batch does not count.
 
     Raises:
         ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.
@@ -162,7 +162,8 @@ class DataLoader:
         self._next_epoch = 0
         self._resume = 0  # samples to leave out at the start of _next_epoch
         self._sampler_epoch = a.sampling.epoch_of()
-        self._iterator: weakref.ref[EpochIterator] | None = None
+        # Not called _iterator as in torch: Lightning sets that to None in every loader that has it.
+        self._latest: weakref.ref[EpochIterator] | None = None
         self._report = Report()
         self._stats = Stats()
         self._running = _Running()
@@ -176,20 +177,25 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._end_iteration()
-        self._follow_sampler()
-        running, epoch, start = self._running, self._next_epoch, self._resume
-        order = self._sampling.make(self.seed, epoch)
+        running = self._running
         if running.engine is None:
             running.engine = self._config.build(self._located_setup())
-        setup = self._setup
-        plans = EpochPlan(
-            setup.dataset, setup.pipeline, order, self._slices(len(order), start), self.seed, epoch, self._policy
-        )
+        self._cursor = Cursor()
+        iterator = EpochIterator(self, running.engine)
+        self._latest = weakref.ref(iterator)
+        return iterator
+
+    def _begin(self) -> tuple[EpochPlan, Cursor]:
+        """What the first ``next()`` of an iterator starts. ``iter()`` cannot: frameworks call it to see whether it
+        works, and set the epoch afterwards."""
+        self._follow_sampler()
+        setup, epoch, start = self._setup, self._next_epoch, self._resume
+        order = self._sampling.make(self.seed, epoch)
+        slices = self._slices(len(order), start)
+        plans = EpochPlan(setup.dataset, setup.pipeline, order, slices, self.seed, epoch, self._policy)
         self._cursor = Cursor(epoch, start, running=True)
         self._next_epoch, self._resume = epoch + 1, 0
-        iterator = EpochIterator(self, running.engine, plans, self._cursor)
-        self._iterator = weakref.ref(iterator)
-        return iterator
+        return plans, self._cursor
 
     def _slices(self, total: int, start: int) -> Slices:
         return Slices(total, self.batch_size, self.shard, self.drop_last, start)
@@ -208,7 +214,7 @@ class DataLoader:
             self.set_epoch(now)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next ``iter()`` starts. Optional: without it every ``iter()`` is the next one."""
+        """The epoch that begins next. Optional: without it every one is the next one."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise ConfigError(f"set_epoch takes an integer that is not negative, not {epoch!r}")
         if epoch != self._next_epoch:
@@ -280,7 +286,7 @@ class DataLoader:
     # ---- ends
 
     def _end_iteration(self) -> None:
-        iterator = self._iterator() if self._iterator is not None else None
+        iterator = self._latest() if self._latest is not None else None
         if iterator is not None:
             iterator.end()
         self._running.stop()

@@ -22,6 +22,7 @@ from support import (
     all_seen,
     children,
     encode,
+    images_of,
     native_threads,
     pictures,
     python_threads,
@@ -134,7 +135,7 @@ def test_refused_with_what_to_do_instead(arrays: Arrays, arguments: dict[str, An
 def test_a_sampler_is_read_when_its_epoch_begins(arrays: Arrays, sampler: Any, message: str) -> None:
     loader = null(arrays, sampler=sampler)
     with pytest.raises(ConfigError, match=message):
-        iter(loader)
+        next(iter(loader))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -563,8 +564,43 @@ def test_a_new_iter_closes_the_run_before_it(arrays: Arrays) -> None:
     loader = null(arrays, engine=config)
     first = iter(loader)
     next(first)
-    iter(loader)
+    next(iter(loader))
     assert config.log.index("close run") < len(config.log) - 1 - config.log[::-1].index("run")
+
+
+def test_an_epoch_begins_with_its_first_batch_and_not_with_iter(arrays: Arrays) -> None:
+    """Lightning calls iter() twice before the first epoch, and sets the epoch after it."""
+
+    def epoch_of(batch: Any) -> int:
+        return int(images_of(batch).epoch)
+
+    loader = null(arrays, shuffle=True)
+    iter(loader)
+    iterator = iter(loader)
+    assert epoch_of(next(iterator)) == 0
+    iter(loader)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["delivered"]) == (1, 0)
+    iterator = iter(loader)
+    loader.sampler.set_epoch(7)
+    assert epoch_of(next(iterator)) == 7
+    loader.set_epoch(3)  # now of the one after it
+    assert epoch_of(next(iterator)) == 7
+    assert epoch_of(next(iter(loader))) == 3
+    assert epoch_of(next(iter(loader))) == 4
+
+
+def test_what_was_loaded_is_kept_until_the_first_batch(arrays: Arrays) -> None:
+    loader = null(arrays, shuffle=True)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()
+    expected = seen(next(iterator))
+    loader.load_state_dict(state)
+    iter(loader)
+    iterator = iter(loader)
+    loader.set_epoch(0)
+    assert loader.state_dict() == state
+    assert seen(next(iterator)) == expected
 
 
 def test_after_a_failure_the_state_is_where_the_last_batch_left_it(arrays: Arrays) -> None:
