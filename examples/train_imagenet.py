@@ -56,6 +56,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads or processes that load")
     p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"])
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    p.add_argument("--on-error", default="replace", choices=["raise", "replace"], help="what a bad image does")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
@@ -107,7 +108,9 @@ def make_loaders(
         "shard": shard,
     }
     return (
-        DataLoader(datasets.ImageFolder(root / "train", train), shuffle=True, drop_last=True, **common),
+        DataLoader(
+            datasets.ImageFolder(root / "train", train), shuffle=True, drop_last=True, on_error=args.on_error, **common
+        ),
         DataLoader(datasets.ImageFolder(root / "val", val), **common),
     )
 
@@ -275,6 +278,9 @@ class Trainer:
                     with (self.args.out / "metrics.jsonl").open("a") as f:
                         f.write(json.dumps(row) + "\n")
                 progress.console.print("  ".join(f"{k} {v:.5g}" for k, v in row.items()))
+
+        if self.train_loader.report().samples:
+            self.console.print(self.train_loader.report())
 
     def close(self) -> None:
         self.train_loader.close()
