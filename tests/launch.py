@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,21 @@ def launch(script: Path, world: int, out: Path, *arguments: Any, timeout: float 
             subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
     try:
-        for rank, process in enumerate(processes):
-            text, _ = process.communicate(timeout=timeout)
-            assert process.returncode == 0, f"rank {rank}:\n{text}"
+        until = time.monotonic() + timeout
+        # One that failed leaves the others waiting for it.
+        while time.monotonic() < until and any(p.poll() is None for p in processes):
+            if any(p.returncode for p in processes):
+                break
+            time.sleep(0.02)
+        order = sorted(range(world), key=lambda r: not processes[r].returncode)
+        for rank in order:
+            if processes[rank].poll() is None:
+                processes[rank].kill()
+            text, _ = processes[rank].communicate()
+            assert processes[rank].returncode == 0, f"rank {rank} of {world}:\n{text}"
     finally:
         for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            with process:  # closes its pipe and waits for its end
+                pass
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
