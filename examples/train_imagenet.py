@@ -50,7 +50,6 @@ def parse() -> argparse.Namespace:
     p.add_argument("--size", type=int, default=224, help="edge of the training images in pixels")
     p.add_argument("--lr", type=float, default=0.5, help="for a global batch of 256; scaled linearly")
     p.add_argument("--warmup", type=float, default=1.0, help="epochs of linear warm-up")
-    p.add_argument("--momentum", type=float, default=0.9)
     p.add_argument("--weight-decay", type=float, default=5e-5)
     p.add_argument("--label-smoothing", type=float, default=0.1)
     p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads or processes that load")
@@ -131,7 +130,7 @@ def make_optimizer(args: argparse.Namespace, model: nn.Module, world_size: int) 
     no_decay = [p for p in model.parameters() if p.ndim <= 1]  # biases and norms
     groups = [{"params": decay, "weight_decay": args.weight_decay}, {"params": no_decay, "weight_decay": 0.0}]
     lr = args.lr * args.batch_size * world_size / 256
-    return torch.optim.SGD(groups, lr=lr, momentum=args.momentum, nesterov=True)
+    return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True)
 
 
 def cosine(step: int, warmup: int, steps: int) -> float:
@@ -278,7 +277,6 @@ class Trainer:
                     with (self.args.out / "metrics.jsonl").open("a") as f:
                         f.write(json.dumps(row) + "\n")
                 progress.console.print("  ".join(f"{k} {v:.5g}" for k, v in row.items()))
-
         if self.train_loader.report().samples:
             self.console.print(self.train_loader.report())
 
