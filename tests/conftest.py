@@ -71,7 +71,8 @@ _TORCHVISION_OPS = _define_missing_torchvision_ops()  # the definitions live as 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Python 3.12 and later: worker processes are forked, as torch does by default, while DALI's threads run.
-    config.addinivalue_line("filterwarnings", "ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+    message = "This process .* is multi-threaded, use of fork"
+    config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
 @once
