@@ -158,6 +158,7 @@ class DataLoader:
         self._why: str = a.why
         self._persistent = persistent_workers is not False
         self.sampler = EpochSampler(self) if sampler is None else sampler
+        self.batch_sampler = OwnBatches(self.sampler)
         self._cursor = Cursor()
         self._next_epoch = 0
         self._resume = 0  # samples to leave out at the start of _next_epoch
@@ -330,3 +331,20 @@ class EpochSampler:
         slices = loader._slices(len(order), 0)
         for step in range(len(slices)):
             yield from order.at(slices.take(step)[0])[0].tolist()
+
+
+class OwnBatches:
+    """``loader.batch_sampler``: what has a sampler must have one for Lightning, which reads its ``sampler``.
+
+    It gives no indices, because a framework would build a loader of torch's from them: with another engine, with
+    batches that are cut into ranks once more, and without a word.
+    """
+
+    def __init__(self, sampler: Any):
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[list[int]]:
+        raise ConfigError(
+            "a gpupipe loader makes its batches itself: iterate over the loader as it is, cut it into ranks with "
+            "shard=, go on in the middle of an epoch with load_state_dict(), and ask loader.sampler for indices"
+        )

@@ -589,6 +589,13 @@ def test_an_epoch_begins_with_its_first_batch_and_not_with_iter(arrays: Arrays) 
     assert epoch_of(next(iter(loader))) == 4
 
 
+def test_nobody_can_build_a_loader_of_torchs_from_this_one(arrays: Arrays) -> None:
+    loader = null(arrays)
+    assert loader.batch_sampler.sampler is loader.sampler
+    with pytest.raises(ConfigError, match="makes its batches itself"):
+        list(torch.utils.data.DataLoader(range(N), batch_sampler=loader.batch_sampler))  # type: ignore[arg-type]
+
+
 def test_what_was_loaded_is_kept_until_the_first_batch(arrays: Arrays) -> None:
     loader = null(arrays, shuffle=True)
     iterator = iter(loader)
