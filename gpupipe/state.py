@@ -44,7 +44,7 @@ class State:
         if not isinstance(values, Mapping):
             raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
         version = values.get("version")
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise StateError(f"this state has version {version!r}; this gpupipe reads version {VERSION}")
         names = {f.name for f in fields(cls)}
         if set(values) != names:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
-from ..errors import BadSample
+from ..errors import BadSample, ConfigError
 from ..transforms.compose import Compose
 
-__all__ = ["Dataset", "Media"]
+__all__ = ["Dataset", "Media", "checked_max_pixels"]
 
 Media = str | bytes | npt.NDArray[np.uint8]
 """What an engine decodes: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
@@ -27,6 +29,8 @@ class Dataset(ABC):
     exif: bool = False
     """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
     default."""
+    max_pixels: int | None = None
+    """Encoded images with more pixels are not decoded; ``None`` where Pillow's own limit is all."""
     transform: Compose
 
     @abstractmethod
@@ -42,6 +46,13 @@ class Dataset(ABC):
     @abstractmethod
     def labels(self) -> npt.NDArray[np.int64] | None:
         """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``python``)."""
+
+    @property
+    def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
+        """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
+        :class:`~gpupipe.datasets.pictures.Header`; an index behind the last name is none of them). ``None`` where only
+        reading tells."""
+        return None
 
     @property
     @abstractmethod
@@ -66,3 +77,18 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} samples)"
+
+
+def checked_max_pixels(value: int | None) -> int | None:
+    """The argument of that name. Raises :class:`ConfigError`."""
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"max_pixels must be a positive integer or None, not {value!r}")
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and value > 2 * limit:
+        raise ConfigError(
+            f"max_pixels={value} is more than Pillow opens, which is twice PIL.Image.MAX_IMAGE_PIXELS ({limit}); raise "
+            "that first, or leave max_pixels out"
+        )
+    return value

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import PIL
-from PIL import Image
+from PIL import Image, ImageFile
 
 from ..errors import DatasetError
 from . import cache
@@ -28,7 +28,7 @@ __all__ = ["Source", "assemble", "index_path", "open_index"]
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 1
+FORMAT = 2
 """Part of every index file's name: what another version of this code wrote is never opened."""
 
 
@@ -50,23 +50,25 @@ class Source(Protocol):
         ...
 
 
-def index_path(source: Source) -> str:
+def index_path(source: Source, max_pixels: int | None = None) -> str:
     """The index file of a source, whether or not it exists."""
-    # Pillow's limit decides which files are bombs.
-    return cache.index_path(FORMAT, Image.MAX_IMAGE_PIXELS, *source.key)
+    # These decide which files are bad.
+    limits = Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
+    return cache.index_path(FORMAT, *limits, *source.key)
 
 
-def open_index(source: Source, *, rebuild: bool = False) -> Index:
+def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool = False) -> Index:
     """The index of a source: the one in the cache if nothing has changed, otherwise a new one.
 
     Args:
+        max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
         rebuild: probe every file again, whatever the cache says.
 
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
     began, asked = time.monotonic(), time.time_ns()
-    path = index_path(source)
+    path = index_path(source, max_pixels)
     index = None if rebuild else _load(path)
     why = "it is not in the cache"
     if index is not None:
@@ -85,7 +87,7 @@ def open_index(source: Source, *, rebuild: bool = False) -> Index:
         ):
             return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
-        columns, meta, reused = _build(source, newer)
+        columns, meta, reused = _build(source, newer, max_pixels)
         del index, newer
         index = Index(_save(path, columns, meta))
     index.built, index.reused = True, reused
@@ -127,7 +129,9 @@ def _save(path: str, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any])
         ) from None
 
 
-def _build(source: Source, old: Index | None) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
+def _build(
+    source: Source, old: Index | None, max_pixels: int | None
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """(columns, meta, how many rows were kept from ``old``)"""
     with Progress("looking for files") as progress:
         scan = source.scan(progress)
@@ -140,6 +144,7 @@ def _build(source: Source, old: Index | None) -> tuple[dict[str, npt.NDArray[Any
             lambda k: scan.path(int(todo[k])),
             lambda k, result: probed.put(int(todo[k]), result),
             progress,
+            max_pixels,
         )
     columns, meta = assemble(scan, probed)
     return columns, meta, n - len(todo) - int(np.count_nonzero(scan.status))
@@ -152,10 +157,10 @@ class Probed:
         n = len(scan)
         self.status = scan.status.copy()
         self.sizes = np.zeros((n, 2), np.int32)
-        self.format = np.zeros(n, np.uint8)
+        self.coding = np.zeros(n, np.uint8)
         self.orientation = np.ones(n, np.uint8)
         self.reasons = dict(scan.reasons)
-        self.formats: dict[str, int] = {"": 0}
+        self.codings: dict[str, int] = {"": 0}
         self.kept = np.zeros(n, np.bool_)
         """bool[N]: rows that came from ``old``."""
         if old is not None:
@@ -166,9 +171,9 @@ class Probed:
         rows = rows[self.kept]
         self.status[self.kept] = old.status[rows]
         self.sizes[self.kept] = old.stored_sizes[rows]
-        self.format[self.kept] = old.format[rows]
+        self.coding[self.kept] = old.coding[rows]
         self.orientation[self.kept] = old.orientation[rows]
-        self.formats = {name: code for code, name in enumerate(old.formats)}
+        self.codings = {name: code for code, name in enumerate(old.codings)}
         bad = np.flatnonzero(self.kept & (self.status != OK))
         if len(bad):
             was = rows[np.searchsorted(np.flatnonzero(self.kept), bad)]
@@ -177,7 +182,11 @@ class Probed:
     def put(self, i: int, result: Probe) -> None:
         self.status[i] = result.status
         self.sizes[i] = result.height, result.width
-        self.format[i] = self.formats.setdefault(result.format, len(self.formats))
+        # What is no more than a byte goes without a name; nobody has that many.
+        code = self.codings.get(result.coding)
+        if code is None and len(self.codings) < 255:
+            code = self.codings[result.coding] = len(self.codings)
+        self.coding[i] = 255 if code is None else code
         self.orientation[i] = result.orientation
         if result.status != OK:
             self.reasons[i] = result.reason
@@ -192,7 +201,7 @@ def assemble(scan: Scan, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], d
         "path_offsets": scan.offsets,
         "sizes": probed.sizes,
         "status": probed.status,
-        "format": probed.format,
+        "coding": probed.coding,
         "orientation": probed.orientation,
         "file_size": scan.file_size,
         "mtime_ns": scan.mtime_ns,
@@ -213,7 +222,7 @@ def assemble(scan: Scan, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], d
         "prefix": os.fsdecode(scan.prefix),
         "classes": list(scan.classes),
         "empty_classes": list(scan.empty_classes),
-        "formats": list(probed.formats),
+        "codings": list(probed.codings),
         "absolute": scan.absolute,
         "started_ns": scan.started_ns,
         "racy": bool(is_racy(times, scan.started_ns).any()),

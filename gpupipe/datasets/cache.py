@@ -13,11 +13,13 @@ import hashlib
 import json
 import logging
 import os
+import stat
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-__all__ = ["cache_folder", "index_path", "locked", "make_folder", "replacing"]
+__all__ = ["cache_folder", "distrust", "index_path", "locked", "make_folder", "replacing"]
 
 _log = logging.getLogger("gpupipe")
 
@@ -53,6 +55,17 @@ def make_folder(folder: str) -> None:
         tag.write(_TAG)
 
 
+def distrust(found: os.stat_result) -> str | None:
+    """Why a file of the cache must not be believed: others than this user and root may have written it."""
+    if not stat.S_ISREG(found.st_mode):
+        return "it is not a regular file"
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"
+    return None
+
+
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
     """Hold the lock file beside ``path``, so that the second of two processes finds what the first one made.
@@ -79,13 +92,16 @@ def locked(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of ``path`` when the block ends well and vanishes when it does not."""
-    for stale in glob.glob(glob.escape(path) + ".*.tmp"):  # of a process that was killed while it wrote
+def replacing(path: str, *, tidy: bool = True) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of ``path`` when the block ends well and vanishes when it does not.
+
+    ``tidy``: look through the folder for what a process that was killed while it wrote has left of this file.
+    """
+    for stale in glob.glob(glob.escape(path) + ".*.tmp") if tidy else ():
         with contextlib.suppress(OSError):
             if time.time() - os.stat(stale).st_mtime > 86400:
                 os.unlink(stale)
-    temporary = f"{path}.{os.getpid()}-{time.monotonic_ns():x}.tmp"
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident():x}-{time.monotonic_ns():x}.tmp"
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w+b") as file:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
+from .cache import distrust
 
 __all__ = ["Columns", "ColumnsError", "write_columns"]
 
@@ -149,8 +150,11 @@ class Columns:
     @classmethod
     def open(cls, path: str) -> Columns:
         """Raises :class:`ColumnsError`, or :class:`OSError` where the file cannot be read."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for ever
         try:
+            reason = distrust(os.fstat(fd))
+            if reason is not None:
+                raise ColumnsError(f"{path} is not trusted: {reason}. Set GPUPIPE_CACHE to a folder of your own")
             return cls(fd, path)
         finally:
             os.close(fd)

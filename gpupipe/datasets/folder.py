@@ -44,6 +44,8 @@ class ImageFolder(ImageFiles):
         exif: turn images upright by their EXIF orientation.
         extensions: endings of file names that are taken, in any case.
         allow_empty: whether a class may have no file.
+        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
+            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
 
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
@@ -57,6 +59,7 @@ class ImageFolder(ImageFiles):
         exif: bool = False,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         allow_empty: bool = False,
+        max_pixels: int | None = None,
     ):
         folder = os.path.expanduser(root)
         self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
@@ -67,7 +70,7 @@ class ImageFolder(ImageFiles):
             raise ConfigError(f"ImageFolder: extensions are endings in lower case such as '.jpg', not {extensions!r}")
         self.extensions = endings
         self.allow_empty = allow_empty
-        super().__init__(_Tree(os.path.abspath(folder), endings), transform, exif)
+        super().__init__(_Tree(os.path.abspath(folder), endings), transform, exif, max_pixels)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

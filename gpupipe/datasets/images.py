@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from ..errors import BadSample
 from ..transforms.compose import as_compose
-from .base import Dataset
+from .base import Dataset, checked_max_pixels
 from .build import Source, open_index
+from .pictures import upright
 from .summary import Summary, summarize
 
 __all__ = ["ImageFiles"]
@@ -30,15 +31,16 @@ class ImageFiles(Dataset):
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
 
-    def __init__(self, source: Source, transform: Any, exif: bool):
+    def __init__(self, source: Source, transform: Any, exif: bool, max_pixels: int | None):
         self.transform = as_compose(transform)
+        self.max_pixels = checked_max_pixels(max_pixels)
         self.exif = bool(exif)
         self._source = source
         self._prefix = source.prefix
         self._open(rebuild=False)
 
     def _open(self, *, rebuild: bool) -> None:
-        self._index = open_index(self._source, rebuild=rebuild)
+        self._index = open_index(self._source, max_pixels=self.max_pixels, rebuild=rebuild)
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 
@@ -63,6 +65,10 @@ class ImageFiles(Dataset):
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
         return self._index.labels
+
+    @property
+    def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
+        return self._index.coding, self._index.codings
 
     @property
     def fingerprint(self) -> str:
@@ -94,12 +100,11 @@ class ImageFiles(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Any, int | None]:
         """(PIL image in RGB, upright where ``exif``; label), without any transform: for looking at data by hand."""
-        from PIL import Image, ImageOps
+        from PIL import Image
 
         path, label = self.fetch(index)
         with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image) if self.exif else image
-            return upright.convert("RGB"), label
+            return (upright(image) if self.exif else image).convert("RGB"), label
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import PIL
 
 from .columns import Columns, ColumnsError
-from .probe import KINDS, MISSING, OK, UNDECODABLE, UNREADABLE
+from .probe import KINDS, MISSING, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from .scan import Scan
 
 __all__ = ["Index", "is_racy", "sampled_rows"]
@@ -32,6 +32,8 @@ I64 = npt.NDArray[np.int64]
 STAT_ALL = 20_000
 SAMPLED = 4_096
 RACY_NS = 2_000_000_000
+_LONGEST = 1 << 16
+"""No path and no reason has more bytes."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 
 
@@ -50,7 +52,7 @@ class Index:
         self.count = n
         self.classes = self._texts("classes")
         self.empty_classes = self._texts("empty_classes")
-        self.formats = self._texts("formats")
+        self.codings = self._texts("codings")
         fixed = {"started_ns": int, "racy": bool, "absolute": bool, "fingerprint": str, "pillow": str}
         for name, kind in fixed.items():
             if type(meta.get(name)) is not kind:
@@ -64,7 +66,7 @@ class Index:
         )
         self.labels: I64 | None = get("labels", "<i8", n) if "labels" in columns.arrays else None
         self.status = get("status", "|u1", n)
-        self.format = get("format", "|u1", n)
+        self.coding = get("coding", "|u1", n)
         self.orientation = get("orientation", "|u1", n)
         self.file_size: I64 = get("file_size", "<i8", n)
         self.mtime_ns: I64 = get("mtime_ns", "<i8", n)
@@ -95,7 +97,14 @@ class Index:
 
     def _string(self, strings: tuple[int, I64], i: int) -> bytes:
         at, offsets = strings
+        self._checked(offsets[i : i + 1], offsets[i + 1 : i + 2])
         return self.columns.map[at + int(offsets[i]) : at + int(offsets[i + 1])]
+
+    def _checked(self, starts: I64, ends: I64) -> None:
+        """The header's digest says nothing of the columns, and a file can be spoiled by its disk."""
+        lengths = ends - starts
+        if len(starts) and (starts.min() < 0 or lengths.min() < 0 or lengths.max() >= _LONGEST):
+            raise ColumnsError(f"{self.columns.path}: offsets are damaged; delete the file, it is made again")
 
     def __len__(self) -> int:
         return self.count
@@ -109,13 +118,14 @@ class Index:
 
     def path(self, i: int) -> bytes:
         """Path of row ``i`` below the prefix (absolute where it lies outside)."""
-        at = self.columns.offsets["path_blob"]
-        return self.columns.map[at + int(self.offsets[i]) : at + int(self.offsets[i + 1])]
+        return self._string((self.columns.offsets["path_blob"], self.offsets), i)
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Absolute paths as bytes, u8[L] each."""
         at, content, frombuffer, u8 = self.columns.offsets["path_blob"], self.columns.map, np.frombuffer, np.uint8
-        starts, ends = (self.offsets[indices] + at).tolist(), (self.offsets[indices + 1] + at).tolist()
+        starts, ends = self.offsets[indices], self.offsets[indices + 1]
+        self._checked(starts, ends)
+        starts, ends = (starts + at).tolist(), (ends + at).tolist()
         if self.columns.meta["absolute"]:
             join = os.path.join
             return [frombuffer(join(prefix, content[a:b]), u8) for a, b in zip(starts, ends, strict=True)]
@@ -170,7 +180,7 @@ class Index:
         if not self._bad_rows.size:
             return None
         status = self.status[self._bad_rows]
-        if self.columns.meta["pillow"] != PIL.__version__ and (status == UNDECODABLE).any():
+        if self.columns.meta["pillow"] != PIL.__version__ and np.isin(status, (UNDECODABLE, TRUNCATED)).any():
             return f"Pillow is now {PIL.__version__}"
         for i in self._bad_rows[(status == UNREADABLE) | (status == MISSING)][:SAMPLED].tolist():
             path = os.path.join(prefix, self.path(i))
@@ -186,7 +196,7 @@ class Index:
         status = self.status
         good: npt.NDArray[np.bool_] = (status != MISSING) & (status != UNREADABLE)
         if self.columns.meta["pillow"] != PIL.__version__:
-            good &= status != UNDECODABLE
+            good &= ~np.isin(status, (UNDECODABLE, TRUNCATED))
         return good & ~is_racy(self.mtime_ns, started)
 
     def rows_of(self, scan: Scan) -> I64:

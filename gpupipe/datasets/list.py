@@ -58,6 +58,8 @@ class ImageList(ImageFiles):
             current folder.
         exif: turn images upright by their EXIF orientation.
         allow_outside: with ``root``: whether paths may lead out of it.
+        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
+            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
 
     Raises:
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
@@ -72,6 +74,7 @@ class ImageList(ImageFiles):
         root: str | os.PathLike[str] | None = None,
         exif: bool = False,
         allow_outside: bool = False,
+        max_pixels: int | None = None,
     ):
         base = None if root is None else os.path.abspath(os.path.expanduser(root))
         strict = base is not None and not allow_outside
@@ -93,7 +96,7 @@ class ImageList(ImageFiles):
         lengths = (len(r) if r.isascii() else len(os.fsencode(r)) for r in rows)
         offsets = np.fromiter(itertools.accumulate(lengths, initial=0), np.int64, len(rows) + 1)
         self.root = os.fsdecode(prefix)
-        super().__init__(_Listed(prefix, blob, offsets, numbers, classes, absolute), transform, exif)
+        super().__init__(_Listed(prefix, blob, offsets, numbers, classes, absolute), transform, exif, max_pixels)
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"
@@ -122,7 +125,10 @@ def _below(paths: list[str], base: str | None, strict: bool) -> tuple[bytes, lis
     rows, absolute = [], False
     for i, path in enumerate(paths):
         if ".." in path and ".." in path.split("/"):
-            outside = not os.path.normpath(os.path.join(base, path)).startswith(prefix)
+            full = os.path.join(base, path)
+            outside = not os.path.normpath(full).startswith(prefix)
+            if strict and not outside:  # behind a link, ".." leads to the folder above the link's target
+                outside = not os.path.realpath(full).startswith(os.path.join(os.path.realpath(base), ""))
         else:
             outside = path.startswith("/") and not path.startswith(prefix)
         if outside and strict:

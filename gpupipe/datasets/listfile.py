@@ -27,6 +27,8 @@ def read_list(file: str) -> tuple[list[str], list[int] | list[str] | None]:
     """
     if os.path.isdir(file):
         raise DatasetError(f"ImageList: {file} is a folder; use ImageFolder, or give a list of paths")
+    if os.path.exists(file) and not os.path.isfile(file):  # /dev/zero has no end, a FIFO no beginning
+        raise DatasetError(f"ImageList: the list {file} is a device or a pipe; write it to a file first")
     try:
         with open(file, encoding="utf-8-sig", errors="strict", newline="") as f:
             head = f.readline()

@@ -17,10 +17,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from PIL import Image
-
 from . import probe as _program
-from .probe import UNDECODABLE, Probe, probe, quiet, receive, send, unpack
+from .probe import UNDECODABLE, Probe, probe, quiet, receive, send, settings, unpack
 
 __all__ = ["POOL_FROM", "probe_all"]
 
@@ -30,16 +28,19 @@ _CHUNK = 256
 _CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
 
 _BOOT = """
-import sys, json, runpy
-sys.path[:] = json.loads(sys.argv.pop(1))
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
+import sys, json, types
+sys.path[:], folder, given = map(json.loads, sys.argv[1:])
+package = sys.modules["_gpupipe_probing"] = types.ModuleType("_gpupipe_probing")
+package.__path__ = [folder]
+from _gpupipe_probing.probe import serve
+serve(given)
 """
 
 
-def _command() -> list[str]:
-    # The file by its path, with our own sys.path: importing it by name would import gpupipe and numpy in each worker.
-    limit = str(Image.MAX_IMAGE_PIXELS or 0)
-    return [sys.executable, "-c", _BOOT, json.dumps(sys.path), _program.__file__, limit]
+def _command(max_pixels: int | None = None) -> list[str]:
+    # The files under another name, with our own sys.path: by theirs, each worker would import gpupipe and numpy.
+    given = (sys.path, os.path.dirname(_program.__file__), settings(max_pixels))
+    return [sys.executable, "-c", _BOOT, *map(json.dumps, given)]
 
 
 class _Died(Exception):
@@ -48,9 +49,9 @@ class _Died(Exception):
 
 
 class _Worker:
-    def __init__(self) -> None:
+    def __init__(self, max_pixels: int | None) -> None:
         self._process = subprocess.Popen(
-            _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            _command(max_pixels), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
     def ask(self, paths: Sequence[bytes]) -> list[Probe]:
@@ -87,10 +88,14 @@ class _Driver(threading.Thread):
     """Feeds one worker. Puts (chunk number, results) into ``done``; ``None`` in results is left to the caller."""
 
     def __init__(
-        self, chunks: Iterator[tuple[int, list[bytes]]], lock: threading.Lock, done: queue.Queue[_Answer]
+        self,
+        chunks: Iterator[tuple[int, list[bytes]]],
+        lock: threading.Lock,
+        done: queue.Queue[_Answer],
+        max_pixels: int | None,
     ) -> None:
         super().__init__(daemon=True, name="gpupipe-probe")
-        self._chunks, self._lock, self._done = chunks, lock, done
+        self._chunks, self._lock, self._done, self._max_pixels = chunks, lock, done, max_pixels
         self._worker: _Worker | None = None
         self._gave_up = False
         self.stopping = False
@@ -135,7 +140,7 @@ class _Driver(threading.Thread):
         if self._gave_up:
             raise _Died(0)
         if self._worker is None:
-            self._worker = _Worker()
+            self._worker = _Worker(self._max_pixels)
         try:
             return self._worker.ask(paths)
         except _Died:
@@ -152,7 +157,11 @@ _Answer = tuple[int, list[bytes], list[Probe | None]] | BaseException
 
 
 def probe_all(
-    count: int, path_of: Callable[[int], bytes], store: Callable[[int, Probe], None], progress: Callable[[int], None]
+    count: int,
+    path_of: Callable[[int], bytes],
+    store: Callable[[int, Probe], None],
+    progress: Callable[[int], None],
+    max_pixels: int | None = None,
 ) -> None:
     """Probe ``count`` files: ``store(k, result)`` once for each ``k``, on this thread, in any order.
 
@@ -162,7 +171,7 @@ def probe_all(
     if count < POOL_FROM or not sys.executable:
         with quiet():
             for k in range(count):
-                store(k, probe(path_of(k)))
+                store(k, probe(path_of(k), max_pixels))
                 if k % 64 == 0:
                     progress(k)
         progress(count)
@@ -171,7 +180,7 @@ def probe_all(
     # Bounded: somebody who cannot keep up holds the workers back.
     done: queue.Queue[_Answer] = queue.Queue(4 * workers)
     lock = threading.Lock()
-    drivers = [_Driver(chunks, lock, done) for _ in range(workers)]
+    drivers = [_Driver(chunks, lock, done, max_pixels) for _ in range(workers)]
     stored = 0
     try:
         for driver in drivers:
@@ -184,7 +193,7 @@ def probe_all(
             for k, result in enumerate(results):
                 if result is None:
                     with quiet():
-                        result = probe(paths[k])
+                        result = probe(paths[k], max_pixels)
                 store(start + k, result)
             stored += len(results)
             progress(stored)

@@ -1,29 +1,26 @@
-"""What the first bytes of an image file say: size, format, orientation. Pixels are not decoded.
+"""What is known of an image file without decoding it: size, coding, orientation, and whether it seems to be whole.
 
 This file is also the program of the worker processes (see :mod:`gpupipe.datasets.pool`), which is why it imports
-Pillow and the standard library only, and nothing of gpupipe.
+Pillow, the standard library and its two neighbours only.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import struct
 import sys
-import warnings
-from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFile
+
+from .pictures import Undecodable, attempts, guarded, header, of_file, open_image, quiet
 
 __all__ = ["KINDS", "Probe", "probe", "quiet"]
 
-KINDS = ("ok", "missing", "empty", "unreadable", "undecodable", "bomb", "zero-sized")
+KINDS = ("ok", "missing", "empty", "unreadable", "undecodable", "bomb", "zero-sized", "truncated")
 """What a status number means. Written to disk: append only."""
-OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED = range(len(KINDS))
-
-_ORIENTATION = 0x0112
+OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED = range(len(KINDS))
 
 
 class Probe(NamedTuple):
@@ -32,70 +29,33 @@ class Probe(NamedTuple):
     status: int
     height: int = 0
     width: int = 0
-    format: str = ""
+    coding: str = ""
+    """See :class:`~gpupipe.datasets.pictures.Header`."""
     orientation: int = 1
     reason: str = ""
 
 
-def probe(path: bytes) -> Probe:
-    """Read the header of one file. Never raises for what a file may hold; call it inside :func:`quiet`."""
+def probe(path: bytes, max_pixels: int | None = None) -> Probe:
+    """Read the header of one file, and its end. Never raises for what a file may hold; call it inside
+    :func:`~gpupipe.datasets.pictures.quiet`."""
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return Probe(EMPTY, reason="the file has 0 bytes")
-            return _identify(file)
-    except FileNotFoundError as e:
-        return Probe(MISSING, reason=e.strerror or str(e))
-    except OSError as e:
-        return Probe(UNREADABLE, reason=e.strerror or str(e))
-
-
-def _identify(file: BinaryIO) -> Probe:
+            return _identify(file, max_pixels)
+    except Exception:
+        pass  # whatever it was, it comes again and is given its name there; nearly all files never get there
     try:
-        with Image.open(file) as image:
-            width, height = image.size
-            kind = image.format or ""
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and width * height > 2 * limit:
-                return Probe(BOMB, format=kind, reason=_bomb(width * height, limit))
-            if width < 1 or height < 1 or max(width, height) >= 1 << 31:
-                return Probe(ZERO_SIZED, format=kind, reason=f"the image is {width}x{height}")
-            return Probe(OK, height, width, kind, _orientation(image))
-    except Image.DecompressionBombError as e:
-        return Probe(BOMB, reason=str(e))
-    except UnidentifiedImageError:
-        return Probe(UNDECODABLE, reason="Pillow knows no image format that starts like this")
-    except OSError as e:
-        if e.errno is not None:  # the disk's failure, not the format's
-            raise
-        return Probe(UNDECODABLE, reason=str(e))
-    except Exception as e:  # Pillow's parsers raise nearly everything: struct.error, ValueError, SyntaxError, KeyError
-        return Probe(UNDECODABLE, reason=f"{type(e).__name__}: {e}")
+        return attempts(path, lambda file: guarded(lambda: _identify(file, max_pixels), reading=True))
+    except Undecodable as e:
+        return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def _bomb(pixels: int, limit: int) -> str:
-    return f"{pixels} pixels are more than twice PIL.Image.MAX_IMAGE_PIXELS ({limit})"
-
-
-def _orientation(image: Image.Image) -> int:
-    # Pillow turns a TIFF upright itself, whoever opens it; its size is the turned one already.
-    # Other formats only where the header brought something: PNG's getexif() would decode the whole image to look for
-    # a chunk behind the pixels.
-    if image.format == "TIFF" or not {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"} & image.info.keys():
-        return 1
-    try:
-        value: Any = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # a damaged EXIF block does not make a damaged image
-        return 1
-    return value if isinstance(value, int) and 1 <= value <= 8 else 1
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps Pillow's warnings away (large images, odd EXIF): what matters of them is in the result."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def _identify(file: IO[bytes], max_pixels: int | None) -> Probe:
+    size = os.fstat(file.fileno()).st_size
+    if size == 0:
+        raise Undecodable("empty", "0 bytes")
+    with open_image(file, max_pixels) as image:
+        height, width, orientation, coding = header(image, of_file(file), size)
+    return Probe(OK, height, width, coding, orientation)
 
 
 # ------------------------------------------------------------------ the worker's side and the words on the wire
@@ -106,7 +66,7 @@ _RECORD = struct.Struct("<BBiiHH")
 
 
 def pack(result: Probe) -> bytes:
-    name, reason = result.format.encode()[:99], result.reason.encode(errors="replace")[:2000]
+    name, reason = result.coding.encode()[:99], result.reason.encode(errors="replace")[:2000]
     numbers = (result.status, result.orientation, result.height, result.width, len(name), len(reason))
     return _RECORD.pack(*numbers) + name + reason
 
@@ -137,15 +97,18 @@ def receive(stream: BinaryIO) -> bytes | None:
     return message if len(message) == length else None
 
 
-def serve() -> None:
-    """Answer requests from stdin on stdout until stdin is closed."""
+def settings(max_pixels: int | None) -> str:
+    """What a worker must know of this process, for its command line."""
+    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, int(ImageFile.LOAD_TRUNCATED_IMAGES))
+    return ",".join(str(int(v)) for v in values)
+
+
+def serve(given: str) -> None:
+    """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
+    limit, max_pixels, load_truncated = map(int, given.split(","))
+    Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
     out = sys.stdout.buffer
     with quiet():
         while (request := receive(sys.stdin.buffer)) is not None:
-            send(out, b"".join(pack(probe(path)) for path in request.split(b"\0")))
-
-
-if __name__ == "__main__":
-    Image.MAX_IMAGE_PIXELS = int(sys.argv[1]) or None
-    serve()
+            send(out, b"".join(pack(probe(path, max_pixels or None)) for path in request.split(b"\0")))

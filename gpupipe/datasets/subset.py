@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +51,7 @@ class Subset(Dataset):
         self.media = dataset.media
         self.python = dataset.python
         self.exif = dataset.exif
+        self.max_pixels = dataset.max_pixels
         self.transform = dataset.transform if transform is None else as_compose(transform)
 
     def __len__(self) -> int:
@@ -64,6 +66,11 @@ class Subset(Dataset):
     def labels(self) -> npt.NDArray[np.int64] | None:
         labels = self.dataset.labels
         return None if labels is None else labels[self.indices]
+
+    @cached_property
+    def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
+        known = self.dataset.codings
+        return None if known is None else (known[0][self.indices], known[1])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -104,7 +111,8 @@ class Subset(Dataset):
         return self.dataset[int(self.indices[index])]  # type: ignore[index]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("sizes", "labels")}  # made again from the dataset
+        made_again = ("sizes", "labels", "codings")  # from the dataset
+        return {k: v for k, v in self.__dict__.items() if k not in made_again}
 
     def __repr__(self) -> str:
         return f"Subset({len(self):,} of {self.dataset!r})"

@@ -45,8 +45,11 @@ def summarize(index: Index, bad: list[BadSample]) -> Summary:
     """Reads all rows."""
     ok = index.status == OK
     sizes = index.stored_sizes[ok]
-    counts = np.bincount(index.format[ok], minlength=1)
-    formats = {name: int(c) for name, c in zip(index.formats, counts, strict=False) if c}
+    formats: dict[str, int] = {}
+    for name, count in zip(index.codings, np.bincount(index.coding[ok], minlength=1).tolist(), strict=False):
+        if count:
+            kind = name.split("/")[0]
+            formats[kind] = formats.get(kind, 0) + count
     return Summary(
         count=len(index),
         classes=len(index.classes),

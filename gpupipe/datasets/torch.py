@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import DatasetError
 from ..transforms.compose import Compose, as_compose
-from .base import Dataset, Media
+from .base import Dataset, Media, checked_max_pixels
 
 __all__ = ["FromTorch", "Opaque", "from_torch"]
 
@@ -27,7 +27,9 @@ _EXPECTED = {
 }
 
 
-def from_torch(ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False) -> FromTorch:
+def from_torch(
+    ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False, max_pixels: int | None = None
+) -> FromTorch:
     """A torch dataset whose items are images before any transform.
 
     ``ds[i]`` returns the image alone, or ``(image, target)``, or ``(image, target, ...)``. It is called in worker
@@ -38,13 +40,14 @@ def from_torch(ds: Any, media: Returns = "path", transform: Any = None, *, exif:
         media: what the image is: a path, encoded bytes, pixels u8[H, W, C], or a PIL image.
         transform: a gpupipe transform, several, or a ``Compose``.
         exif: turn images upright by their EXIF orientation.
+        max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
 
     Raises:
         ConfigError: ``media`` or ``transform`` is none of these.
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
     """
-    return FromTorch(ds, media, transform, exif=exif)
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels)
 
 
 class _Wrapped(Dataset):
@@ -84,13 +87,22 @@ class _Wrapped(Dataset):
 class FromTorch(_Wrapped):
     """See :func:`from_torch`."""
 
-    def __init__(self, ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False):
+    def __init__(
+        self,
+        ds: Any,
+        media: Returns = "path",
+        transform: Any = None,
+        *,
+        exif: bool = False,
+        max_pixels: int | None = None,
+    ):
         if media not in get_args(Returns):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
         super().__init__(ds, transform)
         self.returns = media
         self.media = "array" if media == "pil" else media
         self.exif = exif
+        self.max_pixels = checked_max_pixels(max_pixels)
 
     def fetch(self, index: int) -> tuple[Media, Any]:
         item = self.ds[index]

@@ -199,7 +199,7 @@ def bomb() -> bytes:
         (b"not an image", "undecodable"),
         (encoded()[:-200], "truncated"),
         (encoded("PNG")[:300], "truncated"),
-        (encoded("PNG")[:60] + b"x" * 400, "undecodable"),
+        (encoded("PNG")[:60] + b"x" * 400 + encoded("PNG")[-12:], "undecodable"),
         (bomb(), "bomb"),
     ],
     ids=["empty", "text", "cut jpeg", "cut png", "broken png", "bomb"],
@@ -239,7 +239,7 @@ def test_transient_errors_are_read_again(
             raise OSError(errno.ESTALE, "Stale file handle")
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr("gpupipe.engines.torch.decode._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("gpupipe.datasets.pictures._WAITS", (0.0, 0.0))
     monkeypatch.setattr(builtins, "open", flaky)
     with caplog.at_level(logging.WARNING, "gpupipe"):
         assert decode(str(tmp_path / "a.jpg")).shape == (40, 60, 3)

@@ -59,9 +59,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     real = pool.probe
 
-    def spy(path: bytes) -> Probe:
+    def spy(path: bytes, max_pixels: int | None = None) -> Probe:
         seen.append(path)
-        return real(path)
+        return real(path, max_pixels)
 
     monkeypatch.setattr(pool, "probe", spy)
     return seen
@@ -165,7 +165,7 @@ class TestRebuild:
         # chmod leaves the times alone, and the tests may run as root, whom chmod does not stop.
         refused = Probe(index_module.UNREADABLE, reason="Permission denied")
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "probe", lambda path: refused)
+            patch.setattr(pool, "probe", lambda path, max_pixels: refused)
             assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["unreadable"] * 4
         assert ImageFolder(tree).bad(np.arange(4)) == []
 
@@ -480,9 +480,10 @@ def many(root: Path, count: int) -> Path:
     """``count`` tiny images of different sizes, quickly; every 500th is bad."""
     (root / "c").mkdir(parents=True)
     for i in range(count):
-        content = b"" if i % 500 == 7 else b"P6 %d %d 255\n" % (i + 1, 2 * i + 1)
         with open(root / "c" / f"{i:06}.ppm", "wb") as f:
-            f.write(content)
+            if i % 500 != 7:
+                f.write(b"P4 %d %d\n" % (i + 1, 2 * i + 1))
+                f.truncate(f.tell() + (i + 8) // 8 * (2 * i + 1))  # pixels that take no place on the disk
     return root
 
 
@@ -521,17 +522,18 @@ class TestPool:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probed: list[bytes], program: str | None
     ) -> None:
         command = ["/nowhere/python"] if program is None else [sys.executable, "-c", program]
-        monkeypatch.setattr(pool, "_command", lambda: command)
+        monkeypatch.setattr(pool, "_command", lambda max_pixels: command)
         self.check(ImageFolder(many(tmp_path / "t", self.COUNT)))
         assert len(probed) == self.COUNT
 
     def test_a_file_that_takes_its_reader_down(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        program = (
-            "import sys, os, runpy; m = runpy.run_path(sys.argv[1]); g = m['serve'].__globals__; real = m['probe'];"
-            "g['probe'] = lambda p: os.kill(os.getpid(), 11) if b'000123' in p else real(p); m['serve']()"
+        boot = pool._BOOT.replace(
+            "serve(given)",
+            "import os, _gpupipe_probing.probe as m; real = m.probe\n"
+            "m.probe = lambda p, n: os.kill(os.getpid(), 11) if b'000123' in p else real(p, n)\n"
+            "serve(given)",
         )
-        command = [sys.executable, "-c", program, pool._program.__file__]
-        monkeypatch.setattr(pool, "_command", lambda: command)
+        monkeypatch.setattr(pool, "_BOOT", boot)
         ds = ImageFolder(many(tmp_path / "t", self.COUNT))
         bad = {b.index: b for b in ds.bad(np.arange(self.COUNT))}
         assert bad[123].kind == "undecodable" and signal.SIGSEGV.name in bad[123].reason
@@ -543,8 +545,8 @@ class TestPool:
         started = []
         real = pool._Worker.__init__
 
-        def remember(self: Any) -> None:
-            real(self)
+        def remember(self: Any, max_pixels: int | None) -> None:
+            real(self, max_pixels)
             started.append(self._process)
 
         def interrupt(self: Any, i: int, result: Probe) -> None:

@@ -17,6 +17,7 @@ from ..base import Setup
 from ..handover import labels_of
 from ..torch.jobs import Pack, Packed
 from ..torch.workers import WorkerRun, Workers
+from .standin import StandIns, Swap
 
 __all__ = ["Feeder", "Ready", "feeder_for", "padded"]
 
@@ -63,6 +64,7 @@ class IndexFeeder(Feeder):
     def __init__(self, setup: Setup):
         self._dataset = setup.dataset
         self._pinned = setup.cuda
+        self._standins = StandIns.of(setup.dataset, setup.num_workers)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Ready]:
         return map(self._ready, plans)
@@ -74,7 +76,12 @@ class IndexFeeder(Feeder):
             return Ready(plan, bad=tuple(bad))
         target = labels_of(dataset, plan)
         if dataset.media == "path":
-            return Ready(plan, padded(dataset.encoded_paths(plan.indices)), target)
+            paths = dataset.encoded_paths(plan.indices)
+            if self._standins is not None:
+                bad = self._standins.exchange(plan.indices, paths)
+                if bad:
+                    return Ready(plan, bad=tuple(bad))
+            return Ready(plan, padded(paths), target)
         arrays = [_rgb(dataset.fetch(i)[0]) for i in plan.indices.tolist()]
         owner = None
         if self._pinned:
@@ -89,7 +96,8 @@ class IndexFeeder(Feeder):
         pass
 
     def close(self) -> None:
-        pass
+        if self._standins is not None:
+            self._standins.close()
 
 
 class WorkerFeeder(Feeder):
@@ -98,7 +106,9 @@ class WorkerFeeder(Feeder):
     def __init__(self, setup: Setup):
         self._media = setup.dataset.media
         self._workers: Workers[Packed] = Workers(
-            Pack(setup.dataset, setup.pipeline), setup, pin_memory=setup.cuda and self._media == "array"
+            Pack(setup.dataset, setup.pipeline, Swap(setup.dataset.exif, setup.dataset.max_pixels)),
+            setup,
+            pin_memory=setup.cuda and self._media == "array",
         )
         self._run: WorkerRun[Packed] | None = None
 

@@ -2,63 +2,49 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import logging
 import os
-import time
-import warnings
-from collections.abc import Callable
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
 from ...datasets.base import Media
+from ...datasets.pictures import (
+    Undecodable,
+    attempts,
+    guarded,
+    header,
+    of_bytes,
+    of_file,
+    open_image,
+    quiet,
+    upright,
+)
 
-__all__ = ["Pixels", "Undecodable", "as_rgb", "decode", "open_rgb", "peek_size", "read"]
+__all__ = ["Peeked", "Pixels", "Undecodable", "as_rgb", "decode", "open_rgb", "peek", "peek_size", "read"]
 
 Pixels = npt.NDArray[np.uint8]
-T = TypeVar("T")
-
-log = logging.getLogger("gpupipe")
-
-_TRANSIENT = {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT}
-"""What network file systems and busy machines answer once and not again."""
-_WAITS = (0.05, 0.2, 0.8)
-"""Seconds before each further attempt."""
-_ORIENTATION = 0x0112
-"""The EXIF tag; its values 5 to 8 turn the image by a quarter."""
 
 
-class Undecodable(Exception):
-    """A sample has no pixels. ``kind`` and ``reason`` are those of :class:`gpupipe.errors.BadSample`."""
-
-    def __init__(self, kind: str, reason: str):
-        super().__init__(kind, reason)
-        self.kind = kind
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.reason}"
-
-
-def decode(media: Media, *, exif: bool = False) -> Pixels:
+def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels:
     """The pixels of one image: u8[H, W, 3], RGB.
 
     Args:
         media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3.
         exif: turn the image upright by its EXIF orientation. Arrays have none.
+        max_pixels: refuse larger images before any memory is taken for them; ``None`` where Pillow's limit is all.
 
     Raises:
-        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable`` or ``bomb``.
+        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``,
+            ``zero-sized`` or ``bomb``.
     """
-    image = open_rgb(media, exif=exif)
+    image = open_rgb(media, exif=exif, max_pixels=max_pixels)
     return image if isinstance(image, np.ndarray) else np.asarray(image)
 
 
-def open_rgb(media: Media, *, exif: bool = False) -> Pixels | Image.Image:
+def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels | Image.Image:
     """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
     if isinstance(media, np.ndarray):
         return as_rgb(media)
@@ -67,35 +53,56 @@ def open_rgb(media: Media, *, exif: bool = False) -> Pixels | Image.Image:
         raise Undecodable("empty", "0 bytes")
 
     def pixels() -> Image.Image:
-        image: Image.Image = Image.open(io.BytesIO(encoded))
-        if exif:
-            image = ImageOps.exif_transpose(image)
-        return image.convert("RGB")
+        image = open_image(io.BytesIO(encoded), max_pixels)
+        try:
+            return (upright(image) if exif else image).convert("RGB")
+        except Exception:
+            # To give the failure its name: where the end of the file is missing, it is truncated, whatever Pillow said.
+            header(open_image(io.BytesIO(encoded)), of_bytes(encoded), len(encoded))
+            raise
 
-    return _guarded(pixels)
+    with quiet():
+        return guarded(pixels)
 
 
-def peek_size(media: Media, exif: bool = False) -> tuple[int, int]:
-    """(height, width) in pixels as :func:`decode` would give them, from the header alone.
+class Peeked(NamedTuple):
+    """What is known of an image without decoding it."""
 
-    Raises :class:`Undecodable` as :func:`decode` does; a file that is cut off after its header passes.
+    height: int
+    """Pixels, as :func:`decode` gives them."""
+    width: int
+    coding: str
+    """See :class:`gpupipe.datasets.pictures.Header`; empty for arrays."""
+
+
+def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Peeked:
+    """The size of one image and how it is encoded, from its header and the end of the file.
+
+    Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
     """
     if isinstance(media, np.ndarray):
         height, width = as_rgb(media).shape[:2]
-        return height, width
+        return Peeked(height, width, "")
 
-    def size(source: IO[bytes]) -> tuple[int, int]:
-        if not source.read(1):
+    def look(source: IO[bytes]) -> Peeked:
+        size = len(media) if isinstance(media, bytes) else os.fstat(source.fileno()).st_size
+        if not size:
             raise Undecodable("empty", "0 bytes")
-        source.seek(0)
-        with Image.open(source) as image:
-            width, height = image.size
-            turned = exif and image.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
-        return (width, height) if turned else (height, width)
+        reader = of_bytes(media) if isinstance(media, bytes) else of_file(source)
+        with open_image(source, max_pixels) as image:
+            height, width, orientation, coding = header(image, reader, size)
+        return Peeked(width, height, coding) if exif and orientation >= 5 else Peeked(height, width, coding)
 
-    if isinstance(media, bytes):
-        return _guarded(lambda: size(io.BytesIO(media)))
-    return _attempts(media, lambda file: _guarded(lambda: size(file), reading=True))
+    with quiet():
+        if isinstance(media, bytes):
+            return guarded(lambda: look(io.BytesIO(media)))
+        return attempts(media, lambda file: guarded(lambda: look(file), reading=True))
+
+
+def peek_size(media: Media, exif: bool = False) -> tuple[int, int]:
+    """(height, width) in pixels as :func:`decode` would give them; see :func:`peek`."""
+    peeked = peek(media, exif=exif)
+    return peeked.height, peeked.width
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
@@ -103,7 +110,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
     Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
     """
-    return _attempts(path, lambda file: file.read())
+    return attempts(path, lambda file: file.read())
 
 
 def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
@@ -115,40 +122,3 @@ def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
     if pixels.shape[2] not in (1, 3):
         raise Undecodable("undecodable", f"pixels must be uint8[H, W, 1 or 3], not uint8{list(pixels.shape)}")
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
-
-
-def _attempts(path: str | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
-    for wait in (*_WAITS, None):
-        try:
-            with open(path, "rb") as file:
-                return use(file)
-        except OSError as e:
-            if wait is None or e.errno not in _TRANSIENT:
-                kind = "missing" if e.errno in (errno.ENOENT, errno.ENOTDIR) else "unreadable"
-                raise Undecodable(kind, e.strerror or str(e)) from None
-            log.warning("%s: %s; reading it again in %g s", os.fspath(path), e.strerror, wait)
-            time.sleep(wait)
-    raise AssertionError
-
-
-def _guarded(work: Callable[[], T], *, reading: bool = False) -> T:
-    """Pillow's many errors as one, and none of its warnings: a training log is no place for remarks on EXIF.
-
-    ``reading``: the operating system's errors pass through, so that :func:`_attempts` sees them.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return work()
-    except (MemoryError, Undecodable):
-        raise  # the first is the machine's trouble, not the sample's
-    except Image.DecompressionBombError as e:
-        raise Undecodable("bomb", str(e)) from None
-    except UnidentifiedImageError:
-        raise Undecodable("undecodable", "not an image in any format that Pillow reads") from None
-    except Exception as e:  # OSError, SyntaxError, ValueError, struct.error, ...: each plugin has its own
-        if reading and isinstance(e, OSError) and e.errno is not None:
-            raise
-        kind = "truncated" if isinstance(e, EOFError) or "truncated" in str(e).lower() else "undecodable"
-        reason = str(e) if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
-        raise Undecodable(kind, reason) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate, get_worker_info
 
-from ...datasets.base import Dataset
+from ...datasets.base import Dataset, Media
 from ...datasets.torch import Opaque
 from ...errors import BadSample, DatasetError, GpupipeError
 from ...planning import resolve_plan
@@ -27,7 +27,7 @@ from ...rng import stream
 from ...transforms.compose import Compose
 from ...types import Plan
 from .apply import Picture, apply_sample, size_of, split
-from .decode import Undecodable, as_rgb, open_rgb, peek_size
+from .decode import Undecodable, as_rgb, open_rgb, peek
 
 __all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed"]
 
@@ -83,7 +83,7 @@ class Decode:
                 try:
                     seed(row)
                     media, target = self.dataset.fetch(index)
-                    image = open_rgb(media, exif=self.dataset.exif)
+                    image = open_rgb(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
                     _check_size(image, plan, row)
                 except Exception as e:
                     bad.append(_bad_sample(self.dataset, index, e))
@@ -108,6 +108,8 @@ class Pack:
 
     dataset: Dataset
     pipeline: Compose
+    swap: Callable[[Media, str], Media] | None = None
+    """``swap(media, coding)``: what is handed on in the place of ``media``."""
 
     def __call__(self, plan: Plan) -> Packed:
         bad = self.dataset.bad(plan.indices)
@@ -120,14 +122,15 @@ class Pack:
                     try:
                         seed(row)
                         media, target = self.dataset.fetch(index)
-                        size = peek_size(media, self.dataset.exif)
+                        seen = peek(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
+                        media = media if self.swap is None else self.swap(media, seen.coding)
                     except Exception as e:
                         bad.append(_bad_sample(self.dataset, index, e))
                         continue
                     encoded = os.fsencode(media) if isinstance(media, str) else media
                     parts.append(np.frombuffer(encoded, np.uint8) if isinstance(encoded, bytes) else as_rgb(encoded))
                     targets.append(target)
-                    sizes.append(size)
+                    sizes.append((seen.height, seen.width))
         if bad:
             return Packed(None, [], [], np.zeros((0, 2), np.int32), None, None, bad)
         ends = np.cumsum([part.size for part in parts])

@@ -1,0 +1,165 @@
+"""Whether the end of an image file is where it should be: a few bytes instead of all pixels.
+
+A file that passes may still be damaged inside. One that does not is a *suspect* and no more: cameras write behind the
+end, and some programs write none. Only decoding tells.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from PIL import Image
+
+__all__ = ["Read", "tail"]
+
+Read = Callable[[int, int], bytes]
+"""``read(n, offset)``: bytes of the file, fewer at its end; as ``os.pread`` of an open file."""
+
+_NEAR = 64
+_FAR = 65_536
+_SHORT = frozenset({0x00, 0x01, *range(0xD0, 0xD9), 0xFF})
+"""JPEG markers without a length behind them."""
+_IEND = b"IEND\xaeB`\x82"
+_RAW_BITS = {"1": 1, "1;I": 1, "L": 8, "RGB": 24}
+_MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
+"""Those that Pillow converts to RGB; whether it does the others is tried."""
+
+
+def tail(image: Image.Image, read: Read, size: int) -> str:
+    """What there is to say of the end of a file: nothing where it is as it should be, ``"suspect"`` where it is not,
+    ``"unchecked"`` where nothing is known of the format or its modes, and ``"junk"`` of a JPEG with bytes between its
+    segments, which Pillow skips."""
+    check = _CHECKS.get(image.format or "")
+    if check is None or image.mode not in _MODES:
+        return "unchecked"
+    return check(image, read, size)
+
+
+def _ends(read: Read, size: int, mark: bytes, start: int = 0) -> bool:
+    """Whether ``mark`` is the last thing in the file but zeros; or, where something was written behind it, stands
+    anywhere in the last part behind ``start``."""
+    near = read(_NEAR, size - _NEAR if size > _NEAR else 0)
+    if near.endswith(mark) or near.rstrip(b"\0").endswith(mark):
+        return True
+    at = max(size - _FAR, start, 0)
+    return mark in read(_FAR, at)
+
+
+def _jpeg(image: Image.Image, read: Read, size: int) -> str:
+    # Pillow has just read up to where the pixels begin; but for MPO it went back.
+    opened: Any = image
+    file = opened.fp
+    start = file.tell()
+    file.seek(0)  # what was just read comes out of its buffer
+    head = file.read(start or _FAR)
+    at, stop = 2, start - 3
+    while at < stop and head[at] == 0xFF and head[at + 1] not in _SHORT:
+        at += 2 + (head[at + 2] << 8 | head[at + 3])
+    if at == start and start:
+        junk = ""
+        if read(2, size - 2) == b"\xff\xd9":
+            return junk
+    else:  # rare: no need to be quick
+        at, junk = _scan_start(head)
+    # Behind it 0xFF is followed by 0 or a restart, so the end mark of a thumbnail lies before.
+    return junk if at and _ends(read, size, b"\xff\xd9", at) else "suspect"
+
+
+def _scan_start(head: bytes) -> tuple[int, str]:
+    """(where the first scan begins, or 0 where it is not found; ``"junk"`` where there is any before it)"""
+    at, end, junk = 2, len(head), ""
+    while at + 1 < end:
+        marker = head[at + 1]
+        if head[at] != 0xFF:
+            junk = "junk"
+            at += 1
+        elif marker == 0xDA:
+            return at, junk
+        elif marker == 0xFF:  # a fill byte
+            at += 1
+        elif marker in _SHORT:
+            at += 2
+        elif at + 3 < end:
+            at += 2 + (head[at + 2] << 8 | head[at + 3])
+        else:
+            break
+    return 0, junk
+
+
+def _png(image: Image.Image, read: Read, size: int) -> str:
+    return "" if _ends(read, size, _IEND) else "suspect"
+
+
+def _gif(image: Image.Image, read: Read, size: int) -> str:
+    near = read(_NEAR, size - _NEAR if size > _NEAR else 0)
+    # Zeros close a block, so only one end mark directly at the end counts.
+    return "" if near.endswith(b"\0;") else "suspect"
+
+
+def _webp(image: Image.Image, read: Read, size: int) -> str:
+    (length,) = struct.unpack("<I", read(4, 4).ljust(4, b"\xff"))
+    return "" if 8 + length <= size else "suspect"
+
+
+def _jpeg2000(image: Image.Image, read: Read, size: int) -> str:
+    return "" if _ends(read, size, b"\xff\xd9") else "suspect"
+
+
+def _avif(image: Image.Image, read: Read, size: int) -> str:
+    """The boxes follow one another up to the end."""
+    at = 0
+    for _ in range(64):
+        if at == size:
+            return ""
+        head = read(16, at)
+        if len(head) < 8:
+            break
+        (length,) = struct.unpack(">I", head[:4])
+        if length == 0:  # up to the end of the file, wherever that was
+            break
+        if length == 1 and len(head) == 16:
+            (length,) = struct.unpack(">Q", head[8:])
+        if length < 8:
+            break
+        at += length
+    return "suspect"
+
+
+def _raw(image: Image.Image, read: Read, size: int) -> str:
+    """Pixels that are stored as they are: their place and number says where they end."""
+    tiles: Any = getattr(image, "tile", ())
+    if len(tiles) != 1 or tiles[0][0] != "raw":
+        return "suspect"
+    _, (left, top, right, bottom), offset, args = tiles[0]
+    raw, stride = (args[0], args[1]) if isinstance(args, tuple) and len(args) > 1 else (args, 0)
+    if not stride:
+        if raw not in _RAW_BITS:
+            return "suspect"
+        stride = (_RAW_BITS[raw] * (right - left) + 7) // 8
+    return "" if offset + stride * (bottom - top) <= size else "suspect"
+
+
+def _tiff(image: Image.Image, read: Read, size: int) -> str:
+    """All strips or tiles of the first page lie in the file."""
+    tags: Any = image.tag_v2  # type: ignore[attr-defined]
+    for offsets, counts in ((273, 279), (324, 325)):
+        places, lengths = tags.get(offsets), tags.get(counts)
+        if isinstance(places, tuple) and isinstance(lengths, tuple) and len(places) == len(lengths):
+            return "" if all(a + n <= size for a, n in zip(places, lengths, strict=True)) else "suspect"
+    return "suspect"
+
+
+_CHECKS: dict[str, Callable[[Image.Image, Read, int], str]] = {
+    "AVIF": _avif,
+    "BMP": _raw,
+    "GIF": _gif,
+    "JPEG": _jpeg,
+    "JPEG2000": _jpeg2000,
+    "MPO": _jpeg,
+    "PNG": _png,
+    "PPM": _raw,
+    "TIFF": _tiff,
+    "WEBP": _webp,
+}
