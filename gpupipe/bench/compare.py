@@ -24,7 +24,6 @@ from .tolerances import Tolerance, check, tolerance
 
 __all__ = ["Comparison", "Step", "Worst", "compare"]
 
-Device = Literal["cpu", "cuda"]
 Pixels = npt.NDArray[np.uint8]
 
 
@@ -39,6 +38,8 @@ class Step:
     """``None`` where it was never measured on this device."""
     broken: tuple[str, ...]
     """Promises that are not kept, in words."""
+    worst: str = ""
+    """The image with the largest difference; empty where all are equal."""
 
     @property
     def verdict(self) -> Literal["ok", "not ok", "not measured"]:
@@ -60,7 +61,7 @@ class Worst:
 class Comparison:
     """All steps, the last of which is the whole pipeline."""
 
-    device: Device
+    device: str
     steps: tuple[Step, ...]
     worst: tuple[Worst, ...]
     """Images of the whole pipeline that differ most, the worst first."""
@@ -95,7 +96,7 @@ def compare(
     pipeline: Compose,
     *,
     samples: int = 64,
-    device: Device = "cpu",
+    device: str = "cpu",
     seed: int = 0,
     num_workers: int = 2,
     keep: int = 6,
@@ -107,7 +108,7 @@ def compare(
         dataset: its own transform is not used.
         samples: how many, chosen by ``seed``; all where there are fewer. Samples that one of the engines cannot read
             are left out and listed.
-        device: of both engines.
+        device: of both engines: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         num_workers: threads of DALI.
         keep: how many of the worst images to keep.
         progress: told the name of each step as it begins.
@@ -119,6 +120,7 @@ def compare(
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, not {samples}")
     chosen = Shuffle(len(dataset), seed, 0).at(np.arange(min(samples, len(dataset))))[0]
+    kind: Literal["cpu", "cuda"] = "cpu" if device == "cpu" else "cuda"
     runner = _Runner(dataset, np.sort(chosen), device, seed, num_workers)
     runner.drop(dataset.bad(runner.indices))
     parts = [("decode", Compose([]))]
@@ -131,17 +133,19 @@ def compare(
     steps, worst = [], _Keep(keep)
     for name, part in parts:
         progress(name)
-        found, ops = Difference(), part.skeleton
+        found, ops, largest, where = Difference(), part.skeleton, 0.0, ""
         for plan, dali, reference in runner.run(part):
             assert plan.ops is not None and plan.sizes is not None
             ops = plan.ops
             for i in range(len(plan)):
                 one = difference(dali[i : i + 1], reference[i : i + 1], _row(ops, i), plan.sizes[i : i + 1])
                 found += one
+                if one.max > largest:
+                    largest, where = one.max, runner.describe(plan, i)
                 if part is pipeline:
                     worst.offer(one, runner.describe(plan, i), dali[i], reference[i], ops)
-        broken = tuple(check("dali/torch", ops, found, device))
-        steps.append(Step(name, part, found, tolerance("dali/torch", ops, device), broken))
+        broken = tuple(check("dali/torch", ops, found, kind))
+        steps.append(Step(name, part, found, tolerance("dali/torch", ops, kind), broken, where))
     return Comparison(device, tuple(steps), worst.best(), tuple(runner.left_out))
 
 
@@ -172,7 +176,7 @@ class _Keep:
 class _Runner:
     """Feeds both engines the same plans, and leaves out what one of them cannot read."""
 
-    def __init__(self, dataset: Dataset, indices: npt.NDArray[np.int64], device: Device, seed: int, workers: int):
+    def __init__(self, dataset: Dataset, indices: npt.NDArray[np.int64], device: str, seed: int, workers: int):
         self.dataset = dataset
         self.indices = indices
         self.device = device

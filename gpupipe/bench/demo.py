@@ -204,7 +204,7 @@ def run(
     epochs: int = 3,
     seed: int = 0,
     batch_size: int = 32,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: str = "cpu",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Demo:
     """Train through both engines and compare their pixels; through the reference alone where DALI is not installed.

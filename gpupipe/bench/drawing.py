@@ -21,10 +21,8 @@ _CELL, _GAP, _HEAD, _CAPTION = 224, 10, 34, 40
 
 
 def amplification(largest: float) -> int:
-    """By which power of two a difference is multiplied so that ``largest`` can be seen and is not clipped."""
-    if largest < 1:
-        return 128
-    return int(min(128, 2 ** max(0, math.floor(math.log2(255 / largest)))))
+    """What a difference is multiplied with to be seen. One level must show, so a few large ones at a border clip."""
+    return 128 if largest <= 2 else 64 if largest <= 32 else max(1, 2 ** math.floor(math.log2(255 / largest)))
 
 
 def amplified(a: Pixels, b: Pixels, factor: int) -> Pixels:

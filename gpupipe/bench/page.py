@@ -25,12 +25,13 @@ body { font: 16px/1.55 system-ui, sans-serif; color: #1a1d24; background: #fff; 
 h1 { font-size: 1.75rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
 p { margin: .5rem 0; } .lead { color: #555c6b; }
 .cards { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1.5rem 0; }
-.card { flex: 1 1 12rem; border: 1px solid #e1e4ea; border-radius: .6rem; padding: .8rem 1rem; }
+.card { flex: 1 1 9rem; border: 1px solid #e1e4ea; border-radius: .6rem; padding: .8rem 1rem; }
 .card b { display: block; font-size: 1.45rem; font-variant-numeric: tabular-nums; } .card span { color: #555c6b;
   font-size: .88rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #e9ebf0; }
 th { color: #555c6b; font-weight: 500; } th:first-child, td:first-child { text-align: left; }
+.facts td { text-align: left; }
 .wide { overflow-x: auto; } .good { color: #3f7a00; } .bad { color: #b91c1c; font-weight: 600; }
 figure { margin: 1rem 0; } figcaption { color: #555c6b; font-size: .88rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(15.5rem, 1fr)); gap: 1rem; }
@@ -190,7 +191,7 @@ def _facts(machine: dict[str, Any]) -> str:
         elif isinstance(value, list):
             value = ", ".join(map(str, value)) or "none"
         rows.append([html.escape(name), html.escape("none" if value is None else str(value))])
-    return _table([], rows)
+    return _table([], rows).replace("<table>", '<table class="facts">')
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ _STYLES = {"ok": "green", "not ok": "bold red", "not measured": "yellow"}
 
 
 def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: Path | None, seed: int) -> int:
-    _, kind = device_type(device)
+    where, _ = device_type(device)
     composed, dataset = open_pipeline(pipeline), open_dataset(folder)
     screen = console()
     with screen.status("comparing") as status:
@@ -27,12 +27,12 @@ def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: P
             dataset,
             composed,
             samples=samples,
-            device=kind,
+            device=where,
             seed=seed,
             num_workers=cores(),
             progress=lambda step: status.update(f"comparing after {step}"),
         )
-    print_comparison(found, f"{pipeline}: DALI against the reference on {kind}")
+    print_comparison(found, f"{pipeline}: DALI against the reference on {where}")
     if out is not None:
         sheet(found.worst, f"{pipeline}: the images that differ most").save(out, "PNG")
         screen.print(f"drawn: {out}", soft_wrap=True)
@@ -71,7 +71,9 @@ def print_comparison(found: Comparison, title: str) -> None:
     )
     for step in found.steps:
         for broken in step.broken:
-            screen.print(Text(f"not ok after {step.name}: {broken}", style="red"))
+            screen.print(Text(f"not ok after {step.name}: {broken}", style="red"), soft_wrap=True)
+        if step.broken and step.worst:
+            screen.print(Text(f"       most in {step.worst}", style="red"), soft_wrap=True)
     if found.left_out:
         screen.print(f"left out, because an engine could not read them: {quantity(len(found.left_out), 'sample')}")
         for sample in found.left_out[:5]:

@@ -20,7 +20,7 @@ __all__ = ["run"]
 
 
 def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str | None) -> int:
-    _, kind = device_type(device)
+    where, _ = device_type(device)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file; name a folder")
     screen = console()
@@ -31,7 +31,7 @@ def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str |
             if not screen.is_terminal:  # a log shows no spinner
                 screen.print(text, style="dim")
 
-        demo = train(folder, epochs=epochs, seed=seed, device=kind, progress=progress)
+        demo = train(folder, epochs=epochs, seed=seed, device=where, progress=progress)
     _print(demo)
     machine = facts()
     out.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,10 @@ def _classes(dataset: ImageFiles) -> str:
     if not dataset.classes:
         return f"{len(np.unique(dataset.labels)):,} numbers"
     counts = np.bincount(dataset.labels, minlength=len(dataset.classes))
-    text = f"{len(dataset.classes):,}, of {counts.min():,} to {counts.max():,} images"
+    least, most = int(counts.min()), int(counts.max())
+    text = (
+        f"{len(dataset.classes):,}, of {quantity(most, 'image') if least == most else f'{least:,} to {most:,} images'}"
+    )
     if not counts.min():
         empty = [dataset.classes[i] for i in np.flatnonzero(counts == 0)]
         text += f"; empty: {', '.join(empty[:5])}" + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")

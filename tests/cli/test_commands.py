@@ -1,0 +1,237 @@
+"""The ``gpupipe`` command: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from gpupipe.bench import demo as demo_module
+from gpupipe.bench.photos import make_photos, photograph
+from gpupipe.bench.report import draw, read
+from gpupipe.cli import app
+
+VAL = "imagenet.val:size=32,resize=40,dtype=uint8"
+
+
+def gpupipe(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def error(*arguments: object) -> str:
+    """The message of a command that must fail, which is readable: one line, and no traceback."""
+    result = gpupipe(*arguments, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_help_comes_without_torch_or_dali() -> None:
+    code = (
+        "import sys; from gpupipe.cli import main; sys.argv = ['gpupipe', '--help']\n"
+        "try: main()\n"
+        "except SystemExit as e: print('loaded', e.code, 'torch' in sys.modules, 'nvidia.dali' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "loaded 0 False False" in done.stdout
+    for name in ("index", "doctor", "compare", "bench", "demo"):
+        assert name in done.stdout
+
+
+# ---- index
+
+
+def test_index_is_built_once(tmp_path: Path) -> None:
+    data = make_photos(tmp_path / "data", classes=3, per_class=12, sizes=((96, 128), (120, 96)))
+    for path in (data, *data.rglob("*")):  # an index of files as young as itself is not believed
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    first, second = gpupipe("index", data).stdout, gpupipe("index", data).stdout
+    for text in ("images", "36", "3, of 12 images", "JPEG 36", "96 to 120 pixels", "gpupipe-index"):
+        assert text in first and text in second
+    assert "built in" in first and "read from the cache in" in second
+    assert "built in" in gpupipe("index", data, "--rebuild").stdout
+
+
+def test_index_lists_bad_files(tmp_path: Path) -> None:
+    make_photos(tmp_path / "data", classes=2, per_class=2, sizes=((40, 50),))
+    for i in range(22):
+        (tmp_path / "data" / "class01" / f"bad{i:02d}.jpg").write_bytes(b"no picture" if i else b"")
+    out = gpupipe("index", tmp_path / "data").stdout
+    assert "26, 4 of them usable" in out
+    assert "22 bad files" in out and "... and 2 more" in out
+    assert "empty" in out and "class01/bad00.jpg" in out and "bad19.jpg" in out and "bad21.jpg" not in out
+
+
+def test_index_with_exif_has_upright_sizes(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(photograph(100, 150, 0)).save(tmp_path / "turned.jpg", exif=exif)
+    stored, upright = (gpupipe("index", tmp_path, *options).stdout for options in ((), ("--exif",)))
+    assert "height         100" in stored and "not turned" in stored
+    assert "height         150" in upright and "turned upright" in upright
+
+
+def test_index_of_a_flat_folder_and_of_a_list(tmp_path: Path) -> None:
+    for i in range(3):
+        Image.fromarray(photograph(30, 40, i)).save(tmp_path / f"{i}.png")
+    out = gpupipe("index", tmp_path).stdout
+    assert "PNG 3" in out and "classes        none" in out
+    (tmp_path / "list.csv").write_text("path,label\n0.png,cat\n1.png,dog\n")
+    assert "2, of 1 image" in gpupipe("index", tmp_path / "list.csv").stdout
+
+
+def test_index_names_what_is_missing(tmp_path: Path) -> None:
+    assert "there is no such folder or file" in error("index", tmp_path / "nothing")
+    assert "no images here" in error("index", tmp_path)
+
+
+# ---- compare
+
+
+def test_compare_prints_every_step_and_draws(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "worst.png"
+    text = gpupipe("compare", "imagenet.train:size=48", photos, "--samples", 12, "--out", out, "--device", "cpu").stdout
+    for step in ("decode", "RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize, the whole"):
+        assert step in text
+    assert "12 images" in text and "not ok" not in text
+    with Image.open(out) as image:
+        assert image.format == "PNG" and image.width > 600 and image.height > 1000
+
+
+def test_compare_fails_where_a_promise_is_broken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpupipe.bench import tolerances
+
+    row = tolerances.TABLE["resize bilinear uint8 antialias"]
+    strict = tolerances.Tolerance(tolerances.Bound(0.5, 0.01))
+    monkeypatch.setitem(tolerances.TABLE, "resize bilinear uint8 antialias", type(row)(row.what, strict))
+    text = gpupipe("compare", VAL, photos, "--samples", 6, "--device", "cpu", code=1).stdout
+    assert "not ok after Resize: " in text and "the largest difference is" in text and "most in " in text
+
+
+def test_compare_leaves_out_what_cannot_be_read(photos: Path, tmp_path: Path) -> None:
+    make_photos(tmp_path / "data", classes=1, per_class=5, sizes=((60, 80),))
+    (tmp_path / "data" / "class00" / "empty.jpg").touch()
+    whole = (tmp_path / "data" / "class00" / "photo0001.jpg").read_bytes()
+    (tmp_path / "data" / "class00" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    text = gpupipe("compare", VAL, tmp_path / "data", "--device", "cpu").stdout
+    assert "5 images" in text and "left out" in text and "2 samples" in text
+    assert "empty.jpg: empty" in text and "cut.jpg: " in text
+
+
+def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from gpupipe.transforms import *\n"
+        "def flips(p=0.5): return Compose([CenterCrop(24), RandomVerticalFlip(p)])\n"
+        "FIXED = Compose([CenterCrop(24)])\n"
+        "def broken(): raise KeyError('lost')\n"
+    )
+    text = gpupipe("compare", f"{file}:flips:p=1.0", photos, "--samples", 4, "--device", "cpu").stdout
+    assert "RandomVerticalFlip, the whole" in text and "not ok" not in text
+    assert "CenterCrop, the whole" in gpupipe("compare", f"{file}:FIXED", photos, "--samples", 2).stdout
+    assert "name the function too" in error("compare", str(file), photos)
+    assert "no function 'nope'; there are broken, flips" in error("compare", f"{file}:nope", photos)
+    assert "KeyError: 'lost'" in error("compare", f"{file}:broken", photos)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        ("imagenet.trian", "there is no function 'trian'; there are train, val"),
+        ("imagnet.train", "is no pipeline; there are imagenet.train, imagenet.val"),
+        ("train", "is no pipeline"),
+        ("imagenet.train:siz=3", "unexpected keyword argument 'siz'; it is train(size"),
+        ("imagenet.train:size=-3", "size must be a positive integer"),
+        ("imagenet.train:3", "arguments are written as in"),
+        ("imagenet.train:size=open('x')", "arguments are written as in"),
+        ("imagenet.train:interpolation=box", "'box' is not in DALI"),
+        ("nothing.py:train", "there is no such file"),
+    ],
+)
+def test_compare_says_what_is_wrong_with_a_pipeline(pipeline: str, message: str, photos: Path) -> None:
+    assert message in error("compare", pipeline, photos)
+
+
+def test_devices_that_are_not_there(photos: Path) -> None:
+    assert "must be cpu, cuda or cuda:N" in error("compare", VAL, photos, "--device", "tpu")
+    if not torch.cuda.is_available():
+        assert "torch sees no GPU here" in error("bench", VAL, photos, "--device", "cuda")
+
+
+# ---- bench
+
+
+def test_bench_measures_in_turns_and_writes_json(photos: Path, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    options = ("--rounds", 2, "--seconds", 0.2, "--batch-size", 8, "--num-workers", 1, "--device", "cpu")
+    text = gpupipe("bench", VAL, photos, "--engines", "dali,torch,null", "--json", file, *options).stdout
+    assert "DALI engine" in text and "ratio to reference engine" in text and "plans only" in text
+    result = json.loads(file.read_text())
+    assert result["baseline"] == "torch" and set(result["candidates"]) == {"dali", "torch", "null"}
+    for candidate in result["candidates"].values():
+        assert len(candidate["images_per_second"]) == 2 and min(candidate["images_per_second"]) > 0
+    assert result["candidates"]["torch"]["ratio"] == 1
+    assert result["machine"]["cores"] >= 1 and result["settings"]["batch_size"] == 8
+    assert str(photos) not in file.read_text() and os.uname().nodename not in file.read_text()
+    pytest.importorskip("matplotlib")
+    with Image.open(draw(read(file), tmp_path / "chart.png")) as chart:
+        assert chart.width > 800
+
+
+def test_bench_compares_with_torchvision_where_it_is(photos: Path) -> None:
+    pytest.importorskip("torchvision")
+    options = ("--rounds", 1, "--seconds", 0.1, "--batch-size", 8, "--num-workers", 1, "--device", "cpu")
+    text = gpupipe("bench", "imagenet.train:size=32", photos, "--engines", "torchvision,torch", *options).stdout
+    assert "ratio to torch DataLoader + torchvision" in text
+
+
+def test_bench_refuses_what_it_does_not_know(photos: Path, tmp_path: Path) -> None:
+    assert "must be some of dali, torch, null, torchvision" in error("bench", VAL, photos, "--engines", "dali,pytorch")
+    assert "there is no such folder" in error("bench", VAL, photos, "--json", tmp_path / "no" / "result.json")
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(ValueError, match="no result of a benchmark"):
+        read(tmp_path / "other.json")
+
+
+# ---- demo
+
+
+def test_demo_trains_twice_and_reports(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    text = gpupipe("demo", photos, "--epochs", 2, "--out", out, "--device", "cpu").stdout
+    assert "29 images of 3 classes to train, 7 held out" in text and "the losses of the two differ by at most" in text
+    page = (out / "index.html").read_text()
+    assert "<svg" in page and "data:image/png;base64," in page and "held out" in page
+    assert "http://" not in page and "https://" not in page and "<script" not in page
+    result = json.loads((out / "result.json").read_text())
+    dali, reference = result["training"]["dali"], result["training"]["torch"]
+    assert len(dali) == len(reference) == 2
+    assert dali[0]["losses"][0] == pytest.approx(reference[0]["losses"][0], abs=0.02)
+    assert result["pixels"]["ok"] is True
+
+
+def test_demo_without_dali_runs_the_reference_alone(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_module, "installed", lambda: False)
+    text = gpupipe("demo", photos, "--epochs", 1, "--out", tmp_path / "report", "--device", "cpu").stdout
+    assert "DALI is not installed, so the reference ran alone" in text
+    assert "DALI is not installed here" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "this is a file; name a folder" in error("demo", "--out", tmp_path / "file")
+    make_photos(tmp_path / "few", classes=2, per_class=1, sizes=((20, 20),))
+    assert "needs at least 5" in error("demo", tmp_path / "few", "--out", tmp_path / "report")
