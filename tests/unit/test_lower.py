@@ -235,6 +235,19 @@ def test_gray_on_floats_is_refused_by_name() -> None:
         graph(T.Compose([T.ToTensor(), T.Grayscale(3)]))
 
 
+@pytest.mark.parametrize(
+    ("resize", "message"),
+    [
+        (T.Resize((9, 9), "nearest"), 'use "nearest-exact"'),
+        (T.RandomResizedCrop(9, interpolation="bicubic", antialias=False), "use antialias=True"),
+    ],
+)
+def test_filters_that_are_others_on_tensors_are_refused_by_name(resize: T.Transform, message: str) -> None:
+    with pytest.raises(PipelineError, match=f"cannot run Resize: .*{message}"):
+        graph(T.Compose([T.ToImage(), resize]))
+    graph(T.Compose([resize, T.ToImage()]))  # on PIL images they are the same
+
+
 def test_a_wrong_order_would_be_seen() -> None:
     """The pictures tell crop-then-flip from flip-then-crop: what the tests above compare is not symmetric."""
     one = dali(T.Compose([T.RandomHorizontalFlip(1.0), T.RandomCrop(31), T.PILToTensor()]))[1]

@@ -150,6 +150,10 @@ def _crop(canvas: Canvas, i: int, op: Crop) -> None:
 def _resize(canvas: Canvas, i: int, op: Resize) -> None:
     if op.interpolation not in _INTERPOLATION:
         raise _refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use bilinear, bicubic or lanczos")
+    if op.kind == "tensor" and op.interpolation == "nearest":
+        raise _refuse(op, 'on a tensor, torch\'s "nearest" takes other pixels than DALI; use "nearest-exact"')
+    if op.kind == "tensor" and op.interpolation == "bicubic" and not op.antialias:
+        raise _refuse(op, "without antialias, torch's bicubic filter is another one than DALI's; use antialias=True")
     size: Any
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
         # The same for images of all sizes, so it belongs to the graph; a plan that disagrees must not pass silently.
