@@ -66,7 +66,7 @@ def print_comparison(found: Comparison, title: str) -> None:
     screen.print(table)
     screen.print(
         "Grey levels of 0 to 255. equal: images the same in every value. max: the largest difference; border: the "
-        "largest where\na filter reached over the edge of a reduced image. over 1: values off by more than one level.",
+        "largest where a filter reached over the edge of a reduced image. over 1: values off by more than one level.",
         style="dim",
     )
     for step in found.steps:

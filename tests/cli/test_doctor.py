@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gpupipe.cli import app
 from gpupipe.commands import doctor
-from gpupipe.commands.doctor import Installed, examine
+from gpupipe.commands.findings import Installed, examine
 
 HEALTHY = Installed(
     wheels=("nvidia-dali-cuda120",),
@@ -66,7 +66,7 @@ def test_this_machine() -> None:
 def test_what_is_wrong_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = replace(HEALTHY, wheels=("nvidia-dali-cuda120", "nvidia-dali-cuda130"))
     monkeypatch.setattr(doctor, "look", lambda: twice)
-    monkeypatch.setattr(doctor, "self_check", lambda cuda: ([], []))
+    monkeypatch.setattr(doctor, "self_check", lambda cuda, dali_works: ([], []))
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["doctor"])
     assert result.exit_code == 1
     assert "wrong" in result.output and "pip uninstall -y" in result.output
@@ -79,8 +79,6 @@ def test_an_engine_that_dies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("libnvjpeg.so: not found")
 
     monkeypatch.setattr(compare, "compare", dies)
-    lines, broken = doctor.self_check(cuda=False)
-    if not dict(lines).get("DALI"):
-        pytest.skip("DALI is not installed")
+    lines, broken = doctor.self_check(cuda=False, dali_works=True)
     assert dict(lines)["DALI"] == "fails: OSError: libnvjpeg.so: not found"
     assert [f.level for f in broken] == ["wrong"]

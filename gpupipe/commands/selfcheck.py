@@ -1,0 +1,80 @@
+"""``gpupipe doctor``: every engine on one small JPEG."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from .findings import Finding
+
+__all__ = ["self_check"]
+
+
+def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], list[Finding]]:
+    """Decode and resize one JPEG in every engine: (what to print, what is broken).
+
+    Args:
+        cuda: on a GPU.
+        dali_works: whether DALI can be imported.
+    """
+    from PIL import Image
+
+    from ..bench.compare import compare
+    from ..bench.photos import photograph
+    from ..datasets import ImageList
+    from ..loader import DataLoader
+    from ..transforms import CenterCrop, Compose, Resize, ToImage
+
+    device: Literal["cpu", "cuda"] = "cuda" if cuda else "cpu"
+    lines: list[tuple[str, str]] = []
+    broken: list[Finding] = []
+
+    def attempt(name: str, work: Callable[[], str]) -> None:
+        try:
+            lines.append((name, work()))
+        except Exception as e:  # whatever an engine dies of is what the doctor is asked for
+            why = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+            lines.append((name, f"fails: {why}"))
+            do = "see the lines above; if they do not say why, report it with this output"
+            broken.append(Finding("wrong", f"{name}: {why}", do))
+
+    with tempfile.TemporaryDirectory(prefix="gpupipe-doctor-") as folder:
+        file = Path(folder) / "photograph.jpg"
+        Image.fromarray(photograph(150, 200, 0)).save(file, quality=90)
+        dataset = ImageList([file], [0], transform=Compose([Resize(96), CenterCrop(64), ToImage()]))
+
+        def auto() -> str:
+            with DataLoader(dataset, device=device) as loader:
+                next(iter(loader))
+                return next(x for x in repr(loader).splitlines() if "engine:" in x).partition("engine:")[2].strip()
+
+        def reference() -> str:
+            with DataLoader(dataset, engine="torch", device=device) as loader:
+                images, _ = next(iter(loader))
+                return f"works: {tuple(images.shape)} on {images.device}"
+
+        def dali() -> str:
+            step = compare(dataset, dataset.transform, samples=1, device=device, num_workers=1).steps[-1]
+            d = step.difference
+            if step.broken:
+                raise RuntimeError(step.broken[0])
+            promise = "as promised" if step.promised else "no promise on a GPU yet"
+            return f"works: at most {d.max:g} grey levels from the reference, mean {d.mean:.2g} ({promise})"
+
+        attempt("engine=auto", auto)
+        attempt("reference", reference)
+        if dali_works:
+            attempt("DALI", dali)
+        if cuda and dali_works:
+            attempt("windows on the GPU", lambda: _windows(device))
+    return lines, broken
+
+
+def _windows(device: str) -> str:
+    from ..engines.dali.roi import roi_decoding_works
+
+    if roi_decoding_works(f"{device}:0"):
+        return "the decoder is right about them: only windows are decoded"
+    return "the decoder fails its self-test: whole images are decoded"
