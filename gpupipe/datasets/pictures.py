@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from .tails import Read, tail
+from .tails import Read, cut_short, tail
 
 __all__ = [
     "Header",
@@ -124,9 +124,18 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
 
     Raises:
         Undecodable: ``bomb`` where there are more than ``max_pixels`` (at most what Pillow itself allows: twice
-            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` where there are none.
+            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` where there are none, ``truncated`` where a file that is too
+            short for Pillow to know it says so itself.
     """
-    image = Image.open(source)
+    try:
+        image = Image.open(source)
+    except (MemoryError, Image.DecompressionBombError):
+        raise
+    except Exception as e:
+        cut = None if isinstance(e, OSError) and e.errno is not None else cut_short(source)
+        if cut is not None:
+            raise Undecodable("truncated", cut) from None
+        raise
     width, height = image.size
     limit = Image.MAX_IMAGE_PIXELS
     if width < 1 or height < 1 or max(width, height) >= 1 << 31:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 from PIL import Image
 
-__all__ = ["Read", "tail"]
+__all__ = ["Read", "cut_short", "tail"]
 
 Read = Callable[[int, int], bytes]
 """``read(n, offset)``: bytes of the file, fewer at its end; as ``os.pread`` of an open file."""
@@ -35,6 +35,20 @@ def tail(image: Image.Image, read: Read, size: int) -> str:
     if check is None or image.mode not in _MODES:
         return "unchecked"
     return check(image, read, size)
+
+
+def cut_short(source: IO[bytes]) -> str | None:
+    """What a file that Pillow does not know says of its own length, where that is more than there is: Pillow reads a
+    WebP or the directory of a TIFF as a whole or not at all."""
+    source.seek(0)
+    head = source.read(12)
+    size = source.seek(0, 2)
+    needed = 0
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        needed = 8 + int.from_bytes(head[4:8], "little")
+    elif head[:4] in (b"II*\0", b"MM\0*"):
+        needed = 2 + int.from_bytes(head[4:8], "little" if head[:1] == b"I" else "big")
+    return f"the file has {size} bytes, and needs {needed}" if needed > size else None
 
 
 def _ends(read: Read, size: int, mark: bytes, start: int = 0) -> bool:

@@ -1,0 +1,376 @@
+"""Every odd file, in every engine: the pixels that Pillow gives, or the same word for what is wrong with it."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from odd_files import DAMAGED, FAULTS, JPEG, PICTURES, encode, picture
+from PIL import Image, ImageOps, features
+from support import Encoded
+
+from gpupipe import DataLoader, SampleError, transforms as T
+from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch, pictures
+from gpupipe.datasets.build import index_path
+from gpupipe.datasets.probe import KINDS, probe
+from gpupipe.engines.dali.standin import EXACT, StandIns, Swap, is_exact
+from gpupipe.engines.torch.decode import Undecodable, decode, peek
+from gpupipe.errors import ConfigError, DatasetError
+
+ENGINES = ("torch", "dali")
+WHOLE = T.Compose([T.PILToTensor()])
+"""Nothing but decoding: what comes out are the pixels."""
+
+
+def outcome(dataset: Any, engine: str) -> list[Any]:
+    """Of each sample u8[H, W, 3], or the kind of failure."""
+    results: list[Any] = []
+    with DataLoader(dataset, batch_size=1, engine=engine, device="cpu", seed=0) as loader:
+        iterator = iter(loader)
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return results
+            except SampleError as e:
+                (sample,) = e.samples
+                results.append(sample.kind if sample.reason and sample.path else "nameless")
+                continue
+            images = batch[0] if isinstance(batch, list) else batch
+            results.append(images[0].permute(1, 2, 0).numpy().copy())
+
+
+def pillow(source: Any, *, exif: bool = False) -> np.ndarray[Any, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Image.open(source) as image:
+            return np.asarray((ImageOps.exif_transpose(image) if exif else image).convert("RGB"))
+
+
+def write(folder: Path, files: dict[str, bytes]) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in files]
+
+
+@pytest.mark.parametrize("exif", [False, True], ids=["stored", "upright"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pictures_have_pillows_pixels(engine: str, exif: bool, tmp_path: Path) -> None:
+    paths = write(tmp_path / "files", PICTURES)
+    dataset = ImageList(paths, transform=WHOLE, exif=exif)
+    assert dataset.bad(np.arange(len(paths))) == []
+    for path, got in zip(paths, outcome(dataset, engine), strict=True):
+        assert not isinstance(got, str), (path.name, got)
+        assert np.array_equal(got, pillow(path, exif=exif)), path.name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("media", ["path", "bytes"])
+def test_pictures_of_a_torch_dataset_have_pillows_pixels(engine: str, media: Any, tmp_path: Path) -> None:
+    paths = write(tmp_path / "files", PICTURES)
+    items = [str(p) for p in paths] if media == "path" else [p.read_bytes() for p in paths]
+    dataset = from_torch(Encoded(items), media, WHOLE)  # type: ignore[arg-type]
+    for path, got in zip(paths, outcome(dataset, engine), strict=True):
+        assert not isinstance(got, str), (path.name, got)
+        assert np.array_equal(got, pillow(path)), path.name
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_known_before_anything_is_decoded(name: str, tmp_path: Path) -> None:
+    """By the index; and by every engine with the same word, where there is no index."""
+    content, kind = FAULTS[name]
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    (bad,) = ImageList([path]).bad(np.arange(1))
+    assert (bad.kind, bad.path) == (kind, str(path))
+    with pytest.raises(Undecodable) as e:
+        decode(str(path))
+    assert (e.value.kind, e.value.reason) == (bad.kind, bad.reason)
+    for engine in ENGINES:
+        assert outcome(from_torch(Encoded([str(path)]), "path", WHOLE), engine) == [kind]  # type: ignore[list-item]
+        if content is not None:
+            assert outcome(from_torch(Encoded([content]), "bytes", WHOLE), engine) == [kind]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_faults_after_indexing(engine: str, tmp_path: Path) -> None:
+    """A good file was indexed; what is there now is told when it is read."""
+    names = [n for n, (content, _) in FAULTS.items() if content is not None]
+    paths = write(tmp_path / "files", dict.fromkeys(names, JPEG))
+    dataset = ImageList(paths, transform=WHOLE)
+    for path in paths:
+        path.write_bytes(FAULTS[path.name][0] or b"")
+    assert outcome(dataset, engine) == [FAULTS[name][1] for name in names]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_damage_inside_is_found_by_decoding(engine: str, tmp_path: Path) -> None:
+    dataset = ImageList(write(tmp_path, {"x.png": DAMAGED}), transform=WHOLE)
+    assert dataset.bad(np.arange(1)) == [] and outcome(dataset, engine) == ["undecodable"]
+
+
+def test_zero_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plugin of Pillow lets one through today."""
+    path = tmp_path / "x.jpg"
+    path.write_bytes(JPEG)
+    monkeypatch.setattr(Image, "open", lambda source: Image.new("RGB", (0, 60)))
+    assert KINDS[probe(bytes(path)).status] == "zero-sized"
+    with pytest.raises(Undecodable, match="zero-sized"):
+        decode(str(path))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("pipeline", [T.RandomCrop(20), T.Resize((20, 20))], ids=["crop", "resize"])
+@pytest.mark.parametrize("kind", ["JPEG", "GIF"])
+def test_another_size_than_the_index_says_is_changed(engine: str, pipeline: Any, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jpg"
+    path.write_bytes(encode(picture(40, 60), kind))
+    dataset = ImageList([path], transform=T.Compose([pipeline, T.PILToTensor()]))
+    path.write_bytes(encode(picture(50, 30), kind))
+    assert outcome(dataset, engine) == ["changed"]
+
+
+@pytest.mark.parametrize("exif", [False, True], ids=["stored", "upright"])
+def test_real_odd_files(shared_data: Path, exif: bool) -> None:
+    """A table of file and outcome that both engines share."""
+    files = sorted((shared_data / "odd").iterdir())
+    bad = {
+        "crash-2020-10-test.tif": "truncated",
+        "decompression_bomb.gif": "bomb",
+        "not_enough_data.jp2": "undecodable",
+        "truncated_image.png": "truncated",
+        "truncated_jpeg.jpg": "truncated",
+    }
+    dataset = ImageList(files, transform=WHOLE, exif=exif)
+    assert {Path(s.path).name: s.kind for s in dataset.bad(np.arange(len(files)))} == bad
+    for engine in ENGINES:
+        results = outcome(dataset, engine)
+        for file, got in zip(files, results, strict=True):
+            want: Any = bad.get(file.name)
+            if want is None:
+                assert np.array_equal(got, pillow(file, exif=exif)), (engine, file.name)
+            else:
+                assert got == want, (engine, file.name)
+
+
+def test_real_photographs_end_where_they_should(shared_data: Path) -> None:
+    files = sorted((shared_data / "images").rglob("*.*"))
+    dataset = ImageList(files)
+    assert len(files) == 130 and dataset.bad(np.arange(130)) == []
+    codes, names = dataset.codings
+    assert {names[c] for c in codes} <= {"JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L"}  # none was decoded, none is suspect
+
+
+def test_no_file_ends_the_process(shared_data: Path) -> None:
+    """Decoded in processes of their own, by DALI without any check before it, and by Pillow."""
+    files = [str(f) for f in sorted((shared_data / "odd").iterdir())]
+    program = (
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "import numpy as np\n"
+        "from nvidia.dali import Pipeline, fn, types\n"
+        "from gpupipe.engines.torch.decode import Undecodable, decode\n"
+        "from gpupipe.engines.dali.graph import MEDIA, DecoderOptions, encoded\n"
+        "pipe = Pipeline(batch_size=1, num_threads=1, device_id=None)\n"
+        "with pipe:\n"
+        "    pipe.set_outputs(fn.decoders.image(encoded('path'), **DecoderOptions().arguments(False)))\n"
+        "for file in sys.argv[1:]:\n"
+        "    try: pipe.run(**{MEDIA: [np.frombuffer(file.encode() + b'\\0', np.uint8)]})\n"
+        "    except RuntimeError: pass\n"
+        "    try: decode(file)\n"
+        "    except Undecodable: pass\n"
+        "print('alive')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.strip().endswith("alive"), done.stderr[-1000:]
+
+
+# ---- the end of a file
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.9, 0.99])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "JPEG2000"])
+def test_a_cut_anywhere_is_seen(kind: str, keep: float, tmp_path: Path) -> None:
+    content = encode(picture(97, 131), kind)
+    path = tmp_path / "x"
+    path.write_bytes(content[: int(len(content) * keep)])
+    found = KINDS[probe(bytes(path)).status]
+    kind = "ok"
+    try:
+        decode(str(path))
+    except Undecodable as e:
+        kind = e.kind
+    assert found == kind and kind in ("ok", "truncated")
+    assert kind == "truncated" or keep > 0.9  # a few bytes that no pixel needs
+
+
+def test_the_end_mark_of_a_thumbnail_is_not_the_end(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "\xff\xd9 a thumbnail ends like this: " + JPEG[-100:].decode("latin-1")
+    content = encode(picture(40, 60), "JPEG", exif=exif.tobytes() + b"\xff\xd9")
+    path = tmp_path / "x.jpg"
+    path.write_bytes(content[:-300])
+    assert b"\xff\xd9" in content[:-300] and KINDS[probe(bytes(path)).status] == "truncated"
+
+
+@pytest.mark.parametrize(
+    "behind", [b"\0" * 3000, b"camera " * 5000, b"\0" * 100 + b"x"], ids=["zeros", "text", "mixed"]
+)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_what_is_written_behind_the_end_does_no_harm(
+    kind: str, behind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(encode(picture(40, 60), kind) + behind)
+    monkeypatch.setattr(Image.Image, "convert", lambda *a: pytest.fail("decoded to be sure, which takes long"))
+    assert KINDS[probe(bytes(path)).status] == "ok"
+
+
+def test_peek_sees_what_the_index_sees(tmp_path: Path) -> None:
+    for path in write(tmp_path / "files", PICTURES):
+        known = probe(bytes(path))
+        for media in (str(path), path.read_bytes()):
+            assert peek(media) == (known.height, known.width, known.coding), path.name
+
+
+def test_quiet_from_several_threads_leaves_the_filters_alone() -> None:
+    before = list(warnings.filters)
+    inside = threading.Barrier(2)
+
+    def work() -> None:
+        with pictures.quiet():
+            inside.wait(5)
+            warnings.warn("not heard", stacklevel=1)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert warnings.filters == before
+
+
+# ---- max_pixels
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_max_pixels(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = encode(picture(40, 60)), encode(picture(50, 60))
+    paths = write(tmp_path / "c", {"0.jpg": small, "1.jpg": large})
+    assert outcome(ImageList(paths, transform=WHOLE, max_pixels=2400), engine)[1] == "bomb"
+    assert outcome(ImageFolder(tmp_path, WHOLE, max_pixels=2400), engine)[1] == "bomb"
+    assert outcome(from_torch(Encoded([small, large]), "bytes", WHOLE, max_pixels=2400), engine)[1] == "bomb"
+    dataset = ImageList(paths, transform=WHOLE, max_pixels=3000)
+    assert dataset.bad(np.arange(2)) == [] and Subset(dataset, [0]).max_pixels == 3000
+    assert index_path(dataset._source, 3000) != index_path(dataset._source, 2400)
+
+
+def test_max_pixels_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "x.ppm"
+    with open(path, "wb") as f:
+        f.write(b"P6 9000 9000 255\n")
+        f.truncate(f.tell() + 9000 * 9000 * 3)
+    (bad,) = ImageList([path], max_pixels=1_000_000).bad(np.arange(1))
+    assert bad.kind == "bomb" and "9000x9000" in bad.reason and "max_pixels=1000000" in bad.reason
+    with pytest.raises(Undecodable, match="bomb"):
+        decode(str(path), max_pixels=1_000_000)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "9", 10**12])
+def test_max_pixels_is_checked(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="max_pixels"):
+        ImageList([], max_pixels=value)
+    with pytest.raises(ConfigError, match="max_pixels"):
+        from_torch(Encoded([b""]), "bytes", max_pixels=value)
+
+
+# ---- stand-ins
+
+
+def test_every_coding_called_exact_is_exact(tmp_path: Path) -> None:
+    """DALI alone, without stand-ins: the list is measured, not believed."""
+    paths = write(tmp_path / "files", PICTURES)
+    exact = [p for p in paths if is_exact(probe(bytes(p)).coding)]
+    seen = {probe(bytes(p)).coding for p in exact}
+    assert seen == EXACT, EXACT - seen
+    dataset = from_torch(Encoded([str(p) for p in exact]), "path", WHOLE)  # type: ignore[arg-type, misc]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Swap, "__call__", lambda self, media, coding: media)
+        for path, got in zip(exact, outcome(dataset, "dali"), strict=True):
+            assert np.array_equal(got, pillow(path)), path.name
+
+
+def test_stand_ins_are_made_once_and_again_when_the_file_changes(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.gif"
+    path.write_bytes(encode(picture(40, 60), "GIF"))
+    made: list[Any] = []
+    real: Callable[..., bytes] = Swap._convert
+    monkeypatch.setattr(Swap, "_convert", lambda self, media: made.append(media) or real(self, media))
+    for _ in range(2):
+        dataset = ImageList([path] * 3, transform=WHOLE)
+        assert all(np.array_equal(got, pillow(path)) for got in outcome(dataset, "dali"))
+    assert made == [str(path)]
+    path.write_bytes(encode(picture(40, 60, 5), "GIF"))
+    os.utime(path, ns=(1, 1))
+    assert np.array_equal(outcome(ImageList([path], transform=WHOLE), "dali")[0], pillow(path))
+    assert len(made) == 2
+    files = sorted((cache / "standins").glob("*.png"))
+    assert len(files) == 2 and all(f.stat().st_mode & 0o777 == 0o600 for f in files)
+    assert (cache / "standins").stat().st_mode & 0o777 == 0o700
+    os.chmod(files[0], 0o666)
+    os.chmod(files[1], 0o666)
+    outcome(ImageList([path], transform=WHOLE), "dali")
+    assert len(made) == 3  # others could have written it
+
+
+def test_exact_files_cost_nothing(tmp_path: Path) -> None:
+    paths = write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(3)})
+    assert StandIns.of(ImageList(paths), 1) is None
+    assert StandIns.of(Subset(ImageList(paths), [1]), 1) is None
+    assert StandIns.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
+
+
+def test_a_code_without_a_name_gets_a_stand_in(tmp_path: Path) -> None:
+    dataset = ImageList(write(tmp_path / "files", {"x.jpg": JPEG}))
+    names = [f"name {i}" for i in range(254)]
+    stand_ins = StandIns(dataset, np.array([255], np.uint8), names, 1)
+    paths = dataset.encoded_paths(np.array([0]))
+    assert stand_ins.exchange(np.array([0]), paths) == [] and paths[0].tobytes().endswith(b".png")
+    stand_ins.close()
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.gif"
+    path.write_bytes(PICTURES["p.gif"])
+    monkeypatch.setenv("GPUPIPE_CACHE", "/dev/null/nowhere")
+    with pytest.raises(DatasetError, match=r"GPUPIPE_CACHE.*engine='torch'"):
+        Swap(False, None)(str(path), "GIF/P/gif/")
+
+
+def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpupipe.datasets import pool
+    from gpupipe.datasets.probe import Probe
+
+    count = itertools.count()
+    monkeypatch.setattr(pool, "probe", lambda path, max_pixels: Probe(0, 1, 1, f"FORMAT/{next(count)}"))
+    dataset = ImageList(write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(300)}))
+    codes, names = dataset.codings
+    assert len(names) == 255 and codes.max() == 255 and (codes == 255).sum() == 300 - 254
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow writes no AVIF")
+def test_avif_is_among_the_pictures() -> None:
+    assert "rgb.avif" in PICTURES and Image.open(io.BytesIO(PICTURES["rgb.avif"])).format == "AVIF"
