@@ -1,0 +1,121 @@
+"""Write the README's figures from the files in results/, and its promises from the table in the code.
+
+    python benchmarks/figures.py           # rewrite README.md
+    python benchmarks/figures.py --check   # exit 1 if it is not up to date
+
+Nobody types a number into a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import _common  # noqa: F401  (makes a source checkout importable)
+
+from gpupipe.bench.tolerances import markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "README.md"
+
+
+def load(name: str) -> dict[str, Any] | None:
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def machine(result: dict[str, Any]) -> str:
+    m = result["machine"]
+    gpus = m.get("gpus") or []
+    memory = m.get("memory_gb")
+    parts = [m.get("cpu"), f"{m.get('cores')} cores", f"{memory:.0f} GB" if memory else "", *map(str, gpus)]
+    return ", ".join(p for p in parts if p) + f"; {m.get('date', '')[:10]}"
+
+
+def ratio(r: dict[str, float]) -> str:
+    return f"**{r['median']:.2f}** ({r['min']:.2f} to {r['max']:.2f})"
+
+
+def loaders(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{c['median_images_per_second']:.0f}",
+            ratio(result["ratios"][name]["to_torchvision"]),
+            ratio(result["ratios"][name]["to_by_hand"]),
+            f"{c['cpu_ms_per_image']:.2f}",
+            f"{c['pss_mb']:.0f}",
+        ]
+        for name, c in result["candidates"].items()
+    ]
+    s, f = result["settings"], result["files"]
+    text = (
+        f"Loading alone: random resized crop to 224, flip, normalize, float32; {f['files']} photographs of "
+        f"{f['mean_megapixels']:.2f} megapixels on average, again and again; batch {s['batch_size']}, {s['workers']} "
+        f"threads or workers, {s['rounds']} rounds ({machine(result)}). Memory is the process tree's share (PSS).\n\n"
+    )
+    head = ["loader", "images/s", "to torch + torchvision", "to DALI by hand", "CPU ms/image", "MB"]
+    return text + table(head, rows)
+
+
+def small(results: dict[str, dict[str, Any] | None]) -> str:
+    """One line for each of the other questions."""
+    lines = []
+    plan = results["plan_cost"]
+    if plan:
+        lines.append(
+            f"- gpupipe's own work (order, random numbers, hand-over; null engine, `imagenet.train(224)`, one core): "
+            f"**{plan['samples_per_second']:,.0f} samples/s**."
+        )
+    index = results["index_scale"]
+    for r in index["results"] if index else []:
+        m = r["median"]
+        lines.append(
+            f"- Index of {r['samples']:,} files in {r['folders']:,} folders: opened, verified, first plan made in "
+            f"**{m['open_and_first_plan_s'] * 1e3:.0f} ms**, with {m['uss_growth_mb']:.0f} MB of private memory."
+        )
+    memory = results["memory_epochs_cpu"]
+    for name, e in (memory["engines"] if memory else {}).items():
+        lines.append(
+            f"- Memory of the {name} engine after epoch {memory['settings']['epochs']} over that after epoch 2 "  # type: ignore[index]
+            f"({memory['settings']['images']:,} images per epoch): **{e['growth']['pss']:.2f}**."  # type: ignore[index]
+        )
+    return "\n".join(lines)
+
+
+def figures() -> str:
+    names = ("compare_loaders_cpu", "compare_loaders_gpu", "plan_cost", "index_scale", "memory_epochs_cpu")
+    results = {name: load(name) for name in names}
+    parts = [loaders(r) for n in names[:2] if (r := results[n])]
+    return "\n\n".join([*parts, small(results)])
+
+
+def written(readme: str) -> str:
+    for name, text in (("figures", figures()), ("promises", markdown())):
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        readme = re.sub(pattern, lambda m, t=text: f"{m[1]}{t.strip()}\n{m[2]}", readme, flags=re.DOTALL)
+    return readme
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if README.md is not up to date")
+    args = parser.parse_args()
+    now = README.read_text()
+    new = written(now)
+    if args.check:
+        sys.exit(0 if new == now else "README.md is not up to date: run python benchmarks/figures.py")
+    README.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
