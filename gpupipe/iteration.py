@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .engines.base import Engine, Run
 from .errors import BadSample, SampleError
 from .planning import EpochPlan
@@ -100,9 +102,12 @@ class EpochIterator:
         loader._stats.work_seconds += entered - self._left
         loader._running.renew_lease()
         try:
-            if self._run is None:
-                self._start(loader)
-            return self._deliver(self._next(), loader)
+            # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
+            # the engine keeps, nor the script, to its batch.
+            with torch.inference_mode(False):
+                if self._run is None:
+                    self._start(loader)
+                return self._deliver(self._next(), loader)
         except StopIteration:
             self._cursor.running = False
             loader._stats.epochs += 1

@@ -157,8 +157,9 @@ class DataLoader:
         self._config: EngineConfig = a.config
         self._why: str = a.why
         self._persistent = persistent_workers is not False
-        self.sampler = EpochSampler(self) if sampler is None else sampler
-        self.batch_sampler = OwnBatches(self.sampler)
+        own = EpochSampler(self)
+        self.sampler = own if sampler is None else sampler
+        self.batch_sampler = OwnBatches(own)
         self._cursor = Cursor()
         self._next_epoch = 0
         self._resume = 0  # samples to leave out at the start of _next_epoch
@@ -180,7 +181,8 @@ class DataLoader:
         self._end_iteration()
         running = self._running
         if running.engine is None:
-            running.engine = self._config.build(self._located_setup())
+            with torch.inference_mode(False):
+                running.engine = self._config.build(self._located_setup())
         self._cursor = Cursor()
         iterator = EpochIterator(self, running.engine)
         self._latest = weakref.ref(iterator)
@@ -334,13 +336,14 @@ class EpochSampler:
 
 
 class OwnBatches:
-    """``loader.batch_sampler``: what has a sampler must have one for Lightning, which reads its ``sampler``.
+    """``loader.batch_sampler``: Lightning wants one of whatever has a sampler, and sets the epoch of its ``sampler``,
+    and so of the loader, also where the script's own sampler has none.
 
     It gives no indices, because a framework would build a loader of torch's from them: with another engine, with
     batches that are cut into ranks once more, and without a word.
     """
 
-    def __init__(self, sampler: Any):
+    def __init__(self, sampler: EpochSampler):
         self.sampler = sampler
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -589,9 +589,22 @@ def test_an_epoch_begins_with_its_first_batch_and_not_with_iter(arrays: Arrays) 
     assert epoch_of(next(iter(loader))) == 4
 
 
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_an_epoch_begun_in_inference_mode_goes_on_outside(arrays: Arrays, engine: str) -> None:
+    with DataLoader(arrays, batch_size=BATCH, engine=engine, device="cpu") as loader:
+        with torch.inference_mode():
+            iterator = iter(loader)
+            images, target = next(iterator)
+        assert not images.is_inference() and not target.is_inference()
+        assert all_seen(iterator) == list(range(BATCH, N))
+
+
 def test_nobody_can_build_a_loader_of_torchs_from_this_one(arrays: Arrays) -> None:
     loader = null(arrays)
     assert loader.batch_sampler.sampler is loader.sampler
+    other = null(arrays, sampler=RandomSampler(arrays))  # type: ignore[arg-type]
+    other.batch_sampler.sampler.set_epoch(3)
+    assert other.state_dict()["epoch"] == 3
     with pytest.raises(ConfigError, match="makes its batches itself"):
         list(torch.utils.data.DataLoader(range(N), batch_sampler=loader.batch_sampler))  # type: ignore[arg-type]
 
