@@ -1,0 +1,63 @@
+"""Two ranks under Lightning's own launcher, which starts this script again. Started by ``test_lightning.py``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import conftest  # noqa: F401
+import lightning as L
+import torch
+from common import features, make
+from torch import Tensor, nn
+
+from gpupipe import Shard
+
+
+class Data(L.LightningDataModule):
+    # Here the ranks run already, and from_env() sees them.
+    def train_dataloader(self) -> Any:
+        return make(batch_size=4, shard=Shard.from_env())
+
+    def val_dataloader(self) -> Any:
+        return make(batch_size=4, shuffle=False, shard=Shard.from_env())
+
+
+class Model(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.trained: list[list[Any]] = [[], []]
+        self.validated: list[int] = []
+
+    def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+        loader = self.trainer.train_dataloader
+        assert loader.shard.world_size == 2
+        self.trained[self.current_epoch].append([batch[1].tolist(), loader.valid])
+        return self.layer(features(batch[0])).mean()
+
+    def validation_step(self, batch: list[Tensor], index: int) -> None:
+        self.validated += batch[1][: self.trainer.val_dataloaders.valid].tolist()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def main(out: str) -> None:
+    trainer = L.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, num_sanity_val_steps=0,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    model = Model()
+    trainer.fit(model, datamodule=Data())
+    seen = {"trained": model.trained, "validated": model.validated}
+    Path(out, f"{trainer.global_rank}.json").write_text(json.dumps(seen))
+    trainer.strategy.barrier()  # the first process ends the other one when it ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,199 @@
+"""Lightning's Trainer sees what a plain loop sees, also after a resume at any point of an epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from common import EPOCHS, STEPS, Record, features, make, plain, record
+from support import SEED, N
+from torch import Tensor, nn
+from torch.utils.data import RandomSampler, SequentialSampler
+
+from gpupipe.order import Shuffle
+
+L = pytest.importorskip("lightning")
+
+HERE = Path(__file__).parent
+
+pytestmark = [
+    # Lightning's own advice, and what it does with torch that torch has renamed since.
+    pytest.mark.filterwarnings(r"ignore:The number of training batches \(\d+\) is smaller than the logging"),
+    pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings(r"ignore:You defined a `validation_step` but have no `val_dataloader`"),
+]
+
+
+class Model(L.LightningModule):  # type: ignore[misc,name-defined]
+    """Remembers what it was given: by epoch, and in validation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.trained: dict[int, list[Record]] = {}
+        self.validated: list[int] = []
+
+    def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+        seen = self.trained.setdefault(self.current_epoch, [])
+        seen.append(record(batch))
+        return self.layer(features(batch[0])).mean()
+
+    def validation_step(self, batch: list[Tensor], index: int) -> None:
+        self.validated += batch[1][: self.trainer.val_dataloaders.valid].tolist()
+
+    def test_step(self, batch: list[Tensor], index: int) -> None:
+        self.validated += batch[1].tolist()
+
+    def predict_step(self, batch: list[Tensor], index: int) -> Tensor:
+        return batch[1]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class SaveAt(L.Callback):  # type: ignore[misc,name-defined]
+    """Saves a checkpoint after one step, at the end of one epoch, or in its validation; nobody is killed."""
+
+    def __init__(self, path: Path, epoch: int, step: int | None, hook: str = "batch"):
+        self.path, self.at, self.hook = path, (epoch, step), hook
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        if self.hook == "batch" and (trainer.current_epoch, index) == self.at:
+            trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        if self.hook == "epoch" and trainer.current_epoch == self.at[0]:
+            trainer.save_checkpoint(self.path)
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        if self.hook == "validation" and trainer.current_epoch == self.at[0] and not trainer.sanity_checking:
+            trainer.save_checkpoint(self.path)
+
+
+def trainer(*callbacks: Any, **arguments: Any) -> Any:
+    quiet = {
+        "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
+    }  # fmt: skip
+    return L.Trainer(accelerator="cpu", max_epochs=EPOCHS, callbacks=list(callbacks), **{**quiet, **arguments})
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was() -> Iterator[None]:
+    grad = torch.is_grad_enabled()
+    yield
+    torch.set_grad_enabled(grad)
+
+
+def test_fit_sees_what_a_plain_loop_sees() -> None:
+    model, loader, val = Model(), make(), make(shuffle=False)
+    trainer().fit(model, loader, val)
+    assert [model.trained[e] for e in range(EPOCHS)] == plain()
+    sanity = list(range(10))  # two batches before the training
+    assert model.validated == sanity + EPOCHS * list(range(N))
+    assert "_iterator" not in vars(loader)  # Lightning would have overwritten it
+    loader.set_epoch(1)
+    assert [record(b) for b in loader] == plain()[1]
+
+
+def test_fit_with_a_sampler_that_has_no_epochs() -> None:
+    """torch's own loader would have drawn again at every iter(), of which Lightning makes one too many."""
+    arguments: dict[str, Any] = {"shuffle": None, "sampler": RandomSampler(range(N))}
+    model = Model()
+    trainer().fit(model, make(**arguments))
+    assert [model.trained[e] for e in range(EPOCHS)] == plain(**arguments)
+
+
+def test_a_data_module_gives_the_same() -> None:
+    class Data(L.LightningDataModule):  # type: ignore[misc,name-defined]
+        def train_dataloader(self) -> Any:
+            return make()
+
+        def val_dataloader(self) -> Any:
+            return make(shuffle=False)
+
+    model = Model()
+    trainer(num_sanity_val_steps=0).fit(model, datamodule=Data())
+    assert [model.trained[e] for e in range(EPOCHS)] == plain()
+    assert model.validated == EPOCHS * list(range(N))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "step", "hook"),
+    [(0, 0, "batch"), (1, 2, "batch"), (1, STEPS - 1, "batch"), (0, None, "epoch"), (1, None, "validation")],
+)
+def test_resume_goes_on_with_the_very_next_batch(tmp_path: Path, epoch: int, step: int | None, hook: str) -> None:
+    path = tmp_path / "some.ckpt"
+    trainer(SaveAt(path, epoch, step, hook)).fit(Model(), make(), make(shuffle=False))
+    saved = torch.load(path, weights_only=True)["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+    delivered = N if step is None else min(N, 5 * (step + 1))
+    assert [(s["epoch"], s["delivered"]) for s in saved] == [(epoch, delivered)]
+
+    model = Model()
+    # The state brings its own seed. Only at the end of an epoch Lightning loads no state, but sets the epoch.
+    seed = SEED if hook == "epoch" else 99
+    trainer().fit(model, make(seed=seed), make(shuffle=False), ckpt_path=path)
+    rest = [r for e in range(EPOCHS) for r in plain()[e]][epoch * STEPS + (STEPS if step is None else step + 1) :]
+    assert [r for e in sorted(model.trained) for r in model.trained[e]] == rest
+
+
+def test_resume_after_an_epoch_with_a_sampler_that_has_none(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"shuffle": None, "sampler": RandomSampler(range(N))}
+    path = tmp_path / "some.ckpt"
+    trainer(SaveAt(path, 0, None, "epoch")).fit(Model(), make(**arguments))
+    model = Model()
+    trainer().fit(model, make(**arguments), ckpt_path=path)
+    assert [model.trained[e] for e in sorted(model.trained)] == plain(**arguments)[1:]
+
+
+def test_an_epoch_cut_short_is_followed_by_the_next_one() -> None:
+    model = Model()
+    trainer(limit_train_batches=2).fit(model, make())
+    assert [model.trained[e] for e in range(EPOCHS)] == [epoch[:2] for epoch in plain()]
+
+
+def test_validate_test_and_predict() -> None:
+    model, loader = Model(), make(shuffle=False)
+    trainer().validate(model, loader, verbose=False)
+    trainer().test(model, loader, verbose=False)
+    assert model.validated == 2 * list(range(N))
+    predicted = trainer().predict(model, loader)
+    assert torch.cat(predicted).tolist() == list(range(N))
+
+
+@pytest.mark.filterwarnings("ignore:You requested to overfit but enabled train dataloader shuffling")
+def test_overfit_batches_wants_an_order_that_it_knows() -> None:
+    """Lightning replaces any other sampler, which it can do in torch's own loader only, and says so."""
+    with pytest.raises((TypeError, ValueError), match="DataLoader"):
+        trainer(overfit_batches=2).fit(Model(), make())
+    model = Model()
+    trainer(overfit_batches=2).fit(model, make(shuffle=None, sampler=SequentialSampler(range(N))))
+    assert [labels for labels, _ in model.trained[2]] == [list(range(5)), list(range(5, 10))]
+
+
+def test_fabric_takes_no_loader_but_torchs_and_says_so() -> None:
+    with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
+        L.Fabric(accelerator="cpu").setup_dataloaders(make())
+
+
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+def test_two_ranks_that_lightning_starts_itself(tmp_path: Path) -> None:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(HERE / "lightning_ranks.py"), str(tmp_path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    for epoch in range(2):
+        steps = list(zip(*(r["trained"][epoch] for r in ranks), strict=True))
+        assert len(steps) == 3
+        real = [i for parts in steps for labels, valid in parts for i in labels[:valid]]
+        assert real == Shuffle(N, SEED, epoch).at(np.arange(N))[0].tolist()
+    assert sorted(ranks[0]["validated"] + ranks[1]["validated"]) == sorted(2 * list(range(N)))
