@@ -1,0 +1,368 @@
+"""What is read from outside is not believed: index files, lists and saved states may hold anything. The answer is an
+error of ours or a silent rebuild, never another exception, a crash, or much memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from PIL import Image
+from support import Encoded
+
+from gpupipe import DataLoader, GpupipeError
+from gpupipe.datasets import ImageFolder, ImageList, build, cache as cache_module, columns as column_file, from_torch
+from gpupipe.datasets.columns import Columns, ColumnsError
+from gpupipe.datasets.index import Index
+from gpupipe.datasets.listfile import read_list
+from gpupipe.errors import DatasetError, StateError
+from gpupipe.state import State
+
+OLD_NS = 1_500_000_000_000_000_000
+QUICK = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+PLENTY = 64 << 20
+"""Bytes of memory that no file of a few kilobytes may cost."""
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < PLENTY
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("fuzz") / "tree"
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (7, 5)).save(root / name)
+    (root / "b/bad.png").write_bytes(b"no image")
+    for folder, _, files in os.walk(root):
+        for name in [*files, "."]:
+            os.utime(os.path.join(folder, name), ns=(OLD_NS, OLD_NS))
+    return root
+
+
+@pytest.fixture(scope="module")
+def valid(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The content of a good index file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUPIPE_CACHE", str(tmp_path_factory.mktemp("valid")))
+        path = ImageFolder(tree).index_summary().path
+        assert path is not None
+        return Path(path).read_bytes()
+
+
+def read_everything(path: Path) -> None:
+    """Open an index as a dataset does, and ask it for all that it knows. Only errors of ours are fine."""
+    try:
+        index = Index(Columns.open(str(path)))
+        n = min(len(index), 50)
+        rows = np.arange(n)
+        index.stale(b"/nowhere/")
+        index.all_bad()
+        index.bad(rows)
+        index.encoded(rows, b"/nowhere/")
+        index.reusable()
+        _ = [index.path(i) for i in range(n)], index.classes, index.racy
+    except GpupipeError:
+        pass
+
+
+def check(folder: Path, tree: Path, content: bytes) -> None:
+    """As a file of its own; then in the place of the real one: whatever it is, the dataset opens, or says why not."""
+    file = folder / "index"
+    file.unlink(missing_ok=True)
+    file.write_bytes(content)
+    file.chmod(0o600)
+    with little_memory():
+        read_everything(file)
+
+
+@QUICK
+@given(content=st.binary(max_size=2000) | st.binary(max_size=300).map(lambda b: b"GPUPIDX\n" + b))
+def test_arbitrary_bytes_are_no_index(tmp_path: Path, tree: Path, content: bytes) -> None:
+    check(tmp_path, tree, content)
+
+
+@QUICK
+@given(data=st.data())
+def test_flipped_and_cut_indexes(tmp_path: Path, tree: Path, valid: bytes, data: st.DataObject) -> None:
+    content = bytearray(valid)
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    check(tmp_path, tree, bytes(content[: data.draw(st.sampled_from([len(content)] * 3 + [100, 1000]))]))
+
+
+def rewritten(valid: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
+    """The valid file with another header whose digest is right: what somebody would write who knows the format."""
+    _, version, length, _, _ = column_file._PREFIX.unpack(valid[: column_file._PREFIX.size])
+    parsed = json.loads(valid[64 : 64 + length])
+    changed = change(parsed)
+    header = changed if isinstance(changed, bytes) else json.dumps(changed or parsed).encode()
+    body = valid[column_file._aligned(64 + length) :]
+    first = column_file._aligned(64 + len(header))
+    digest = hashlib.blake2b(header, digest_size=16).digest()
+    prefix = column_file._PREFIX.pack(b"GPUPIDX\n", version, len(header), first + len(body), digest)
+    return prefix.ljust(64, b"\0") + header.ljust(first - 64, b"\0") + body
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([-1, 0, 1, 4, 2**31, 2**62, 2**63, 2**64, 10**30, -(2**63)])
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.sampled_from(["|u1", "<i8", "<i4", "|O", "<f8", "path_blob", "sizes"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@QUICK
+@given(data=st.data())
+def test_hostile_headers(tmp_path: Path, tree: Path, valid: bytes, data: st.DataObject) -> None:
+    """Lengths, offsets, shapes and types that fit nothing, overlap, or are no numbers."""
+
+    def change(header: dict[str, Any]) -> None:
+        for _ in range(data.draw(st.integers(1, 3))):
+            if data.draw(st.booleans()):
+                name = data.draw(st.sampled_from(sorted(header["meta"])))
+                header["meta"][name] = data.draw(JSON)
+            else:
+                column = data.draw(st.sampled_from(header["columns"]))
+                field = data.draw(st.sampled_from(["name", "dtype", "shape", "offset"]))
+                other = data.draw(st.sampled_from(header["columns"]))[field]
+                column[field] = data.draw(JSON | st.just(other) | st.lists(st.integers(-2, 2**40), max_size=3))
+
+    check(tmp_path, tree, rewritten(valid, change))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"meta":' * 50_000,
+        b'{"meta": {}, "columns": ' + b"[" * 100_000,
+        b'{"meta": {"count": ' + b"9" * 10_000 + b"}}",
+        b"\xff\xfe",
+        b"null",
+        b'{"meta": {}, "columns": [{"name": "x", "dtype": "|u1", "shape": [0, 1000000000000], "offset": 0}]}',
+    ],
+    ids=["nested", "nested-meta", "nested-columns", "digits", "no-utf8", "null", "empty-but-wide"],
+)
+def test_headers_that_are_no_header(header: bytes, tmp_path: Path, tree: Path, valid: bytes) -> None:
+    content = rewritten(valid, lambda parsed: header)
+    (tmp_path / "x").write_bytes(content)
+    (tmp_path / "x").chmod(0o600)
+    with little_memory(), pytest.raises(ColumnsError):
+        Index(Columns.open(str(tmp_path / "x")))
+
+
+def test_texts_that_overlap_the_whole_file_are_not_copied(tmp_path: Path, tree: Path, valid: bytes) -> None:
+    """One row that claims to be the whole file, many times, would cost the square of its size."""
+    (tmp_path / "x").write_bytes(valid)
+    (tmp_path / "x").chmod(0o600)
+    index = Index(Columns.open(str(tmp_path / "x")))
+    offsets = index.offsets.copy()
+    for wrong in (-5, 1 << 40, int(offsets[2]) - 1):
+        index.offsets = offsets.copy()
+        index.offsets[1] = wrong
+        if wrong == int(offsets[2]) - 1:
+            index.offsets[2] = 0
+        with pytest.raises(ColumnsError, match="offsets are damaged"):
+            index.encoded(np.arange(4), b"/")
+        with pytest.raises(ColumnsError, match="offsets are damaged"):
+            [index.path(i) for i in range(4)]
+
+
+@settings(QUICK, max_examples=25)
+@given(data=st.data())
+def test_a_spoiled_index_is_rebuilt(tree: Path, valid: bytes, cache: Path, data: st.DataObject) -> None:
+    """The dataset opens on it as if there were none."""
+    truth = [(str(tree / p), label) for p, label in (("a/1.png", 0), ("a/2.png", 0), ("b/3.png", 1), ("b/bad.png", 1))]
+    path = Path(build.index_path(ImageFolder(tree)._source))
+    content = bytearray(valid)
+    at = data.draw(st.integers(0, 63) | st.integers(64, 900))
+    content[at] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content[: data.draw(st.sampled_from([len(content), 30, 500]))])
+    ds = ImageFolder(tree)
+    assert ds.samples == truth and ds.sizes.tolist() == [[5, 7]] * 3 + [[0, 0]]
+
+
+# ---- whose file it is
+
+
+def index_file(ds: ImageFolder) -> Path:
+    path = ds.index_summary().path
+    assert path is not None
+    return Path(path)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602, 0o620], ids=oct)
+def test_an_index_that_others_may_write_is_made_again(
+    mode: int, tree: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = index_file(ImageFolder(tree))
+    assert not ImageFolder(tree).index_summary().built
+    file.chmod(mode)
+    assert ImageFolder(tree).index_summary().built
+    assert "not trusted" in caplog.text and "GPUPIPE_CACHE" in caplog.text
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not ImageFolder(tree).index_summary().built
+
+
+def test_an_index_of_another_user_is_made_again(
+    tree: Path, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ImageFolder(tree)
+    mine, theirs = os.geteuid(), 12_345
+    real = os.fstat
+
+    def of_them(fd: int) -> os.stat_result:
+        found = list(real(fd))
+        found[stat.ST_UID] = theirs
+        return os.stat_result(found)
+
+    assert mine != theirs
+    with monkeypatch.context() as patch:
+        patch.setattr(column_file.os, "fstat", of_them)
+        assert ImageFolder(tree).index_summary().built
+    assert f"belongs to user {theirs}" in caplog.text
+
+
+def test_what_is_no_file_is_no_index(tree: Path, cache: Path) -> None:
+    file = index_file(ImageFolder(tree))
+    file.unlink()
+    os.mkfifo(file, 0o600)  # opening it would wait for ever
+    assert ImageFolder(tree).index_summary().built and file.is_file()
+
+
+def test_the_cache_is_ours_alone(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "new" / "cache"))
+    old = os.umask(0)
+    try:
+        file = index_file(ImageFolder(tree))
+    finally:
+        os.umask(old)
+    for folder in (file.parent, file.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert cache_module.distrust(file.stat()) is None
+
+
+# ---- lists
+
+
+@QUICK
+@given(
+    content=st.binary(max_size=400)
+    | st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass"))
+    | st.lists(st.lists(st.sampled_from(["a.png", "../x", "", "7", "path", "label", '"', "\0", "é"]), max_size=3)).map(
+        lambda rows: "\n".join(",".join(row) for row in rows).encode()
+    ),
+    name=st.sampled_from(["x.csv", "x.tsv", "x.txt"]),
+)
+def test_arbitrary_lists(tmp_path: Path, content: bytes, name: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    try:
+        with little_memory():
+            paths, labels = read_list(str(file))
+    except DatasetError:
+        return
+    assert all(isinstance(p, str) and p for p in paths) and (labels is None or len(labels) == len(paths))
+
+
+@settings(QUICK, max_examples=60)
+@given(
+    paths=st.lists(
+        st.text(max_size=12) | st.lists(st.sampled_from(["..", ".", "a", "", "link", "~"])).map("/".join), max_size=4
+    )
+)
+def test_no_path_of_a_list_leads_out_of_its_root(tmp_path: Path, paths: list[str], cache: Path) -> None:
+    root = tmp_path / "root"
+    (root / "a").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True, exist_ok=True)
+    if not (root / "link").is_symlink():
+        (root / "link").symlink_to(tmp_path / "elsewhere" / "deep")
+    try:
+        dataset = ImageList(paths, root=root)
+    except GpupipeError:
+        return
+    for i, given_path in enumerate(paths):
+        path = dataset.describe(i)
+        assert os.path.normpath(path).startswith(str(root))
+        if ".." in given_path.split(
+            "/"
+        ):  # links themselves are the owner's of the folder; ".." behind one is the list's
+            assert os.path.realpath(path).startswith(str(root))
+
+
+def test_what_is_no_file_is_no_list(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.csv")
+    for device in ("/dev/zero", str(tmp_path / "x.csv")):
+        with pytest.raises(DatasetError, match="device or a pipe"):
+            ImageList(device)
+
+
+# ---- states
+
+
+VALUES = JSON | st.sampled_from([np.int64(1), np.arange(3), b"x", float("nan"), 1 + 2j, object()])
+
+
+@pytest.fixture(scope="module")
+def loader() -> Iterator[DataLoader]:
+    dataset = from_torch(Encoded([b""] * 7), "bytes")
+    with DataLoader(dataset, batch_size=2, engine="null", device="cpu", seed=1, shuffle=True) as made:
+        yield made
+
+
+def use(loader: DataLoader, state: Any) -> None:
+    """Load and start. Only errors of ours are fine; and after them the loader stands where it was."""
+    before = loader.state_dict()
+    try:
+        with little_memory():
+            loader.load_state_dict(state)
+            iter(loader)
+    except StateError:
+        assert loader.state_dict() == before
+
+
+@QUICK
+@given(state=VALUES | st.dictionaries(st.sampled_from(list(State.__dataclass_fields__)) | st.integers(), VALUES))
+def test_arbitrary_states(loader: DataLoader, state: Any) -> None:
+    with pytest.raises(StateError):
+        State.from_dict(state)
+    use(loader, state)
+
+
+@QUICK
+@given(data=st.data())
+def test_spoiled_states(loader: DataLoader, data: st.DataObject) -> None:
+    loader.set_epoch(0)
+    state: dict[Any, Any] = loader.state_dict()
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(sorted(state)))
+        if data.draw(st.integers(0, 9)) == 0:
+            del state[name]
+            break
+        state[name] = data.draw(VALUES)
+    use(loader, state)
