@@ -343,6 +343,14 @@ def test_exact_files_cost_nothing(tmp_path: Path) -> None:
     assert StandIns.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
 
 
+def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
+    """Pillow's raw mode does not tell it from others, and writes none: the tag is all there is to test."""
+    path = tmp_path / "x.tif"
+    path.write_bytes(encode(picture(), "TIFF", compression="tiff_lzw", tiffinfo={284: 2}))
+    assert probe(bytes(path)).coding == "TIFF/RGB/tiff_lzw/RGB planar"
+    assert is_exact("TIFF/RGB/tiff_lzw/RGB") and not is_exact("TIFF/RGB/tiff_lzw/RGB planar")
+
+
 def test_a_code_without_a_name_gets_a_stand_in(tmp_path: Path) -> None:
     dataset = ImageList(write(tmp_path / "files", {"x.jpg": JPEG}))
     names = [f"name {i}" for i in range(254)]
