@@ -42,14 +42,10 @@ class Photos(L.LightningDataModule):
         # a DistributedSampler only into torch's own loader, so the shard has to be named.
         assert self.trainer is not None
         return DataLoader(
-            datasets.ImageFolder(self.root / part, pipeline),
-            batch_size=self.batch_size,
-            num_workers=min(8, os.cpu_count() or 1),
-            device=self.trainer.strategy.root_device,
-            shard=Shard.from_env(),
-            seed=0,
-            **more,
-        )
+            datasets.ImageFolder(self.root / part, pipeline), batch_size=self.batch_size, seed=0,
+            num_workers=min(8, os.cpu_count() or 1), device=self.trainer.strategy.root_device,
+            shard=Shard.from_env(), **more,
+        )  # fmt: skip
 
     def train_dataloader(self) -> DataLoader:
         return self.loader("train", imagenet.train(self.size), shuffle=True, drop_last=True)
@@ -74,7 +70,7 @@ class Classifier(L.LightningModule):
         real = self.trainer.val_dataloaders.valid  # what comes after pads the batch to the size of the other ranks'
         logits, target = self.model(batch[0])[:real].float(), batch[1][:real]
         loss = nn.functional.cross_entropy(logits, target, reduction="sum")
-        self.sums += torch.stack([loss, (logits.argmax(1) == target).sum(), loss.new_tensor(real)]).double()
+        self.sums += torch.stack([loss, (logits.argmax(1) == target).sum(), loss.new_tensor(real)])
 
     def on_validation_epoch_end(self) -> None:
         loss, right, count = self.trainer.strategy.reduce(self.sums, reduce_op="sum").tolist()
