@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,15 @@ def test_more_than_max_bad_is_an_error_after_all(engine: str, dataset: Any, max_
 def test_a_wrong_max_bad_is_refused(wrong: Any, dataset: Any) -> None:
     with pytest.raises(ValueError, match="max_bad"):
         loader(dataset, "torch", max_bad=wrong)
+
+
+@pytest.mark.parametrize("engine", DECODING)
+def test_the_report_counts_and_can_be_kept(engine: str, dataset: Any, tmp_path: Path) -> None:
+    with loader(dataset, engine, on_error="replace") as it:
+        for _ in range(3):
+            list(it)
+        assert {s.index: s.count for s in it.report().samples} == dict.fromkeys(BAD, 3)
+        it.report().write(tmp_path / "bad.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert {row["index"] for row in rows} == set(BAD)
+    assert all(set(row) == {"index", "path", "kind", "reason", "count"} for row in rows)
