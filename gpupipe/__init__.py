@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import datasets, engines, errors, interop, transforms
+    from . import datasets, engines, errors, interop, memory, transforms
     from .errors import BadSample, GpupipeError, SampleError
     from .interop import from_torch
     from .loader import DataLoader
@@ -27,6 +27,7 @@ __all__ = [
     "errors",
     "from_torch",
     "interop",
+    "memory",
     "transforms",
 ]
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from .budget import Budget
 from .datasets.base import Dataset
 from .engines.base import EngineConfig, Setup
 from .errors import ConfigError, MissingDependency, PipelineError, TranslationError
@@ -73,6 +74,7 @@ class Resolved:
     why: str
     """Why this engine."""
     sampling: Sampling
+    budget: Budget
     device: torch.device
     seed: int
 
@@ -98,7 +100,11 @@ def resolve(a: Arguments) -> Resolved:
     config, why = _engine(a.engine, setup)
     if config.name != "torch" and not dataset.python:
         _refuse_worker_options(a, config.name)
-    return Resolved(setup, config, why, sampling, device, _seed(a, sampler_seed, sampling.shard))
+    samples = -(-sampling.length // sampling.shard.world_size)
+    every = a.sampler is None and a.batch_sampler is None and not sampling.drop_last
+    budget = Budget(config, setup, samples, every)
+    budget.check_host()
+    return Resolved(setup, config, why, sampling, budget, device, _seed(a, sampler_seed, sampling.shard))
 
 
 def _integer(value: Any, name: str, least: int) -> None:

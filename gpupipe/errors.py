@@ -3,6 +3,7 @@
     GpupipeError
     ├── ConfigError          (also ValueError)    an argument is wrong, or two of them do not fit together
     │   ├── DatasetError                          a dataset is empty, missing, or its index cannot be used
+    │   ├── MemoryBudgetError                     what was asked for cannot fit into memory; shows the arithmetic
     │   ├── PipelineError                         an engine cannot run this pipeline; names the transform
     │   └── TranslationError                      a torch or torchvision object has no gpupipe form; names it
     ├── StateError           (also ValueError)    a state_dict does not belong to this loader
@@ -24,6 +25,7 @@ __all__ = [
     "DatasetError",
     "EngineError",
     "GpupipeError",
+    "MemoryBudgetError",
     "MissingDependency",
     "PipelineError",
     "SampleError",
@@ -55,6 +57,10 @@ class ConfigError(GpupipeError, ValueError):
 
 class DatasetError(ConfigError):
     """A dataset is empty or missing, or its index cannot be used."""
+
+
+class MemoryBudgetError(ConfigError):
+    """What was asked for cannot fit into the memory that there is. The message shows the arithmetic."""
 
 
 class PipelineError(ConfigError):

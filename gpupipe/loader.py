@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .arguments import Arguments, Device, EngineName, Sampling, resolve
+from .budget import Budget
 from .engines.base import Engine, EngineConfig, Run, Setup
 from .engines.handover import Lease
 from .errors import ConfigError
@@ -103,6 +104,8 @@ class DataLoader:
     Raises:
         ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.
         PipelineError: the engine cannot run the pipeline.
+        MemoryBudgetError: what would be held at the least is more than there is. For a GPU the first ``iter()`` raises
+            it, because nothing here may touch the GPU. See :func:`gpupipe.memory.estimate`.
     """
 
     def __init__(
@@ -154,6 +157,7 @@ class DataLoader:
         """How many samples of the batch just handed out are real; the others pad it to the size of the other ranks'."""
         self._sampling: Sampling = a.sampling
         self._setup: Setup = a.setup
+        self._budget: Budget = a.budget
         self._config: EngineConfig = a.config
         self._why: str = a.why
         self._persistent = persistent_workers is not False
@@ -182,7 +186,10 @@ class DataLoader:
         running = self._running
         if running.engine is None:
             with torch.inference_mode(False):
-                running.engine = self._config.build(self._located_setup())
+                setup = self._located_setup()
+                if self.device.type == "cuda":
+                    self._budget.check_device(torch.cuda.mem_get_info(self.device)[1])
+                running.engine = self._config.build(setup)
         self._cursor = Cursor()
         iterator = EpochIterator(self, running.engine)
         self._latest = weakref.ref(iterator)

@@ -6,6 +6,7 @@ for nothing else: no sleeps, no synchronisation of the device.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-__all__ = ["CopyStream", "Event", "Ring", "Slot", "Streams", "Uploader", "map_tensors"]
+__all__ = ["CopyStream", "Event", "Ring", "Slot", "Streams", "Uploader", "live_rings", "map_tensors"]
 
 
 class Event(Protocol):
@@ -45,8 +46,9 @@ class Ring:
 
     def __init__(self, slots: int, pinned: bool):
         self._slots = [Slot(_buffer(0, False)) for _ in range(slots)]
-        self._pinned = pinned
+        self.pinned = pinned
         self._next = 0
+        _RINGS.add(self)
 
     def acquire(self, nbytes: int) -> Slot:
         """The next slot, with at least ``nbytes``, once the copy out of it has finished."""
@@ -56,7 +58,7 @@ class Ring:
             slot.busy.synchronize()
             slot.busy = None
         if slot.buffer.numel() < nbytes:
-            slot.buffer = _buffer(nbytes, self._pinned)
+            slot.buffer = _buffer(nbytes, self.pinned)
         return slot
 
     def release(self, slot: Slot, event: Event) -> None:
@@ -74,6 +76,15 @@ class Ring:
             if slot.busy is not None:
                 slot.busy.synchronize()
             slot.busy, slot.buffer = None, _buffer(0, False)
+
+
+_RINGS: weakref.WeakSet[Ring] = weakref.WeakSet()
+"""For reports only; no ring lives longer for being here."""
+
+
+def live_rings() -> list[Ring]:
+    """The rings of this process, of all loaders."""
+    return list(_RINGS)
 
 
 def _buffer(nbytes: int, pinned: bool) -> Tensor:

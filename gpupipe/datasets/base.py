@@ -55,6 +55,11 @@ class Dataset(ABC):
         return None
 
     @property
+    def file_sizes(self) -> npt.NDArray[np.int64] | None:
+        """i64[N]: bytes of each encoded image; ``None`` where only reading tells."""
+        return None
+
+    @property
     @abstractmethod
     def fingerprint(self) -> str:
         """A short text that changes when the samples do; what a resumed run is checked against."""

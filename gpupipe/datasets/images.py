@@ -71,6 +71,10 @@ class ImageFiles(Dataset):
         return self._index.coding, self._index.codings
 
     @property
+    def file_sizes(self) -> npt.NDArray[np.int64]:
+        return self._index.file_size
+
+    @property
     def fingerprint(self) -> str:
         samples = str(self._index.columns.meta["fingerprint"])
         return f"{samples}-upright" if self.exif else samples

@@ -72,6 +72,11 @@ class Subset(Dataset):
         known = self.dataset.codings
         return None if known is None else (known[0][self.indices], known[1])
 
+    @property
+    def file_sizes(self) -> npt.NDArray[np.int64] | None:
+        known = self.dataset.file_sizes
+        return None if known is None else known[self.indices]
+
     @cached_property
     def fingerprint(self) -> str:
         digest = hashlib.blake2b(f"subset 1 {self.dataset.fingerprint} ".encode(), digest_size=8)

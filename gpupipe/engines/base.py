@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..datasets.base import Dataset
 from ..transforms.compose import Compose
 from ..types import Batch, Plan
+from .needs import Load, Need
 
 __all__ = ["Engine", "EngineConfig", "Run", "Setup"]
 
@@ -82,3 +83,8 @@ class EngineConfig(ABC):
 
     @abstractmethod
     def build(self, setup: Setup) -> Engine: ...
+
+    def needs(self, load: Load) -> Sequence[Need]:
+        """The memory that the engine will hold for such a load, as far as it can be told before anything is read.
+        Costs milliseconds and starts nothing."""
+        return ()

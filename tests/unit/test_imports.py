@@ -14,11 +14,11 @@ import gpupipe
 PACKAGE = Path(gpupipe.__file__).resolve().parent
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "types"),
+    ("errors", "host", "types"),
     ("rng", "order", "transforms"),
     ("datasets", "planning", "policy"),
     ("engines", "staging"),
-    ("loader", "arguments", "iteration", "report", "state"),
+    ("loader", "arguments", "budget", "iteration", "memory", "report", "state"),
     ("interop", "bench"),
     ("cli", "commands"),
 )

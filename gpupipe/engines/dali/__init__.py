@@ -8,6 +8,8 @@ from typing import ClassVar, Literal
 
 from ...errors import ConfigError, MissingDependency
 from ..base import Engine, EngineConfig, Setup
+from ..needs import Load, Need
+from .needs import needs
 
 __all__ = ["Dali", "installed"]
 
@@ -75,6 +77,9 @@ class Dali(EngineConfig):
                 jpeg_fancy_upsampling=self.jpeg_fancy_upsampling,
             ),
         )
+
+    def needs(self, load: Load) -> list[Need]:
+        return needs(load, self.roi)
 
     def _roi(self, setup: Setup) -> bool:
         if self.roi != "auto":

@@ -18,34 +18,41 @@ from ...staging import CopyStream, Ring, Uploader, map_tensors
 from ...transforms.ops import Crop, Gray, ToDtype
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run, Setup
+from ..needs import Load, Need
 from .apply import apply_tail, split
 from .jobs import Collate, Decode, Decoded
+from .needs import needs
 from .workers import WorkerRun, Workers
 
 __all__ = ["Torch"]
 
 Staging = Literal["ring", "pin_memory", "pageable"]
 
-_SLOTS = 2
-"""One slot is filled while the GPU reads the other."""
-
 
 @dataclass(frozen=True)
 class Torch(EngineConfig):
     """torch's DataLoader, Pillow and torch: what a careful user would write, and what other engines are compared with.
 
-    ``staging`` is how batches reach a GPU: ``"ring"`` copies them through two pinned slots of our own,
-    ``"pin_memory"`` leaves pinning to the DataLoader's thread, ``"pageable"`` copies without pinning, and waits. It
-    means nothing on the CPU.
+    Args:
+        staging: how batches reach a GPU: ``"ring"`` copies them through pinned slots of our own, ``"pin_memory"``
+            leaves pinning to the DataLoader's thread, ``"pageable"`` copies without pinning, and waits. It means
+            nothing on the CPU.
+        slots: of the ring, each as large as a batch. With two, one is filled while the GPU reads the other; a single
+            one halves the pinned memory, and waits for every copy.
     """
 
     name: ClassVar[str] = "torch"
 
     staging: Staging = "ring"
+    slots: int = 2
 
     def __post_init__(self) -> None:
         if self.staging not in get_args(Staging):
             raise ConfigError(f"Torch: staging must be one of {', '.join(get_args(Staging))}, not {self.staging!r}")
+        if type(self.slots) is not int or self.slots < 1:
+            raise ConfigError(f"Torch: slots must be an integer of at least 1, not {self.slots!r}")
+        if self.slots != 2 and self.staging != "ring":
+            raise ConfigError(f"Torch: slots={self.slots} is for staging='ring', not {self.staging!r}; leave it out")
 
     def check(self, setup: Setup) -> None:
         if setup.cuda and not torch.cuda.is_available():
@@ -69,6 +76,9 @@ class Torch(EngineConfig):
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
 
+    def needs(self, load: Load) -> list[Need]:
+        return needs(load, self.slots if self.staging == "ring" else 0)
+
 
 class TorchEngine(Engine):
     """See :class:`Torch`."""
@@ -84,7 +94,7 @@ class TorchEngine(Engine):
     def run(self, plans: Iterator[Plan]) -> TorchRun:
         if self._setup.cuda and self._config.staging != "pageable" and self._uploader is None:
             device = torch.device(self._setup.device)
-            ring = Ring(_SLOTS, pinned=True) if self._config.staging == "ring" else None
+            ring = Ring(self._config.slots, pinned=True) if self._config.staging == "ring" else None
             self._uploader = Uploader(CopyStream(device), device, ring)
         return TorchRun(self._workers.run(plans), self._setup, self._to_device())
 
@@ -119,6 +129,7 @@ class TorchEngine(Engine):
             "decoder": f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else ""),
             "workers": self._setup.num_workers,
             "staging": self._config.staging if self._setup.cuda else "none",
+            "staging_slots": self._config.slots if self._setup.cuda and self._config.staging == "ring" else 0,
             "staging_bytes": 0 if self._uploader is None else self._uploader.nbytes,
         }
 

@@ -1,0 +1,69 @@
+"""DALI's memory pools, one per GPU and one of pinned memory, which all pipelines of a process share.
+
+They take memory and never give it back by themselves. What they hold, DALI does not say.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from ...errors import ConfigError, EngineError, MissingDependency
+from . import installed
+
+__all__ = ["check", "loaded", "preallocate_device", "preallocate_pinned", "release"]
+
+
+def loaded() -> bool:
+    """Whether this process has DALI, without which there are no pools."""
+    return "nvidia.dali.backend" in sys.modules
+
+
+def check() -> None:
+    """Raise where there can be no pools: MissingDependency without DALI, ConfigError without a GPU."""
+    _backend()
+
+
+def _backend() -> Any:
+    if not installed():
+        raise MissingDependency("DALI is not installed, so it has no memory pools: pip install nvidia-dali-cuda120")
+    backend = importlib.import_module("nvidia.dali.backend")
+    if backend.GetCUDADeviceCount() == 0:
+        raise ConfigError(
+            "there is no GPU here, and DALI's pools hold device memory and pinned memory only; leave preallocate() "
+            "out, or see gpupipe doctor"
+        )
+    return backend
+
+
+def preallocate_device(nbytes: int, device: int) -> None:
+    """Make the pool of a GPU so large that ``nbytes`` can be had from it without asking the driver."""
+    _call("PreallocateDeviceMemory", nbytes, device)
+
+
+def preallocate_pinned(nbytes: int) -> None:
+    """The same for pinned host memory."""
+    _call("PreallocatePinnedMemory", nbytes)
+
+
+def _call(function: str, nbytes: int, *device: int) -> None:
+    backend = _backend()
+    try:
+        getattr(backend, function)(nbytes, *device)
+    except (RuntimeError, MemoryError) as e:
+        where = f"on cuda:{device[0]}" if device else "pinned"
+        raise EngineError(
+            f"DALI cannot preallocate {nbytes:,} bytes {where}: {str(e).splitlines()[0]}; ask for less, or see what "
+            "is held with gpupipe.memory.report()"
+        ) from e
+
+
+def release() -> None:
+    """Give blocks that are wholly free back to the driver; safe while pipelines run. Nothing where DALI is not loaded.
+
+    DALI's third pool, of ordinary host memory in pieces above 32 MiB (``DALI_MALLOC_POOL_THRESHOLD``), is not among
+    those that it can release.
+    """
+    if loaded():
+        importlib.import_module("nvidia.dali.backend").ReleaseUnusedMemory()
