@@ -15,7 +15,7 @@ __all__ = ["Report", "Reported"]
 class Reported(BadSample):
     """A bad sample, (index, path, kind, reason), and how often it was met."""
 
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
 
 
 @dataclass
