@@ -86,11 +86,8 @@ class Report:
             limit = "" if self.limit is None else f"may have {size_text(self.limit)}"
             lines.append(row("host", of(self.process), limit))
         if self.malloc is not None:
-            lines.append(
-                row(
-                    "malloc", f"{size_text(self.malloc.used)} used", f"{size_text(self.malloc.free)} free in its arenas"
-                )
-            )
+            used, free = size_text(self.malloc.used), size_text(self.malloc.free)
+            lines.append(row("malloc", f"{used} used", f"{free} free in its arenas"))
         if self.workers is not None and self.worker_count:
             lines.append(row("workers", f"{self.worker_count}: {of(self.workers)}"))
         if self.shm is not None:

@@ -1,0 +1,534 @@
+"""What is reported is what is held; what cannot fit is refused with its arithmetic, and what fits never is."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, write_photos
+
+import gpupipe
+from gpupipe import DataLoader, engines, host, memory, staging, transforms as T
+from gpupipe.datasets import Arrays, Dataset, ImageFolder, Subset, from_torch
+from gpupipe.engines.dali import pools
+from gpupipe.engines.needs import size_text
+from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
+
+IMAGE = 3 * 32 * 32
+"""Values of one image of TRAIN and EVAL."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("numbered"))
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``limits(host=..., shm=...)``: what the machine has from now on."""
+
+    def put(*, host: int | None = None, shm: int | None = None) -> None:
+        monkeypatch.setattr(gpupipe.host, "memory_limit", lambda: host)
+        monkeypatch.setattr(gpupipe.host, "shm_size", lambda: shm)
+
+    return put
+
+
+def load(dataset: Any, **arguments: Any) -> DataLoader:
+    return DataLoader(dataset, **{"engine": "torch", "device": "cpu", "seed": 0, "batch_size": 4, **arguments})
+
+
+# ---- what a loader will hold
+
+
+def test_the_arithmetic_of_the_dali_engine(folder: Path) -> None:
+    loader = load(ImageFolder(folder, TRAIN), engine="dali", prefetch_factor=3)
+    found = memory.estimate(loader)
+    [batches] = found.certain("host")
+    assert (batches.each, batches.count, batches.nbytes) == (4 * IMAGE * 4, 4, 4 * 4 * IMAGE * 4)
+    assert found.device == found.shm == found.pinned == 0 and found.host > batches.nbytes
+    text = str(found)
+    assert "4 × 3 × 32 × 32 × 4 bytes = 49.2 kB, × 4 (prefetch_factor + the one handed out) in flight = 197 kB" in text
+    assert "decoded windows" in text and "encoded files: 4 ×" in text and "about" in text
+
+
+def test_the_arithmetic_of_the_torch_engine(folder: Path) -> None:
+    one = memory.estimate(load(ImageFolder(folder, TRAIN)))
+    assert one.shm == 0 and sum(n.nbytes for n in one.certain("host")) == 4 * IMAGE * 4
+    several = memory.estimate(load(ImageFolder(folder, TRAIN), num_workers=2))
+    assert several.shm == 2 * 2 * 4 * IMAGE  # bytes: the batch is made float by the main process
+    # Without arithmetic at its end a worker's memory is handed out as it is, and counts once.
+    plain = memory.estimate(load(ImageFolder(folder, EVAL), num_workers=2))
+    assert plain.shm == 2 * 2 * 4 * IMAGE and not plain.certain("host")
+
+
+def test_the_arithmetic_with_a_gpu(folder: Path) -> None:
+    budget = load(ImageFolder(folder, TRAIN))._budget
+    setup = replace(budget.setup, device="cuda:0")
+    found = replace(budget, config=engines.Torch(slots=3), setup=setup).estimate()
+    assert (found.pinned, found.device) == (3 * 4 * IMAGE, 4 * IMAGE * 4)
+    pageable = replace(budget, config=engines.Torch(staging="pageable"), setup=setup).estimate()
+    assert pageable.pinned == 0
+    dali = replace(budget, config=engines.Dali(), setup=setup).estimate()
+    assert sum(n.nbytes for n in dali.certain("device")) == 3 * 4 * IMAGE * 4
+    pixels = Arrays(pictures(height=48, width=56), transform=TRAIN)
+    array = replace(budget, config=engines.Dali(), setup=replace(setup, dataset=pixels)).estimate()
+    assert array.pinned == 2 * 4 * 48 * 56 * 3
+    assert "device: 147 kB" in str(array)
+
+
+def test_an_epoch_has_no_more_batches_and_samples_than_it_has(folder: Path) -> None:
+    batches = memory.estimate(load(ImageFolder(folder, TRAIN), batch_size=10**9, engine="dali")).certain("host")[0]
+    assert batches.nbytes == N * IMAGE * 4 and batches.count == 1
+    short = memory.estimate(load(ImageFolder(folder, TRAIN), batch_size=12, engine="dali", prefetch_factor=9))
+    assert short.certain("host")[0].count == 2 and "× 2 in the whole epoch" in str(short)
+    rank = load(ImageFolder(folder, TRAIN), batch_size=100, shard=gpupipe.Shard(0, 4))
+    assert memory.estimate(rank).certain("host")[0].nbytes == 6 * IMAGE * 4
+
+
+def test_what_is_not_known_counts_nothing(limits: Any) -> None:
+    limits(host=1, shm=1)
+    as_it_is = load(Encoded([b"x"] * 9), num_workers=2)
+    assert memory.estimate(as_it_is).needs == () and "nothing is known" in str(memory.estimate(as_it_is))
+    assert memory.estimate(load(Arrays(pictures()), engine="null")).needs == ()
+    load(from_torch(Encoded([b"x"] * 9), "bytes", [T.ToTensor()]), num_workers=2)  # their sizes differ, perhaps
+
+
+def test_pixels_of_one_size_are_known_without_a_crop() -> None:
+    [batch] = memory.estimate(load(Arrays(pictures(height=48, width=56)))).certain("host")
+    assert batch.nbytes == 4 * 3 * 48 * 56
+
+
+class Sized(Dataset):
+    """A dataset that is only sizes."""
+
+    media = "path"
+
+    def __init__(self, sizes: Any, transform: Any):
+        self._sizes, self.transform = sizes, T.Compose(transform)
+
+    sizes = property(lambda self: self._sizes)
+    labels = property(lambda self: None)
+    fingerprint = "sized"
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def fetch(self, index: int) -> Any:
+        raise AssertionError("estimates read nothing")
+
+    def encoded_paths(self, indices: Any) -> Any:
+        raise AssertionError("estimates read nothing")
+
+
+def decoded(sizes: Any, **arguments: Any) -> Any:
+    dataset = Sized(sizes, [T.RandomResizedCrop(8), T.PILToTensor()])
+    found = memory.estimate(load(dataset, engine=engines.Dali(roi=False), **arguments)).needs
+    return next(n for n in found if n.what.startswith("decoded"))
+
+
+def test_whole_images_count_by_the_mean_that_some_batch_must_have() -> None:
+    sizes = np.array([[100, 100], [300, 100], [0, 0], [200, 100]], np.int32)  # the third is bad
+    need = decoded(sizes, batch_size=2)
+    assert need.certain and need.nbytes == 2 * 15_000 * 3
+    # Three batches of five: the largest may have only 5 / 3 images of the mean size, rounded down.
+    assert decoded(np.full((5, 2), 100, np.int32), batch_size=2).nbytes == 1 * 10_000 * 3
+    for arguments in ({"drop_last": True}, {"sampler": [0, 2]}):  # the large ones may never come
+        assert not decoded(sizes, batch_size=2, **arguments).certain
+    assert decoded(sizes, batch_size=2, shuffle=True).certain
+
+
+def test_of_a_large_index_a_sample_is_read_and_the_mean_not_overestimated() -> None:
+    rng = np.random.default_rng(0)
+
+    class Counting:
+        rows = 0
+
+        def __init__(self, sizes: Any):
+            self.sizes = sizes
+
+        def __len__(self) -> int:
+            return len(self.sizes)
+
+        def __getitem__(self, rows: Any) -> Any:
+            Counting.rows = max(Counting.rows, len(rows))
+            return self.sizes[rows]
+
+    for _ in range(20):
+        # A few large images among many small ones make the mean of a sample uncertain.
+        side = np.where(rng.random(50_000) < 0.01, 3000, 100).astype(np.int32)
+        sizes = np.stack([side, side], axis=1)
+        need = decoded(Counting(sizes), batch_size=100)
+        assert need.certain and need.nbytes <= 100 * float((side.astype(float) ** 2).mean()) * 3
+    assert Counting.rows <= 1024
+    even = decoded(Counting(np.full((50_000, 2), 200, np.int32)), batch_size=100)
+    assert even.nbytes == 100 * 40_000 * 3
+
+
+def test_file_sizes_come_from_the_index(folder: Path) -> None:
+    dataset = ImageFolder(folder, TRAIN)
+    expected = [Path(path).stat().st_size for path, _ in dataset.samples]
+    assert dataset.file_sizes.tolist() == expected
+    assert Subset(dataset, [3, 1]).file_sizes.tolist() == [expected[3], expected[1]]  # type: ignore[union-attr]
+    assert Arrays(pictures()).file_sizes is None
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (49_152, "49.2 kB"), (999_600, "1 MB"),
+        (602_112_000_000, "602 GB"), (1_806_336_000_000, "1.81 TB"), (5_000_000_000_000_000, "5,000 TB"),
+    ],
+)  # fmt: skip
+def test_sizes_have_units(nbytes: int, text: str) -> None:
+    assert size_text(nbytes) == text
+
+
+# ---- what cannot fit
+
+
+def test_what_cannot_fit_is_refused_to_the_byte_and_the_advice_is_right(folder: Path, limits: Any) -> None:
+    need, dataset = 3 * 4 * IMAGE * 4, ImageFolder(folder, TRAIN)
+    limits(host=need)
+    load(dataset, engine="dali")
+    limits(host=need - 1)
+    with pytest.raises(MemoryBudgetError) as e:
+        load(dataset, engine="dali")
+    text = str(e.value)
+    assert isinstance(e.value, ConfigError) and "batch_size=4, prefetch_factor=2, num_workers=0" in text
+    assert "4 × 3 × 32 × 32 × 4 bytes = 49.2 kB, × 3" in text and "= 147 kB" in text
+    assert "this process may have 147 kB: use batch_size <= 3 or prefetch_factor <= 1" in text
+    load(dataset, engine="dali", batch_size=3)
+    load(dataset, engine="dali", prefetch_factor=1)
+
+
+def test_the_example_of_a_million(limits: Any) -> None:
+    limits(host=24 * 10**9)
+    pixels = np.broadcast_to(np.zeros((1, 256, 256, 3), np.uint8), (10_000_000, 256, 256, 3))
+    dataset = Arrays(pixels, transform=[T.RandomCrop(224), T.ToTensor()])
+    with pytest.raises(MemoryBudgetError, match="have 24 GB: use batch_size <= 13,286") as e:
+        load(dataset, batch_size=1_000_000, engine="dali")
+    assert "1,000,000 × 3 × 224 × 224 × 4 bytes = 602 GB, × 3" in str(e.value) and "1.81 TB" in str(e.value)
+    limits(host=1000)
+    with pytest.raises(MemoryBudgetError, match="use a smaller output size"):
+        load(dataset, engine="dali")
+
+
+def test_whole_images_that_cannot_fit_are_refused(limits: Any) -> None:
+    dataset = Sized(np.full((100, 2), 10_000, np.int32), [T.Resize((8, 8)), T.PILToTensor()])
+    limits(host=9 * 10**9)
+    with pytest.raises(MemoryBudgetError, match=r"decoded images: 50 × 100 megapixels .* = 15 GB\n.*batch_size <= 33"):
+        load(dataset, engine="dali", batch_size=50)
+    load(dataset, engine="dali", batch_size=25)
+    load(dataset, engine="torch", batch_size=50)  # decodes them one after another
+
+
+def test_batches_of_workers_that_cannot_fit_into_dev_shm_are_refused(folder: Path, limits: Any) -> None:
+    dataset, need = ImageFolder(folder, TRAIN), 2 * 3 * 2 * IMAGE
+    limits(shm=need)
+    load(dataset, batch_size=2, num_workers=2, prefetch_factor=3)
+    limits(shm=need - 1)
+    with pytest.raises(MemoryBudgetError, match=r"/dev/shm has 36.9 kB.* or a larger /dev/shm.*--shm-size") as e:
+        load(dataset, batch_size=2, num_workers=2, prefetch_factor=3)
+    assert "use batch_size <= 1 or prefetch_factor <= 2 or num_workers <= 1 or" in str(e.value)
+    load(dataset, batch_size=2, num_workers=0)
+    load(dataset, batch_size=2, num_workers=2, prefetch_factor=3, engine="dali")  # threads
+
+
+def test_what_cannot_fit_on_the_gpu_is_refused_when_iterating_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = load(ImageFolder(folder, TRAIN), engine="dali")
+    loader._budget = replace(loader._budget, setup=replace(loader._setup, device="cuda"))
+    loader.device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 3 * 4 * IMAGE * 4 - 1))
+    with pytest.raises(MemoryBudgetError, match="of GPU memory, and cuda has 147 kB"):
+        iter(loader)
+    assert loader._running.engine is None
+
+
+def test_this_machine_refuses_nothing_of_the_tests(folder: Path) -> None:
+    for engine in ("dali", "torch"):
+        with load(ImageFolder(folder, EVAL), engine=engine, num_workers=2) as loader:
+            assert sorted(all_seen(loader)) == list(range(N))
+
+
+# ---- what there is
+
+
+def put(root: Path, monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -> None:
+    for name, text in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    monkeypatch.setattr(host, "_PROC", root / "proc")
+    monkeypatch.setattr(host, "_CGROUPS", root / "cg")
+
+
+MEMINFO = "MemTotal:  2000 kB\nSwapTotal: 500 kB\nHugePages_Total: 0\n"
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ({"proc/self/cgroup": "0::/\n"}, 2500 * 1024),
+        ({"proc/self/cgroup": "0::/a/b\n", "cg/a/b/memory.max": "max", "cg/a/memory.max": "99"}, 99 + 500 * 1024),
+        ({"proc/self/cgroup": "0::/a\n", "cg/a/memory.max": "99", "cg/a/memory.swap.max": "0"}, 99),
+        ({"proc/self/cgroup": "0::/a\n", "cg/a/memory.max": "99", "cg/a/memory.swap.max": "7"}, 99 + 7),
+        ({"proc/self/cgroup": "0::/../x\n", "cg/memory.max": "99", "cg/memory.swap.max": "0"}, 99),
+        (
+            {
+                "proc/self/cgroup": "9:cpu:/j\n4:memory:/j\n0::/\n",
+                "cg/memory/memory.limit_in_bytes": "9223372036854771712",
+                "cg/memory/j/memory.limit_in_bytes": "70",
+            },
+            70 + 500 * 1024,
+        ),
+        (
+            {  # in a container the folder is hidden, and the mounted root is the group
+                "proc/self/cgroup": "4:memory:/docker/abc\n",
+                "cg/memory/memory.limit_in_bytes": "70",
+                "cg/memory/memory.memsw.limit_in_bytes": "80",
+            },
+            80,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "cg/memory.max": "9999999"}, 2500 * 1024),  # more than there is
+        ({}, 2500 * 1024),
+    ],
+)
+def test_limits_of_machine_and_container(
+    contents: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, {"proc/meminfo": MEMINFO, **contents})
+    assert host.memory_limit() == expected
+
+
+def test_without_linux_nothing_is_known_and_nothing_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, {})
+    monkeypatch.setattr(host, "_SHM", tmp_path / "shm")
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert host.memory_limit() is host.shm_size() is host.process() is None and host.children() == []
+    load(ImageFolder(folder, TRAIN), batch_size=10**6, num_workers=2)
+    assert "pinned" in str(memory.report())
+
+
+def test_the_size_of_dev_shm() -> None:
+    size = host.shm_size()
+    assert size is not None and size > 1 << 20
+
+
+# ---- what is held
+
+
+def test_a_report_counts_this_process_and_its_workers_apart() -> None:
+    before = memory.report()
+    assert before.process is not None and 0 < before.process.uss <= before.process.pss <= before.process.rss
+    code = """
+        import sys, gpupipe.memory as m
+        held = bytearray(b"x") * 100_000_000
+        r = m.report()
+        print(r.process.uss, r.worker_count, "torch" in sys.modules, "nvidia.dali" in sys.modules, flush=True)
+        sys.stdin.read()
+        """
+    command = [sys.executable, "-W", "error", "-c", "if True:" + code]
+    # Two at once: neither counts what the other holds.
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            uss, below, *loaded = process.stdout.readline().split()
+            assert 100_000_000 < int(uss) < 190_000_000 and below == "0"
+            assert loaded == ["False", "False"]  # a report loads nothing
+        during = memory.report()
+    finally:
+        for process in running:
+            process.communicate("")
+    assert during.worker_count == before.worker_count + 2
+    assert during.workers is not None and before.workers is not None and during.process is not None
+    assert 200_000_000 < during.workers.uss - before.workers.uss < 380_000_000
+    assert abs(during.process.uss - before.process.uss) < 50_000_000
+    assert "2: " in str(during) or before.worker_count
+    assert memory.report().worker_count == before.worker_count
+
+
+def test_a_report_counts_pinned_rings_as_long_as_they_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = staging._buffer
+    monkeypatch.setattr(staging, "_buffer", lambda nbytes, pinned: real(nbytes, False))
+    gc.collect()
+    before = memory.report()
+    rings = [staging.Ring(2, pinned=True), staging.Ring(2, pinned=True), staging.Ring(2, pinned=False)]
+    for ring in rings:
+        ring.acquire(1000)
+    rings[0].acquire(500)
+    now = memory.report()
+    assert (now.staging - before.staging, now.rings - before.rings) == (2500, 2)
+    del rings, ring
+    after = memory.report()
+    assert (after.staging, after.rings) == (before.staging, before.rings)
+
+
+def test_a_report_of_gpus_touches_only_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch.cuda.is_initialized() or (memory.report().devices == () and memory.report().pinned_by_torch is None)
+
+    def mem_get_info(index: int) -> tuple[int, int]:
+        assert index != 2, "this would take memory of a GPU that is not in use"
+        return 30, 100
+
+    fake = SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: 3,
+        current_device=lambda: 0,
+        memory_allocated=lambda i: 10 * i % 20,
+        memory_reserved=lambda i: 20 * i % 40,
+        mem_get_info=mem_get_info,
+        host_memory_stats=lambda: {"allocated_bytes.current": 4096},
+    )
+    c = SimpleNamespace(_cuda_hasPrimaryContext=lambda i: i == 0)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=fake, _C=c))
+    found = memory.report()
+    assert found.devices == (memory.Device(0, 0, 0, 30, 100), memory.Device(1, 10, 20, 30, 100))
+    assert [d.other for d in found.devices] == [70, 50] and found.pinned_by_torch == 4096
+    assert "cuda:1   10 bytes in tensors, 20 bytes in torch's pool, 50 bytes others" in str(found)
+
+
+# ---- taking and giving back
+
+
+class Backend:
+    """``nvidia.dali.backend`` of a machine with GPUs."""
+
+    def __init__(self, gpus: int = 2):
+        self.calls: list[tuple[Any, ...]] = []
+        self.GetCUDADeviceCount = lambda: gpus
+        self.ReleaseUnusedMemory = lambda: self.calls.append(("release",))
+        self.PreallocatePinnedMemory = lambda *a: self.calls.append(("pinned", *a))
+
+    def PreallocateDeviceMemory(self, nbytes: int, device: int) -> None:
+        if nbytes > 1000:
+            raise RuntimeError("CUDA driver API error\nout of memory")
+        self.calls.append(("device", nbytes, device))
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    fake = Backend()
+    monkeypatch.setitem(sys.modules, "nvidia.dali.backend", fake)  # type: ignore[arg-type]
+    return fake
+
+
+def test_preallocate(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    memory.preallocate(device_bytes=100, pinned_bytes=7)
+    memory.preallocate(device_bytes=5, device="cuda:0")
+    assert backend.calls == [("device", 100, 1), ("pinned", 7), ("device", 5, 0)]
+    with pytest.raises(EngineError, match=r"cannot preallocate 2,000 bytes on cuda:0: CUDA driver API error; ask for"):
+        memory.preallocate(device_bytes=2000, device="cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "say how much"),
+        ({"device_bytes": -1}, "device_bytes must be a number of bytes, 0 or more, not -1"),
+        ({"pinned_bytes": 1e9}, "pinned_bytes must be a number of bytes"),
+        ({"pinned_bytes": True}, "pinned_bytes must be a number of bytes"),
+        ({"device_bytes": 1, "device": "cpu"}, "is not a GPU"),
+        ({"device_bytes": 1, "device": "gpu"}, "device='gpu'"),
+    ],
+)
+def test_preallocate_refuses(arguments: dict[str, Any], message: str, backend: Backend) -> None:
+    with pytest.raises(ConfigError, match=message):
+        memory.preallocate(**arguments)
+    assert backend.calls == []
+
+
+def test_preallocate_needs_dali_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvidia.dali.backend", Backend(gpus=0))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no GPU here"):
+        memory.preallocate(pinned_bytes=1)
+    monkeypatch.setattr(pools, "installed", lambda: False)
+    with pytest.raises(MissingDependency, match="pip install nvidia-dali"):
+        memory.preallocate(pinned_bytes=1)
+
+
+def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = backend.calls
+    monkeypatch.setattr(host, "trim", lambda: calls.append(("trim",)))
+    cuda = SimpleNamespace(empty_cache=lambda: calls.append(("cache",)))
+    monkeypatch.setattr(memory, "_cuda", lambda: cuda)
+    monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: calls.append(("host cache",)), raising=False)
+    marker = object()
+    monkeypatch.setattr(memory, "report", lambda: marker)
+    assert memory.release() is marker
+    assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
+
+
+def test_release_without_dali_and_cuda_loads_neither() -> None:
+    code = "import sys, gpupipe.memory as m; m.release(); print('torch' in sys.modules, 'nvidia.dali' in sys.modules)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.skipif(host.malloc() is None, reason="needs glibc 2.33")
+def test_trim_gives_back_what_lies_in_holes() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    host.trim()
+    start = host.process()
+    blocks = [libc.malloc(60_000) for _ in range(2_000)]  # too small to be mapped by themselves
+    for block in blocks:
+        ctypes.memset(block, 1, 60_000)
+    kept = blocks[::20] + blocks[-1:]
+    for block in set(blocks) - set(kept):
+        libc.free(block)
+    full, freed = host.process(), host.malloc()
+    host.trim()
+    now = host.process()
+    for block in set(kept):
+        libc.free(block)
+    assert start is not None and full is not None and now is not None and freed is not None
+    assert freed.free > 90_000_000
+    assert full.rss - start.rss > 90_000_000 and now.rss - start.rss < 30_000_000
+
+
+def test_closing_the_dali_engine_gives_back_freed_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(host, "trim", lambda: calls.append("trim"))
+    with load(ImageFolder(folder, TRAIN), engine="dali") as loader:
+        iter(loader)
+        loader.close()
+        assert calls == []  # nothing was made yet
+        next(iter(loader))
+    assert calls == ["trim"]
+
+
+# ---- the size of the staging
+
+
+def test_slots_of_the_ring_are_an_option() -> None:
+    assert engines.Torch().slots == 2
+    for bad in (0, -1, 1.0, True, "2"):
+        with pytest.raises(ConfigError, match="slots must be an integer of at least 1"):
+            engines.Torch(slots=bad)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="slots=3 is for staging='ring', not 'pageable'"):
+        engines.Torch(staging="pageable", slots=3)
+
+
+def test_slots_are_in_the_facts(folder: Path) -> None:
+    setup = load(ImageFolder(folder, TRAIN))._setup
+    assert engines.Torch(slots=3).build(setup).facts()["staging_slots"] == 0  # no staging on the CPU
+    facts = engines.Torch(slots=3).build(replace(setup, device="cuda:0")).facts()
+    assert (facts["staging"], facts["staging_slots"], facts["staging_bytes"]) == ("ring", 3, 0)
+    pinned = engines.Torch(staging="pin_memory").build(replace(setup, device="cuda:0")).facts()
+    assert pinned["staging_slots"] == 0
