@@ -67,7 +67,7 @@ def _groups() -> Iterator[tuple[Path, Path]]:
             if controllers and "memory" not in controllers.split(","):
                 continue
             for root in (_CGROUPS / "memory",) if controllers else (_CGROUPS, _CGROUPS / "unified"):
-                yield root, root / path.lstrip("/") if ".." not in path else root
+                yield root, root / path.lstrip("/")
 
 
 def _number(file: Path) -> int | None:

@@ -12,6 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from .. import host
+
 __all__ = ["cores", "cpu_model", "driver", "facts", "gpus", "memory_bytes", "versions"]
 
 _PACKAGES = ("gpupipe", "torch", "torchvision", "numpy", "pillow")
@@ -26,9 +28,7 @@ def cores() -> int:
 def memory_bytes() -> int:
     """Memory of the machine, or of this container where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # "max" where the container has no limit
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total
+    return min(total, host.cgroup_limit() or total)
 
 
 def cpu_model() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...datasets.torch import Opaque
 from ...transforms.ops import Gray, ToDtype
 from ..needs import Load, Need
 from .apply import split
@@ -17,8 +16,6 @@ def needs(load: Load, slots: int) -> list[Need]:
         slots: of the pinned ring; 0 where there is none.
     """
     s = load.setup
-    if isinstance(s.dataset, Opaque):  # its items may be anything
-        return []
     head, tail = split(s.pipeline.skeleton)
     dtype, channels = "uint8", 3
     for op in head:  # a worker hands on what the head makes; the tail is arithmetic on the whole batch
