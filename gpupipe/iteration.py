@@ -98,6 +98,7 @@ class EpochIterator:
         loader = self._loader
         if loader is None:
             raise StopIteration
+        loader._running.check(loader.device)
         entered = time.perf_counter()
         loader._stats.work_seconds += entered - self._left
         loader._running.renew_lease()
@@ -117,8 +118,13 @@ class EpochIterator:
             raise
         except SampleError:
             raise
-        except BaseException:
+        except Exception:
             self.end()  # the state stays where it was; a new iter() starts cleanly
+            raise
+        except BaseException:
+            # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
+            self.end()
+            loader._running.close()
             raise
         finally:
             self._left = time.perf_counter()

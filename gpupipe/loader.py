@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from .arguments import Arguments, Device, EngineName, Sampling, resolve
 from .budget import Budget
 from .engines.base import Engine, EngineConfig, Run, Setup
 from .engines.handover import Lease
-from .errors import ConfigError
+from .errors import ConfigError, EngineError
 from .iteration import Cursor, EpochIterator, Stats
 from .order import Slices
 from .planning import EpochPlan
@@ -34,7 +35,36 @@ class _Running:
         self.engine: Engine | None = None
         self.run: Run | None = None
         self._lease: Lease | None = None
-        self._pid = os.getpid()
+        self._forked_from = 0
+        """The process whose threads and processes these are, where it is not this one."""
+        _RUNNING.add(self)
+
+    def forked(self) -> None:
+        """Called in a forked child. What was started belongs to the parent, and here nothing may end it: a destructor
+        would wait for threads that the child does not have."""
+        if self.engine is not None and not self._forked_from:
+            self._forked_from = os.getppid()
+            self.engine.forked()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+    @property
+    def ours(self) -> bool:
+        return not self._forked_from
+
+    def check(self, device: torch.device) -> None:
+        """Refuse what cannot work in a forked child."""
+        if self._forked_from:
+            raise EngineError(
+                f"this loader was started in process {self._forked_from}, and process {os.getpid()} is a fork of it: "
+                "threads, worker processes and CUDA do not survive a fork. Make a loader in the child, or close() this "
+                "one before forking"
+            )
+        if device.type == "cuda" and torch.cuda._is_in_bad_fork():
+            raise EngineError(
+                f"device={str(device)!r}: CUDA was initialised in the parent before this process ({os.getpid()}) was "
+                "forked, and does not work here. Start the process with multiprocessing.get_context('spawn'), or touch "
+                "no GPU before forking"
+            )
 
     def lease(self, batch: Batch) -> None:
         """Keep what a batch points into until the consumer's stream has passed."""
@@ -53,7 +83,7 @@ class _Running:
             run.close()
 
     def close(self) -> None:
-        if os.getpid() != self._pid:  # a forked child owns none of the threads and processes
+        if not self.ours:
             return
         self.stop()
         lease, self._lease = self._lease, None
@@ -62,6 +92,17 @@ class _Running:
         engine, self.engine = self.engine, None
         if engine is not None:
             engine.close()
+
+
+_RUNNING: weakref.WeakSet[_Running] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for running in list(_RUNNING):
+        running.forked()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class DataLoader:
@@ -182,8 +223,9 @@ class DataLoader:
         return len(self._slices(self._sampling.length, 0))
 
     def __iter__(self) -> Iterator[Any]:
-        self._end_iteration()
         running = self._running
+        running.check(self.device)
+        self._end_iteration()
         if running.engine is None:
             with torch.inference_mode(False):
                 setup = self._located_setup()
@@ -296,6 +338,8 @@ class DataLoader:
     # ---- ends
 
     def _end_iteration(self) -> None:
+        if not self._running.ours:
+            return
         iterator = self._latest() if self._latest is not None else None
         if iterator is not None:
             iterator.end()

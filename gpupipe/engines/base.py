@@ -66,6 +66,9 @@ class Engine(ABC):
     def close(self) -> None:
         """Stop every thread and process and free all memory. Closing twice is fine."""
 
+    def forked(self) -> None:  # noqa: B027, most engines have nothing to do
+        """Called in a forked child, where this engine is the parent's: see that nothing of it is ended here at exit."""
+
     def facts(self) -> dict[str, Any]:
         """What a person wants to know: versions, threads, decoder, staging; for ``repr`` and ``doctor``."""
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -141,6 +142,11 @@ class DaliEngine(Engine):
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory.
             host.trim()
+
+    def forked(self) -> None:
+        for owner in (self._graph, self._probe):
+            if owner is not None:  # at exit DALI waits for their threads, which the child does not have
+                nvidia.dali.Pipeline._pipes.discard(weakref.ref(owner.pipe))
 
     def facts(self) -> dict[str, Any]:
         s = self.setup

@@ -62,11 +62,11 @@ class Probe:
         self._media = media
         self._exif = decoder.exif
         self._threads = num_threads
-        self._pipe = Pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch_queue_depth=1)
-        with self._pipe:
+        self.pipe = Pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch_queue_depth=1)
+        with self.pipe:
             image = fn.decoders.image(encoded(media), **decoder.arguments(device_id is not None))
-            self._pipe.set_outputs(image)
-        self._pipe.build()
+            self.pipe.set_outputs(image)
+        self.pipe.build()
 
     def find(self, samples: list[Suspect]) -> list[BadSample]:
         """The bad ones among ``samples``."""
@@ -97,7 +97,7 @@ class Probe:
     def _dali(self, media: npt.NDArray[np.uint8]) -> str | None:
         """DALI's reason to refuse a sample, or ``None``."""
         try:
-            self._pipe.run(**{MEDIA: [media]})
+            self.pipe.run(**{MEDIA: [media]})
         except RuntimeError as e:
             return clean(str(e))
         return None
