@@ -1,16 +1,14 @@
 """Opening encoded images with Pillow, and saying in one way what is wrong with those that cannot be.
 
 Shared by the probing processes and by the engines. It imports Pillow and the standard library only, and nothing of
-gpupipe but :mod:`.tails`, because a probing process loads it without the rest of the package.
+gpupipe but :mod:`.tails` and :mod:`.transient`, because a probing process loads it without the rest of the package.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +17,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from PIL import Image, UnidentifiedImageError
 
 from .tails import Read, cut_short, tail
+from .transient import patiently, reason_of
 
 __all__ = [
     "Header",
@@ -36,12 +35,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-log = logging.getLogger("gpupipe")
-
-_TRANSIENT = {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT}
-"""What network file systems and busy machines answer once and not again."""
-_WAITS = (0.05, 0.2, 0.8)
-"""Seconds before each further attempt."""
 _ORIENTATION = 0x0112
 _EXIF = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}
 """Where Pillow keeps what may hold an orientation."""
@@ -212,21 +205,21 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
-    """``use(file)``. Errors that pass by themselves are tried again three times, and logged.
+    """``use(file)``, with the patience of :func:`~.transient.patiently`.
 
     Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
     """
-    for wait in (*_WAITS, None):
-        try:
-            with open(path, "rb") as file:
-                return use(file)
-        except OSError as e:
-            if wait is None or e.errno not in _TRANSIENT:
-                kind = "missing" if e.errno in (errno.ENOENT, errno.ENOTDIR) else "unreadable"
-                raise Undecodable(kind, e.strerror or str(e)) from None
-            log.warning("%s: %s; reading it again in %g s", os.fsdecode(path), e.strerror, wait)
-            time.sleep(wait)
-    raise AssertionError
+
+    def once() -> T:
+        with open(path, "rb") as file:
+            return use(file)
+
+    try:
+        return patiently(lambda: os.fsdecode(path), once)
+    except OSError as e:
+        if e.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise Undecodable("missing", e.strerror or str(e)) from None
+        raise Undecodable("unreadable", reason_of(e)) from None
 
 
 def guarded(work: Callable[[], T], *, reading: bool = False) -> T:

@@ -1,7 +1,7 @@
 """What is known of an image file without decoding it: size, coding, orientation, and whether it seems to be whole.
 
 This file is also the program of the worker processes (see :mod:`gpupipe.datasets.pool`), which is why it imports
-Pillow, the standard library and its two neighbours only.
+Pillow, the standard library and its three neighbours only.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from ... import host
+from ...datasets.transient import waits
 from ...errors import BadSample, EngineError, SampleError
 from ...types import Batch, Plan
 from ..base import Engine, Run, Setup
@@ -222,11 +223,11 @@ class DaliRun(Run):
     def _recover(self, failed: Ready, error: RuntimeError) -> tuple[Any, Any]:
         """Name the bad samples. Where there are none it was something that passes, such as a network file system or the
         limit on open files, or the pipeline object is broken: build it anew and try again, a few times."""
-        for wait in _WAITS:
+        for wait in waits(_WAITS):
             bad = self._engine.find_bad(failed)
             if bad:
                 raise SampleError(bad) from None
-            log.warning("DALI failed, and no sample is to blame; trying again in %s s: %s", wait, clean(str(error)))
+            log.warning("DALI failed, and no sample is to blame; trying again in %.2f s: %s", wait, clean(str(error)))
             time.sleep(wait)
             self._engine.rebuild()
             try:

@@ -21,6 +21,7 @@ from PIL import Image
 from ...datasets import cache
 from ...datasets.base import Dataset, Media
 from ...datasets.pictures import Undecodable
+from ...datasets.transient import patiently, reason_of
 from ...errors import BadSample, DatasetError
 from ..torch.decode import open_rgb
 
@@ -85,10 +86,11 @@ class Swap:
     def of_path(self, path: str) -> str:
         """The path of the stand-in, which is made where there is none."""
         try:
-            found = os.stat(path)
+            found = patiently(lambda: path, lambda: os.stat(path))
+        except (FileNotFoundError, NotADirectoryError) as e:
+            raise Undecodable("missing", e.strerror or str(e)) from None
         except OSError as e:
-            kind = "missing" if isinstance(e, (FileNotFoundError, NotADirectoryError)) else "unreadable"
-            raise Undecodable(kind, e.strerror or str(e)) from None
+            raise Undecodable("unreadable", reason_of(e)) from None
         digest = hashlib.blake2b(os.fsencode(os.path.abspath(path)), digest_size=16)
         digest.update(f"\0{_VERSION} {int(self.exif)} {found.st_size} {found.st_mtime_ns}".encode())
         file = os.path.join(cache.cache_folder("standins"), digest.hexdigest() + ".png")

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from torch.utils.data import default_collate, get_worker_info
 
 from ...datasets.base import Dataset, Media
 from ...datasets.torch import Opaque
+from ...datasets.transient import is_transient, patiently, reason_of
 from ...errors import BadSample, DatasetError, GpupipeError
 from ...planning import resolve_plan
 from ...rng import stream
@@ -30,6 +31,8 @@ from .apply import Picture, apply_sample, size_of, split
 from .decode import Undecodable, as_rgb, open_rgb, peek
 
 __all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("gpupipe")
 
@@ -81,8 +84,7 @@ class Decode:
         with _fetching(self.dataset, plan) as seed:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    seed(row)
-                    media, target = self.dataset.fetch(index)
+                    media, target = _fetch(self.dataset, self.dataset.fetch, index, seed, row)
                     image = open_rgb(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
                     _check_size(image, plan, row)
                 except Exception as e:
@@ -120,8 +122,7 @@ class Pack:
             with _fetching(self.dataset, plan) as seed:
                 for row, index in enumerate(plan.indices.tolist()):
                     try:
-                        seed(row)
-                        media, target = self.dataset.fetch(index)
+                        media, target = _fetch(self.dataset, self.dataset.fetch, index, seed, row)
                         seen = peek(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
                         media = media if self.swap is None else self.swap(media, seen.coding)
                     except Exception as e:
@@ -157,8 +158,7 @@ class Collate:
         with _fetching(self.dataset, plan) as seed:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    seed(row)
-                    items.append(self.dataset.ds[index])
+                    items.append(_fetch(self.dataset, self.dataset.ds.__getitem__, index, seed, row))
                 except Exception as e:
                     bad.append(_bad_sample(self.dataset, index, e))
             if bad:
@@ -198,12 +198,24 @@ def _fetching(dataset: Dataset, plan: Plan) -> Iterator[Any]:
         torch.default_generator.set_state(states[2])
 
 
+def _fetch(dataset: Dataset, get: Callable[[int], T], index: int, seed: Callable[[int], None], row: int) -> T:
+    """``get(index)``, with the same random numbers at every attempt."""
+
+    def once() -> T:
+        seed(row)
+        return get(index)
+
+    return patiently(lambda: dataset.describe(index), once)
+
+
 def _bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
     """The error as data. What is no sample's fault is raised again."""
     if isinstance(error, Undecodable):
         return BadSample(index, dataset.describe(index), error.kind, error.reason)
     if isinstance(error, (GpupipeError, MemoryError)):
         raise error
+    if isinstance(error, OSError) and is_transient(error):
+        return BadSample(index, dataset.describe(index), "unreadable", reason_of(error))
     log.debug("%s failed", dataset.describe(index), exc_info=error)
     return BadSample(index, dataset.describe(index), "error", f"{type(error).__name__}: {error}")
 
