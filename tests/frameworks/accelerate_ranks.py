@@ -55,6 +55,7 @@ def main(out: str) -> None:
     resumed = rest(accelerator, train)
     seen = {"trained": trained, "exact": exact, "gathered": gathered, "resumed": resumed}
     Path(out, f"{accelerator.process_index}.json").write_text(json.dumps(seen))
+    accelerator.wait_for_everyone()  # gloo ends a process that is torn down while another still talks to it
     accelerator.end_training()
 
 
