@@ -136,6 +136,7 @@ TASKS: dict[str, Callable[..., Any]] = {
 def main(root: str, tasks: list[list[Any]], out: str) -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     results = [TASKS[name](root, Path(out), *arguments) for name, *arguments in tasks]
+    dist.barrier()  # gloo ends a process that is torn down while another still talks to it
     dist.destroy_process_group()
     Path(out, f"{os.environ['RANK']}.json").write_text(json.dumps(results))
 

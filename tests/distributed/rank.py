@@ -65,7 +65,9 @@ def main(root: str, tasks: list[dict[str, Any]], out: str) -> None:
         if task["init"] and not dist.is_initialized():
             dist.init_process_group("gloo", timeout=timedelta(seconds=60))
         results.append(run(task, dataset))
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.barrier()  # gloo ends a process that is torn down while another still talks to it
+        dist.destroy_process_group()
     Path(out, f"{os.environ['RANK']}.json").write_text(json.dumps(results))
 
 
