@@ -89,11 +89,26 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
             f"- Memory of the {name} engine after epoch {memory['settings']['epochs']} over that after epoch 2 "  # type: ignore[index]
             f"({memory['settings']['images']:,} images per epoch): **{e['growth']['pss']:.2f}**."  # type: ignore[index]
         )
+    faults = results["faults"]
+    for r in faults["speed_with_1_percent_bad"] if faults else []:
+        first = "" if r["known"] == "to the index" else " (the first epoch; later ones know them)"
+        lines.append(
+            f"- With 1 % of the files cut in the middle, known {r['known']}, the {r['engine']} engine keeps "
+            f"**{r['ratio']['median']:.2f}** of its speed{first}."
+        )
+    soak = results["soak"]
+    if soak:
+        lines.append(
+            f"- {soak['epochs']} epochs with bad files, {soak['breaks']} breaks and {soak['resumes']} resumes: "
+            f"**{len(soak['unlike_the_plan'])}** of {soak['batches']:,} batches unlike the plan; memory of the last "
+            f"quarter over the second {soak['memory_of_the_last_quarter_over_the_second']:.2f}."
+        )
     return "\n".join(lines)
 
 
 def figures() -> str:
-    names = ("compare_loaders_cpu", "compare_loaders_gpu", "plan_cost", "index_scale", "memory_epochs_cpu")
+    names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
+    names += ("plan_cost", "index_scale", "memory_epochs_cpu", "faults", "soak")
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
     return "\n\n".join([*parts, small(results)])
