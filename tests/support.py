@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,6 +214,14 @@ def children() -> set[int]:
         if file.exists():
             found |= {int(pid) for pid in file.read_text().split()}
     return {pid for pid in found if "Z" not in _state(pid)}
+
+
+def settled(what: object, wanted: object) -> bool:
+    """Whether ``what()`` becomes ``wanted`` within two seconds: the kernel reaps a thread a moment after its end."""
+    until = time.monotonic() + 2
+    while what() != wanted and time.monotonic() < until:  # type: ignore[operator]
+        time.sleep(0.01)
+    return bool(what() == wanted)  # type: ignore[operator]
 
 
 def _state(pid: int) -> str:

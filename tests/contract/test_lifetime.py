@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Case, N, all_seen, children, native_threads, python_threads, seen
+from support import Case, N, all_seen, children, native_threads, python_threads, seen, settled
 
 from gpupipe import DataLoader
 
@@ -26,14 +26,6 @@ def no_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-def settled(what: object, wanted: object) -> bool:
-    """Whether ``what()`` becomes ``wanted`` within two seconds: the kernel reaps a thread a moment after its end."""
-    until = time.monotonic() + 2
-    while what() != wanted and time.monotonic() < until:  # type: ignore[operator]
-        time.sleep(0.01)
-    return bool(what() == wanted)  # type: ignore[operator]
 
 
 def resting() -> tuple[set[str], int, set[int]]:

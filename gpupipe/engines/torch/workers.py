@@ -202,8 +202,8 @@ class WorkerRun(Generic[R]):
         self._number = -1
         try:
             self._start(deque())
-        except WorkersLost as e:  # since the run before this one
-            self._restart(e)
+        except WorkersLost as e:  # since the run before this one, to which it counts
+            self._again(e)
 
     def _start(self, again: deque[Item]) -> None:
         self._sent = deque()
@@ -243,16 +243,20 @@ class WorkerRun(Generic[R]):
                 self._restart(e)
 
     def _restart(self, lost: WorkersLost) -> None:
-        self._pool.stop()
         first, self._lost = self._lost, lost
         if first is not None or not lost.again:
+            self._pool.stop()
             before = "" if first is None else f", after others had been started anew in the same epoch because {first}"
             raise EngineError(
                 f"{lost}{before}. Workers are killed where the machine is short of memory or of /dev/shm: lower "
                 "num_workers, prefetch_factor or batch_size. Workers that exit or crash do so in the code of the "
                 "dataset: num_workers=0 shows where"
             ) from lost
-        log.warning("%s; all workers are started anew, once, and do %d batches again", lost, len(self._sent))
+        self._again(lost)
+
+    def _again(self, lost: WorkersLost) -> None:
+        log.warning("%s; all workers are started anew, and do %d batches again", lost, len(self._sent))
+        self._pool.stop()
         self._start(self._sent)
 
     def close(self) -> None:

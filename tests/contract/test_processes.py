@@ -1,0 +1,293 @@
+"""Worker processes that die, and processes that are forked: nothing is lost, nothing is doubled, nothing hangs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, identical, seen, settled
+
+from gpupipe import DataLoader
+from gpupipe.datasets import from_torch
+from gpupipe.engines.torch.processes import _Iterator
+from gpupipe.errors import EngineError
+
+TESTS = Path(__file__).resolve().parents[1]
+ENDS: dict[str, Callable[[], Any]] = {
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "exit": lambda: os._exit(3),
+}
+
+
+class Mortal(Encoded):
+    """Ends its process when it is asked for sample ``at``, as often as there are files in a folder."""
+
+    def __init__(self, files: list[bytes], at: int, end: str, lives: Path, times: int = 1):
+        super().__init__(files)
+        self.at, self.end, self.lives = at, end, lives
+        lives.mkdir()
+        for i in range(times):
+            (lives / str(i)).touch()
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        if i == self.at:
+            for life in sorted(self.lives.iterdir()):
+                life.unlink()
+                ENDS[self.end]()
+        return super().__getitem__(i)
+
+
+@pytest.fixture
+def files(numbered: Path) -> list[bytes]:
+    return [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
+
+
+@pytest.fixture(params=["torch", "dali"])
+def load(request: pytest.FixtureRequest, device: str) -> Iterator[Callable[..., DataLoader]]:
+    made: list[DataLoader] = []
+
+    def loader(dataset: Encoded, num_workers: int = 2, **arguments: Any) -> DataLoader:
+        given = {"batch_size": BATCH, "shuffle": True, "seed": SEED, "engine": request.param, "device": device}
+        mine = from_torch(dataset, media="bytes", transform=TRAIN)
+        made.append(DataLoader(mine, num_workers=num_workers, **{**given, **arguments}))
+        return made[-1]
+
+    yield loader
+    for one in made:
+        one.close()
+
+
+def same(got: list[Any], wanted: list[Any]) -> bool:
+    return len(got) == len(wanted) and all(identical(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("at", [0, 12, 22])
+def test_a_worker_that_dies_once_costs_nothing(
+    at: int,
+    end: str,
+    files: list[bytes],
+    load: Callable[..., DataLoader],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wanted = list(load(Encoded(files), 0))
+    before = children()
+    loader = load(Mortal(files, at, end, tmp_path / "lives"))
+    with caplog.at_level(logging.WARNING, "gpupipe"):
+        got = list(loader)
+    assert same(got, wanted)
+    (record,) = caplog.records
+    words = {"exit": "exited with code 3"}.get(end, f"was killed by {end}")
+    assert words in record.message and "worker " in record.message and "(pid " in record.message
+    assert len(children() - before) == 2  # the new ones; none of the old
+    assert len(list(loader)) == len(wanted)
+
+
+def test_a_second_death_is_an_error_that_names_both(
+    files: list[bytes], load: Callable[..., DataLoader], tmp_path: Path
+) -> None:
+    before = children()
+    loader = load(Mortal(files, 5, "exit", tmp_path / "lives", times=2), shuffle=False)
+    iterator = iter(loader)
+    first = next(iterator)
+    with pytest.raises(EngineError, match=r"exited with code 3.*because worker .*exited with code 3.*num_workers=0"):
+        list(iterator)
+    assert settled(children, before)
+    assert seen(first) == [0, 1, 2, 3, 4]
+    assert all_seen(loader) == list(range(len(files)))  # the next epoch has new workers, and may lose one again
+
+
+def test_every_epoch_may_lose_one(files: list[bytes], load: Callable[..., DataLoader]) -> None:
+    loader = load(Encoded(files))
+    before = children()
+    for _ in range(3):
+        iterator = iter(loader)
+        got = seen(next(iterator))
+        os.kill(min(children() - before), signal.SIGKILL)
+        assert sorted([*got, *all_seen(iterator)]) == list(range(len(files)))
+
+
+@pytest.mark.parametrize("where", ["here", "thread"])
+def test_a_death_is_met_in_next_and_not_in_the_scripts_own_code(
+    where: str, files: list[bytes], load: Callable[..., DataLoader]
+) -> None:
+    """torch raises it from a signal handler, in the middle of a training step."""
+    wanted = list(load(Encoded(files), 0))
+    waited: list[float] = []
+    got: list[Any] = []
+
+    def script() -> None:
+        before = children()
+        loader = load(Encoded(files))
+        for batch in loader:
+            if not got:
+                for pid in children() - before:
+                    os.kill(pid, signal.SIGKILL)
+                until = time.monotonic() + 0.3
+                while time.monotonic() < until:  # bytecode, between which signal handlers run
+                    pass
+                waited.append(time.perf_counter())
+            elif len(waited) == 1:
+                waited.append(time.perf_counter())
+            got.append(batch)
+
+    if where == "here":
+        script()
+    else:
+        thread = threading.Thread(target=script)
+        thread.start()
+        thread.join(60)
+    assert same(got, wanted)
+    print(f"from death to the next batch: {waited[1] - waited[0]:.2f} s")
+    assert waited[1] - waited[0] < 4
+
+
+def test_death_between_two_epochs(
+    files: list[bytes], load: Callable[..., DataLoader], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = children()
+    loader, other = load(Encoded(files)), load(Encoded(files), 0)
+    assert same(list(loader), list(other))
+    os.kill(max(children() - before), signal.SIGTERM)
+    time.sleep(0.1)
+    assert same(list(loader), list(other))
+    assert "all workers are started anew" in caplog.text
+
+
+def test_results_that_cannot_be_received_are_made_again(
+    files: list[bytes],
+    load: Callable[..., DataLoader],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The limit on open files: a tensor comes as a file descriptor."""
+    wanted = list(load(Encoded(files), 0))
+    loader = load(Encoded(files))
+    real, left = _Iterator.__mro__[1]._try_get_data, [1]  # type: ignore[attr-defined]
+
+    def flaky(self: Any, timeout: float) -> Any:
+        found = real(self, timeout)
+        if found[0] and left[0]:
+            left[0] -= 1
+            raise OSError(24, "Too many open files")
+        return found
+
+    monkeypatch.setattr(_Iterator.__mro__[1], "_try_get_data", flaky)
+    assert same(list(loader), wanted)
+    assert "a result cannot be received: OSError: [Errno 24] Too many open files; all workers" in caplog.text
+
+
+def test_a_timeout_is_not_tried_again(files: list[bytes], load: Callable[..., DataLoader], tmp_path: Path) -> None:
+    class Slow(Encoded):
+        def __getitem__(self, i: int) -> tuple[bytes, int]:
+            time.sleep(30)
+            return super().__getitem__(i)
+
+    before = children()
+    loader = load(Slow(files), timeout=0.5)
+    began = time.monotonic()
+    with pytest.raises(EngineError, match=r"timed out after 0.5 seconds"):
+        next(iter(loader))
+    assert time.monotonic() - began < 5
+    assert settled(children, before)  # although they sleep
+
+
+def test_a_worker_that_cannot_start_is_an_error_that_says_so(
+    files: list[bytes], load: Callable[..., DataLoader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, real, left = children(), os.fork, [1]
+
+    def fork() -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return real()
+
+    loader = load(Encoded(files))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", fork)
+        with pytest.raises(EngineError, match=r"cannot start 2 worker processes: .*temporarily unavailable; lower"):
+            next(iter(loader))
+    assert settled(children, before)  # the one that had started
+    assert len(list(loader)) == 5
+
+
+FORK = """
+    import os, sys, time
+    sys.path.insert(0, {tests!r})
+    from pathlib import Path
+    import torch
+    from support import Case, all_seen, seen
+    from gpupipe.errors import EngineError
+    def case(): return Case({engine!r}, {kind!r}, "cpu", Path({root!r}))
+    torch.set_num_threads(1)
+    mine = case()
+    loader = mine.loader()
+    iterator = iter(loader)
+    got = seen(next(iterator))
+    if not (pid := os.fork()):
+        for use in (lambda: next(iterator), lambda: iter(loader)):
+            try:
+                use()
+                print("not refused")
+            except EngineError as e:
+                assert "is a fork of it" in str(e) and "Make a loader in the child" in str(e)
+        loader.close()
+        if {then!r} == "own":
+            assert sorted(all_seen(case().loader())) == list(range(23))
+        if {then!r} == "drop":
+            mine.made.clear()
+            del iterator, loader, mine
+            os._exit(7)
+        sys.exit(7)
+    until = time.monotonic() + 20
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < until:
+        time.sleep(0.02)
+    if not ended[0]:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    print("child:", os.waitstatus_to_exitcode(ended[1]) if ended[0] else "hangs")
+    print("parent:", sorted([*got, *all_seen(iterator)]) == list(range(23)))
+"""
+
+
+@pytest.mark.parametrize("then", ["exit", "drop", "own"])
+@pytest.mark.parametrize(("engine", "kind"), [("torch", "bytes-2"), ("dali", "folder"), ("dali", "bytes-2")])
+def test_a_forked_child_is_refused_and_ends_in_peace(engine: str, kind: str, then: str, numbered: Path) -> None:
+    """DALI's destructors wait for threads that a child does not have, and multiprocessing ends its parent's workers."""
+    script = textwrap.dedent(FORK).format(tests=str(TESTS), engine=engine, kind=kind, root=str(numbered), then=then)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", script],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.stdout.splitlines(), done.stderr) == (["child: 7", "parent: True"], "")
+
+
+def test_a_loader_that_nobody_started_may_be_used_in_a_child(numbered: Path) -> None:
+    case = Case("null", "folder", "cpu", numbered)
+    loader = case.loader()
+    if not (pid := os.fork()):
+        os._exit(0 if len(list(loader)) == 5 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_fork_after_cuda_is_refused(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Case("null", "folder", "cpu", numbered).loader()
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    assert len(list(loader)) == 5  # the CPU does not mind
+    loader.device = torch.device("cuda", 0)
+    with pytest.raises(EngineError, match=r"device='cuda:0': CUDA was initialised in the parent.*'spawn'"):
+        iter(loader)
