@@ -35,6 +35,9 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/memory_epochs.py
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
+	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python benchmarks/figures.py
 
 gpu: $(READY)  ## the GPU tests, which then may not be skipped, and the GPU benchmarks
 	GPUPIPE_REQUIRE_CUDA=1 $(BIN)/python -m pytest -m gpu
