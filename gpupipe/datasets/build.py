@@ -8,23 +8,25 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import PIL
 from PIL import Image, ImageFile
 
 from ..errors import DatasetError
 from . import cache
 from .columns import Columns, ColumnsError, write_columns
 from .index import Index, is_racy
-from .pool import probe_all
+from .pool import PictureReader, Reader, probe_all
 from .probe import OK, Probe
 from .progress import Progress
 from .scan import Scan
 
-__all__ = ["Source", "assemble", "index_path", "open_index"]
+__all__ = ["Kind", "Probed", "Source", "assemble", "index_path", "open_index", "open_kind"]
+
+Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
@@ -50,15 +52,34 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Kind(Generic[Idx]):
+    """What is indexed: pictures, or something else that lies in files."""
+
+    index: type[Idx]
+    probed: type[Probed]
+    """The columns that probing fills."""
+    reader: Reader[Any]
+    limits: tuple[Any, ...]
+    """JSON values that decide which files are bad, and what is kept of the others."""
+
+
+def _pictures(max_pixels: int | None) -> Kind[Index]:
+    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
+    return Kind(Index, Probed, PictureReader(max_pixels), limits)
+
+
 def index_path(source: Source, max_pixels: int | None = None) -> str:
     """The index file of a source, whether or not it exists."""
-    # These decide which files are bad.
-    limits = Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
-    return cache.index_path(FORMAT, *limits, *source.key)
+    return _path(source, _pictures(max_pixels))
+
+
+def _path(source: Source, kind: Kind[Any]) -> str:
+    return cache.index_path(*kind.limits, *source.key)
 
 
 def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool = False) -> Index:
-    """The index of a source: the one in the cache if nothing has changed, otherwise a new one.
+    """The index of a source of pictures.
 
     Args:
         max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
@@ -67,9 +88,20 @@ def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool =
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
+    return open_kind(source, _pictures(max_pixels), rebuild=rebuild)
+
+
+def open_kind(source: Source, kind: Kind[Idx], *, rebuild: bool = False) -> Idx:
+    """The index of a source: the one in the cache if nothing has changed, otherwise a new one.
+
+    ``rebuild``: probe every file again, whatever the cache says.
+
+    Raises:
+        DatasetError: the source has no files, or there is nowhere to write an index.
+    """
     began, asked = time.monotonic(), time.time_ns()
-    path = index_path(source, max_pixels)
-    index = None if rebuild else _load(path)
+    path = _path(source, kind)
+    index = None if rebuild else _load(path, kind)
     why = "it is not in the cache"
     if index is not None:
         reason = index.stale(source.prefix)
@@ -77,7 +109,7 @@ def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool =
             return _timed(index, began)
         why = reason
     with cache.locked(path):
-        newer = None if rebuild else _load(path)
+        newer = None if rebuild else _load(path, kind)
         faster = newer is not None and (index is None or newer.columns.digest != index.columns.digest)
         # Another process was faster. What it began to look at after we asked is as new as our own look would be.
         if (
@@ -87,23 +119,23 @@ def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool =
         ):
             return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
-        columns, meta, reused = _build(source, newer, max_pixels)
+        columns, meta, reused = _build(source, newer, kind)
         del index, newer
-        index = Index(_save(path, columns, meta))
+        index = kind.index(_save(path, columns, meta))
     index.built, index.reused = True, reused
     return _timed(index, began)
 
 
-def _timed(index: Index, began: float) -> Index:
+def _timed(index: Idx, began: float) -> Idx:
     # Looking for changes touched pages all over the file, and the kernel maps their neighbours too.
     index.columns.release()
     index.seconds = time.monotonic() - began
     return index
 
 
-def _load(path: str) -> Index | None:
+def _load(path: str, kind: Kind[Idx]) -> Idx | None:
     try:
-        return Index(Columns.open(path))
+        return kind.index(Columns.open(path))
     except FileNotFoundError:
         return None
     except (ColumnsError, OSError) as e:
@@ -130,13 +162,13 @@ def _save(path: str, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any])
 
 
 def _build(
-    source: Source, old: Index | None, max_pixels: int | None
+    source: Source, old: Index | None, kind: Kind[Any]
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """(columns, meta, how many rows were kept from ``old``)"""
     with Progress("looking for files") as progress:
         scan = source.scan(progress)
     n = len(scan)
-    probed = Probed(scan, old)
+    probed = kind.probed(scan, old)
     todo = np.flatnonzero(~probed.kept & (scan.status == OK))
     with Progress("reading headers", len(todo)) as progress:
         probe_all(
@@ -144,7 +176,7 @@ def _build(
             lambda k: scan.path(int(todo[k])),
             lambda k, result: probed.put(int(todo[k]), result),
             progress,
-            max_pixels,
+            kind.reader,
         )
     columns, meta = assemble(scan, probed)
     return columns, meta, n - len(todo) - int(np.count_nonzero(scan.status))
@@ -152,6 +184,8 @@ def _build(
 
 class Probed:
     """The columns that come from the files' headers; rows that ``old`` knows are filled from there."""
+
+    index: type[Index] = Index
 
     def __init__(self, scan: Scan, old: Index | None = None):
         n = len(scan)
@@ -178,6 +212,10 @@ class Probed:
         if len(bad):
             was = rows[np.searchsorted(np.flatnonzero(self.kept), bad)]
             self.reasons.update((int(i), reason) for i, (_, _, reason) in zip(bad, old.bad(was), strict=True))
+
+    def extra(self) -> dict[str, npt.NDArray[Any]]:
+        """Columns that only this kind of file has. All of them are part of the fingerprint."""
+        return {}
 
     def put(self, i: int, result: Probe) -> None:
         self.status[i] = result.status
@@ -213,6 +251,8 @@ def assemble(scan: Scan, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], d
     sideways = probed.orientation >= 5
     if sideways.any():
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
+    extra = probed.extra()
+    columns.update(extra)
     for name, texts in (("reason", reasons), ("folder", scan.folders)):
         columns[f"{name}_blob"] = np.frombuffer(b"".join(texts), np.uint8)
         columns[f"{name}_offsets"] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
@@ -226,13 +266,13 @@ def assemble(scan: Scan, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], d
         "absolute": scan.absolute,
         "started_ns": scan.started_ns,
         "racy": bool(is_racy(times, scan.started_ns).any()),
-        "fingerprint": _fingerprint(scan, probed),
-        "pillow": PIL.__version__,
+        "fingerprint": _fingerprint(scan, probed, extra),
+        probed.index.decoder.lower(): probed.index.decoder_version(),
     }
     return columns, meta
 
 
-def _fingerprint(scan: Scan, probed: Probed) -> str:
+def _fingerprint(scan: Scan, probed: Probed, extra: dict[str, npt.NDArray[Any]]) -> str:
     """16 hexadecimal digits of names, labels and sizes. Neither the place nor the times of the files are part of it,
     so a copy on another machine has the same."""
     digest = hashlib.blake2b(b"gpupipe samples 1", digest_size=8)
@@ -242,4 +282,8 @@ def _fingerprint(scan: Scan, probed: Probed) -> str:
     for column, dtype in ((scan.offsets, "<i8"), (labels, "<i8"), (probed.sizes, "<i4"), (scan.file_size, "<i8")):
         digest.update(np.ascontiguousarray(column, dtype).data.cast("B") if column.size else b"")
     digest.update(scan.blob)
+    for name in sorted(extra):
+        column = extra[name]
+        digest.update(f" {name} {column.dtype.str} {column.shape} ".encode())
+        digest.update(np.ascontiguousarray(column).data.cast("B") if column.size else b"")
     return digest.hexdigest()

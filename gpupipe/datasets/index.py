@@ -22,7 +22,7 @@ import numpy.typing as npt
 import PIL
 
 from .columns import Columns, ColumnsError
-from .probe import KINDS, MISSING, OK, TRUNCATED, UNDECODABLE, UNREADABLE
+from .probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from .scan import Scan
 
 __all__ = ["Index", "is_racy", "sampled_rows"]
@@ -34,6 +34,8 @@ SAMPLED = 4_096
 RACY_NS = 2_000_000_000
 _LONGEST = 1 << 16
 """No path and no reason has more bytes."""
+_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES)
+"""What another version of the decoder may see in another way."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 
 
@@ -42,6 +44,9 @@ class Index:
 
     Raises :class:`ColumnsError` where the file lacks something.
     """
+
+    decoder = "Pillow"
+    """What judged the files; its version is kept under this name in lower case."""
 
     def __init__(self, columns: Columns):
         self.columns = columns
@@ -53,7 +58,7 @@ class Index:
         self.classes = self._texts("classes")
         self.empty_classes = self._texts("empty_classes")
         self.codings = self._texts("codings")
-        fixed = {"started_ns": int, "racy": bool, "absolute": bool, "fingerprint": str, "pillow": str}
+        fixed = {"started_ns": int, "racy": bool, "absolute": bool, "fingerprint": str, self.decoder.lower(): str}
         for name, kind in fixed.items():
             if type(meta.get(name)) is not kind:
                 raise ColumnsError(f"{columns.path}: {name} is {meta.get(name)!r}; delete the file, it is made again")
@@ -111,6 +116,13 @@ class Index:
 
     def __reduce__(self) -> tuple[type[Index], tuple[Columns]]:
         return Index, (self.columns,)  # the file, not its rows
+
+    @classmethod
+    def decoder_version(cls) -> str:
+        return PIL.__version__
+
+    def _other_decoder(self) -> bool:
+        return bool(self.columns.meta[self.decoder.lower()] != self.decoder_version())
 
     @property
     def racy(self) -> bool:
@@ -176,12 +188,12 @@ class Index:
         return self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
-        """Whether a file that could not be read can be read now: neither chmod nor a new Pillow touches its time."""
+        """Whether a file that could not be read can be read now: neither chmod nor a new decoder touches its time."""
         if not self._bad_rows.size:
             return None
         status = self.status[self._bad_rows]
-        if self.columns.meta["pillow"] != PIL.__version__ and np.isin(status, (UNDECODABLE, TRUNCATED)).any():
-            return f"Pillow is now {PIL.__version__}"
+        if self._other_decoder() and np.isin(status, _JUDGED).any():
+            return f"{self.decoder} is now {self.decoder_version()}"
         for i in self._bad_rows[(status == UNREADABLE) | (status == MISSING)][:SAMPLED].tolist():
             path = os.path.join(prefix, self.path(i))
             with contextlib.suppress(OSError, ValueError):
@@ -195,8 +207,8 @@ class Index:
         started = int(self.columns.meta["started_ns"])
         status = self.status
         good: npt.NDArray[np.bool_] = (status != MISSING) & (status != UNREADABLE)
-        if self.columns.meta["pillow"] != PIL.__version__:
-            good &= ~np.isin(status, (UNDECODABLE, TRUNCATED))
+        if self._other_decoder():
+            good &= ~np.isin(status, _JUDGED)
         return good & ~is_racy(self.mtime_ns, started)
 
     def rows_of(self, scan: Scan) -> I64:

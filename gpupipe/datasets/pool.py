@@ -16,11 +16,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
 
 from . import probe as _program
 from .probe import UNDECODABLE, Probe, probe, quiet, receive, send, settings, unpack
 
-__all__ = ["POOL_FROM", "probe_all"]
+__all__ = ["POOL_FROM", "PictureReader", "Reader", "probe_all"]
+
+R = TypeVar("R")
 
 POOL_FROM = 2_000
 """From this many files on, worker processes pay for their start."""
@@ -28,18 +32,77 @@ _CHUNK = 256
 _CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
 
 _BOOT = """
-import sys, json, types
-sys.path[:], folder, given = map(json.loads, sys.argv[1:])
-package = sys.modules["_gpupipe_probing"] = types.ModuleType("_gpupipe_probing")
-package.__path__ = [folder]
-from _gpupipe_probing.probe import serve
+import sys, importlib, json, types
+sys.path[:], folder, program, given = map(json.loads, sys.argv[1:])
+name = "_gpupipe_probing"
+for part in program.split("."):
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = [folder]
+    name, folder = name + "." + part, folder + "/" + part
+serve = importlib.import_module(name).serve
 serve(given)
 """
 
 
-def _command(max_pixels: int | None = None) -> list[str]:
+class Reader(Protocol[R]):
+    """How one kind of file is probed: here, and by worker processes that run ``program``."""
+
+    program: str
+    """A module of this package with the function ``serve(settings)``."""
+    pool_from: int
+    """From this many files on, worker processes pay for their start."""
+    chunk: int
+    """Files of one request."""
+
+    def settings(self) -> str:
+        """What a worker must know of this process."""
+        ...
+
+    def here(self, path: bytes) -> R:
+        """The result for one file, read in this process, inside :meth:`quiet`."""
+        ...
+
+    def quiet(self) -> AbstractContextManager[Any]: ...
+
+    def unpack(self, data: bytes) -> list[R]:
+        """The results of a worker's answer."""
+        ...
+
+    def died(self, reason: str) -> R:
+        """The result for a file that takes its reader down."""
+        ...
+
+
+class PictureReader:
+    """Of image files."""
+
+    program = "probe"
+    pool_from = POOL_FROM
+    chunk = _CHUNK
+
+    def __init__(self, max_pixels: int | None = None):
+        self._max_pixels = max_pixels
+
+    def settings(self) -> str:
+        return settings(self._max_pixels)
+
+    def here(self, path: bytes) -> Probe:
+        return probe(path, self._max_pixels)
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return quiet()
+
+    def unpack(self, data: bytes) -> list[Probe]:
+        return unpack(data)
+
+    def died(self, reason: str) -> Probe:
+        return Probe(UNDECODABLE, reason=reason)
+
+
+def _command(reader: Reader[Any] | None = None) -> list[str]:
     # The files under another name, with our own sys.path: by theirs, each worker would import gpupipe and numpy.
-    given = (sys.path, os.path.dirname(_program.__file__), settings(max_pixels))
+    reader = reader or PictureReader()
+    given = (sys.path, os.path.dirname(_program.__file__), reader.program, reader.settings())
     return [sys.executable, "-c", _BOOT, *map(json.dumps, given)]
 
 
@@ -48,20 +111,21 @@ class _Died(Exception):
         self.crash = signal.Signals(-code).name if code < 0 and -code in _CRASHES else None
 
 
-class _Worker:
-    def __init__(self, max_pixels: int | None) -> None:
+class _Worker(Generic[R]):
+    def __init__(self, reader: Reader[R]) -> None:
+        self._reader = reader
         self._process = subprocess.Popen(
-            _command(max_pixels), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            _command(reader), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def ask(self, paths: Sequence[bytes]) -> list[Probe]:
+    def ask(self, paths: Sequence[bytes]) -> list[R]:
         """One result per path. Raises ``_Died``."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
             send(process.stdin, b"\0".join(paths))  # type: ignore[arg-type]
             answer = receive(process.stdout)  # type: ignore[arg-type]
-            results = None if answer is None else unpack(answer)
+            results = None if answer is None else self._reader.unpack(answer)
         except (OSError, ValueError, struct.error):  # it has gone, or somebody else prints on its stdout
             results = None
         if results is None or len(results) != len(paths):
@@ -84,7 +148,7 @@ class _Worker:
         self._process.kill()
 
 
-class _Driver(threading.Thread):
+class _Driver(threading.Thread, Generic[R]):
     """Feeds one worker. Puts (chunk number, results) into ``done``; ``None`` in results is left to the caller."""
 
     def __init__(
@@ -92,11 +156,11 @@ class _Driver(threading.Thread):
         chunks: Iterator[tuple[int, list[bytes]]],
         lock: threading.Lock,
         done: queue.Queue[_Answer],
-        max_pixels: int | None,
+        reader: Reader[R],
     ) -> None:
         super().__init__(daemon=True, name="gpupipe-probe")
-        self._chunks, self._lock, self._done, self._max_pixels = chunks, lock, done, max_pixels
-        self._worker: _Worker | None = None
+        self._chunks, self._lock, self._done, self._reader = chunks, lock, done, reader
+        self._worker: _Worker[R] | None = None
         self._gave_up = False
         self.stopping = False
 
@@ -115,7 +179,7 @@ class _Driver(threading.Thread):
             if self._worker is not None:
                 self._worker.stop()
 
-    def _probe(self, paths: list[bytes]) -> list[Probe | None]:
+    def _probe(self, paths: list[bytes]) -> list[R | None]:
         try:
             return list(self._ask(paths))
         except (_Died, OSError):
@@ -123,24 +187,24 @@ class _Driver(threading.Thread):
             # else with it.
             return [self._probe_one(path) for path in paths]
 
-    def _probe_one(self, path: bytes) -> Probe | None:
+    def _probe_one(self, path: bytes) -> R | None:
         if self._gave_up or self.stopping:
             return None
         try:
             return self._ask([path])[0]
         except _Died as e:
             if e.crash:
-                return Probe(UNDECODABLE, reason=f"the process that read its header died of {e.crash}")
+                return self._reader.died(f"the process that read its header died of {e.crash}")
             self._gave_up = True  # it was not the file: processes cannot be had here, or are being killed
         except OSError:
             self._gave_up = True
         return None
 
-    def _ask(self, paths: list[bytes]) -> list[Probe]:
+    def _ask(self, paths: list[bytes]) -> list[R]:
         if self._gave_up:
             raise _Died(0)
         if self._worker is None:
-            self._worker = _Worker(self._max_pixels)
+            self._worker = _Worker(self._reader)
         try:
             return self._worker.ask(paths)
         except _Died:
@@ -153,34 +217,35 @@ class _Driver(threading.Thread):
             self._worker.kill()
 
 
-_Answer = tuple[int, list[bytes], list[Probe | None]] | BaseException
+_Answer = tuple[int, list[bytes], list[Any]] | BaseException
 
 
 def probe_all(
     count: int,
     path_of: Callable[[int], bytes],
-    store: Callable[[int, Probe], None],
+    store: Callable[[int, R], None],
     progress: Callable[[int], None],
-    max_pixels: int | None = None,
+    reader: Reader[R],
 ) -> None:
     """Probe ``count`` files: ``store(k, result)`` once for each ``k``, on this thread, in any order.
 
-    Below :data:`POOL_FROM` files here, otherwise in worker processes, at most 16; they have ended on return.
+    Below ``reader.pool_from`` files here, otherwise in worker processes, at most 16; they have ended on return.
     """
     workers = min(os.cpu_count() or 1, 16)
-    if count < POOL_FROM or not sys.executable:
-        with quiet():
+    if count < reader.pool_from or not sys.executable:
+        with reader.quiet():
             for k in range(count):
-                store(k, probe(path_of(k), max_pixels))
-                if k % 64 == 0:
+                store(k, reader.here(path_of(k)))
+                if k % 64 == 0 or reader.chunk < 64:
                     progress(k)
         progress(count)
         return
-    chunks = ((at, [path_of(k) for k in range(at, min(at + _CHUNK, count))]) for at in range(0, count, _CHUNK))
+    size = reader.chunk
+    chunks = ((at, [path_of(k) for k in range(at, min(at + size, count))]) for at in range(0, count, size))
     # Bounded: somebody who cannot keep up holds the workers back.
     done: queue.Queue[_Answer] = queue.Queue(4 * workers)
     lock = threading.Lock()
-    drivers = [_Driver(chunks, lock, done, max_pixels) for _ in range(workers)]
+    drivers = [_Driver(chunks, lock, done, reader) for _ in range(workers)]
     stored = 0
     try:
         for driver in drivers:
@@ -192,8 +257,8 @@ def probe_all(
             start, paths, results = answer
             for k, result in enumerate(results):
                 if result is None:
-                    with quiet():
-                        result = probe(paths[k], max_pixels)
+                    with reader.quiet():
+                        result = reader.here(paths[k])
                 store(start + k, result)
             stored += len(results)
             progress(stored)

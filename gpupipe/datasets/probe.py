@@ -10,17 +10,29 @@ import os
 import signal
 import struct
 import sys
+from collections.abc import Callable
 from typing import IO, BinaryIO, NamedTuple
 
 from PIL import Image, ImageFile
 
 from .pictures import Undecodable, attempts, guarded, header, of_file, open_image, quiet
 
-__all__ = ["KINDS", "Probe", "probe", "quiet"]
+__all__ = ["KINDS", "Probe", "answer", "probe", "quiet"]
 
-KINDS = ("ok", "missing", "empty", "unreadable", "undecodable", "bomb", "zero-sized", "truncated")
+KINDS = (
+    "ok",
+    "missing",
+    "empty",
+    "unreadable",
+    "undecodable",
+    "bomb",
+    "zero-sized",
+    "truncated",
+    "no-video",
+    "no-frames",
+)
 """What a status number means. Written to disk: append only."""
-OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED = range(len(KINDS))
+OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(len(KINDS))
 
 
 class Probe(NamedTuple):
@@ -97,6 +109,13 @@ def receive(stream: BinaryIO) -> bytes | None:
     return message if len(message) == length else None
 
 
+def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[bytes], bytes]) -> None:
+    """Answer every request with one record per path, until there are no more. ``of`` makes the record of a path."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
+    while (request := receive(requests)) is not None:
+        send(answers, b"".join(map(of, request.split(b"\0"))))
+
+
 def settings(max_pixels: int | None) -> str:
     """What a worker must know of this process, for its command line."""
     values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, int(ImageFile.LOAD_TRUNCATED_IMAGES))
@@ -107,8 +126,5 @@ def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
     limit, max_pixels, load_truncated = map(int, given.split(","))
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
-    out = sys.stdout.buffer
     with quiet():
-        while (request := receive(sys.stdin.buffer)) is not None:
-            send(out, b"".join(pack(probe(path, max_pixels or None)) for path in request.split(b"\0")))
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda path: pack(probe(path, max_pixels or None)))
