@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .engines.base import Engine, Run
+from .engines.mixing import mix
 from .errors import BadSample, SampleError
 from .planning import EpochPlan
+from .transforms.ops import arrange
 from .types import Batch, Plan
 
 if TYPE_CHECKING:
@@ -183,12 +185,16 @@ class EpochIterator:
         loader.valid = plan.valid
         loader._stats.batches += 1
         loader._stats.samples += plan.valid
-        loader._running.lease(batch)
+        loader._running.lease(batch, loader.device)
         missed, self._missed = [*self._missed, *plan.bad], []
         if missed:
             loader._report.add(missed)
             loader._policy.bear(missed)
-        return batch.images if batch.target is None else [batch.images, batch.target]
+        images, target = batch.images, batch.target
+        changes = () if plan.ops is None or images is plan else arrange(plan.ops)[1]
+        if changes:
+            images, target = mix(images, target, changes)
+        return images if target is None else [images, target]
 
     def end(self) -> None:
         """Nothing more comes out of this iterator."""

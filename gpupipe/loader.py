@@ -66,11 +66,11 @@ class _Running:
                 "no GPU before forking"
             )
 
-    def lease(self, batch: Batch) -> None:
+    def lease(self, batch: Batch, device: torch.device) -> None:
         """Keep what a batch points into until the consumer's stream has passed."""
         if batch.keep is not None:
             if self._lease is None:
-                self._lease = Lease(batch.images.device)
+                self._lease = Lease(device)
             self._lease.take(batch.keep)
 
     def renew_lease(self) -> None:

@@ -28,14 +28,16 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
     """
     # A sample known to be bad has no size; it is never decoded, so any size does.
     ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, np.maximum(sizes, 1))
-    out = images.sizes
-    if len(out) and pipeline.output.size is None and (out != out[0]).any():
-        other = int(np.argmax((out != out[0]).any(axis=1)))
-        raise PipelineError(
-            f"images of one batch come out in different sizes: {out[0, 0]}x{out[0, 1]} (sample {plan.indices[0]}) and "
-            f"{out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a CenterCrop, "
-            "RandomCrop or Resize((height, width)), or use batch_size=1"
-        )
+    views = images.views or (images,)
+    for view, output in zip(views, pipeline.outputs, strict=True):
+        out = view.sizes
+        if len(out) and output.size is None and (out != out[0]).any():
+            other = int(np.argmax((out != out[0]).any(axis=1)))
+            raise PipelineError(
+                f"images of one batch come out in different sizes: {out[0, 0]}x{out[0, 1]} (sample {plan.indices[0]}) "
+                f"and {out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a "
+                "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
+            )
     return plan.with_sizes(sizes, ops)
 
 

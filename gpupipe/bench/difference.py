@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..engines.torch.apply import FORMS
+from ..engines.torch.forms import FORMS
 from ..errors import ConfigError
 from ..transforms.ops import Crop, Flip, Normalize, Op, Resize, ToDtype
 

@@ -101,12 +101,13 @@ class Load:
                 return self.setup.pipeline.resolve(0, 0, np.arange(len(self._good), dtype=np.uint64), self._good)
         return None
 
-    def batch(self, what: str, place: Place, *, channels: int, dtype: str) -> Need | None:
-        """One batch of the size that goes out; ``None`` where that is not known."""
-        shape = self.setup.pipeline.output.size
+    def batch(self, what: str, place: Place, view: int = 0, *, channels: int, dtype: str) -> Need | None:
+        """One batch of the size that goes out as view number ``view``; ``None`` where that is not known."""
+        shape = self.setup.pipeline.outputs[view].size
         # Where it depends on the image: Arrays are known to be all alike, of files only a sample is looked at.
         if shape is None and self.setup.dataset.media == "array" and self._resolved is not None:
-            height, width = self._resolved[1].sizes[0].tolist()
+            images = self._resolved[1]
+            height, width = (images.views or (images,))[view].sizes[0].tolist()
             shape = height, width
         if shape is None:
             return None
@@ -120,9 +121,13 @@ class Load:
 
     def output(self, count: int, of: str) -> list[Need]:
         """Batches as they are handed out."""
-        output = self.setup.pipeline.output
         place: Place = "device" if self.setup.cuda else "host"
-        return self.times(self.batch("output batches", place, channels=output.channels, dtype=output.dtype), count, of)
+        found = []
+        for view, output in enumerate(self.setup.pipeline.outputs):
+            what = f"output batches of view {view + 1}" if len(self.setup.pipeline.outputs) > 1 else "output batches"
+            batch = self.batch(what, place, view, channels=output.channels, dtype=output.dtype)
+            found += self.times(batch, count, of)
+        return found
 
     def times(self, need: Need | None, count: int, of: str) -> list[Need]:
         """So many of a batch, or none of what is not known. There are no more than an epoch has."""

@@ -29,6 +29,8 @@ class Images:
     kind: Kind = "pil"
     dtype: Dtype = "uint8"
     channels: int = 3
+    views: tuple[Images, ...] = ()
+    """Where the images have become several views of each: what is known of every view, and nothing above holds."""
 
     def sized(self, height: I64, width: I64) -> Images:
         return replace(self, sizes=np.stack([height, width], axis=1))
@@ -49,8 +51,18 @@ class Transform:
     A transform is a frozen value: it holds no state and draws nothing.
     """
 
-    draws: ClassVar[int] = 0
-    """How many uniform numbers a sample needs."""
+    DRAWS: ClassVar[int] = 0
+
+    @property
+    def draws(self) -> int:
+        """How many uniform numbers a sample needs."""
+        return self.DRAWS
+
+    @property
+    def on_batch(self) -> bool:
+        """Whether it works on whole batches: then all samples of a batch get the numbers of the first one, and only
+        others of its kind may come after it."""
+        return False
 
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
         """Numbers for a batch.

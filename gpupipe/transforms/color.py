@@ -44,7 +44,7 @@ class Grayscale(Transform):
 class RandomGrayscale(Transform):
     """Take the colour out with probability ``p``; the number of channels stays."""
 
-    draws: ClassVar[int] = 1
+    DRAWS: ClassVar[int] = 1
 
     p: float = 0.1
 

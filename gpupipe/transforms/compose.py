@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
-from .base import Images, Transform
-from .ops import Dtype, Op
+from .base import F64, Images, Transform
+from .ops import Dtype, Op, Views
 
 __all__ = ["Compose", "Output"]
 
@@ -72,7 +72,7 @@ class Compose:
             # By name and not by place: adding a transform does not change what the others draw.
             keys.append(key_of(f"{cls}#{counts[cls]}"))
         self._keys = tuple(keys)
-        _ = self.output  # refuse here what does not fit together
+        _ = self.outputs  # refuse here what does not fit together
 
     def resolve(
         self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]
@@ -86,19 +86,34 @@ class Compose:
         """
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
+        views: Views | None = None
+        on_batch = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
             u = uniforms(seed, epoch, key, keys, transform.draws)
-            resolved, images = transform.resolve(u, images)
-            ops.extend(resolved)
-        return tuple(ops), images
+            if transform.on_batch:
+                on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
+            elif on_batch is not None:
+                raise transform.refuse(f"it comes after {on_batch!r}, which needs the finished batch; put it before")
+            if views is None:
+                resolved, images = transform.resolve(u, images)
+                ops.extend(resolved)
+                views = ops.pop() if images.views else None  # type: ignore[assignment]
+            else:
+                views, images = _each(transform, u, views, images)
+        return (*ops, *([] if views is None else [views])), images
 
     @cached_property
-    def output(self) -> Output:
-        """What goes out, found by resolving images of several sizes with several draws."""
+    def outputs(self) -> tuple[Output, ...]:
+        """What goes out, one for each view, found by resolving images of several sizes with several draws."""
         images = self._probe()[1]
-        same = (images.sizes == images.sizes[0]).all()
-        size = (int(images.sizes[0, 0]), int(images.sizes[0, 1])) if same else None
-        return Output(size, images.channels, images.dtype)
+        return tuple(_output(view) for view in images.views or (images,))
+
+    @property
+    def output(self) -> Output:
+        """What goes out. Raises :class:`PipelineError` where that are several views."""
+        if len(self.outputs) > 1:
+            raise PipelineError(f"the pipeline makes {len(self.outputs)} views of each image; see its .outputs")
+        return self.outputs[0]
 
     @cached_property
     def skeleton(self) -> tuple[Op, ...]:
@@ -140,6 +155,28 @@ class Compose:
         if self.memory_format != "contiguous_format":
             lines.append(f"    memory_format={self.memory_format!r},")
         return "\n".join(["Compose(", *lines, ")"]) if lines else "Compose()"
+
+
+def _each(transform: Transform, u: F64, views: Views, images: Images) -> tuple[Views, Images]:
+    """The same transform, with the same draws, on every view."""
+    if transform.on_batch:
+        raise transform.refuse(
+            "it works on a batch of single images, and these are views of each; leave one of them out"
+        )
+    branches, out = [], []
+    for branch, view in zip(views.branches, images.views, strict=True):
+        resolved, after = transform.resolve(u, view)
+        if after.views:
+            raise transform.refuse("the image has become several views already; make all of them in one place")
+        branches.append((*branch, *resolved))
+        out.append(after)
+    return Views(tuple(branches)), replace(images, views=tuple(out))
+
+
+def _output(images: Images) -> Output:
+    same = (images.sizes == images.sizes[0]).all()
+    size = (int(images.sizes[0, 0]), int(images.sizes[0, 1])) if same else None
+    return Output(size, images.channels, images.dtype)
 
 
 def as_compose(transform: Any) -> Compose:

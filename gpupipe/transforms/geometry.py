@@ -197,7 +197,7 @@ class RandomCrop(Transform):
     is an error that names the sizes.
     """
 
-    draws: ClassVar[int] = 2
+    DRAWS: ClassVar[int] = 2
 
     size: int | Sequence[int]
     padding: int | Sequence[int] | None = None
@@ -254,7 +254,7 @@ class RandomResizedCrop(Transform):
     """
 
     ATTEMPTS: ClassVar[int] = 10
-    draws: ClassVar[int] = 2 + 2 * ATTEMPTS
+    DRAWS: ClassVar[int] = 2 + 2 * ATTEMPTS
 
     size: int | Sequence[int]
     scale: Sequence[float] = (0.08, 1.0)
@@ -314,7 +314,7 @@ class RandomResizedCrop(Transform):
 
 @dataclass(frozen=True, repr=False)
 class _RandomFlip(Transform):
-    draws: ClassVar[int] = 1
+    DRAWS: ClassVar[int] = 1
     axis: ClassVar[Literal["horizontal", "vertical"]]
 
     p: float = 0.5

@@ -15,7 +15,8 @@ from PIL import Image
 
 from gpupipe import transforms as T
 from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, size_of, split
+from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, split
+from gpupipe.engines.torch.forms.picture import size_of
 from gpupipe.pipelines import imagenet
 from gpupipe.transforms.ops import Crop, Flip, Gray, Op, Resize
 

@@ -24,12 +24,13 @@ from gpupipe.datasets.base import Dataset
 from gpupipe.engines.base import Setup
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
-from gpupipe.engines.torch.apply import FORMS, apply_sample, apply_tail, reference, split
+from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, split
 from gpupipe.engines.torch.decode import Undecodable, decode, peek_size
+from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS, POINTWISE
 from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
 from gpupipe.pipelines import imagenet
 from gpupipe.planning import resolve_plan
-from gpupipe.transforms.ops import OPS, Crop, Flip, Normalize, ToDtype
+from gpupipe.transforms.ops import OPS, TARGET_OPS, Crop, Flip, Normalize, ToDtype, Views
 from gpupipe.types import Plan
 
 
@@ -101,7 +102,7 @@ def encoded(kind: str = "JPEG", size: tuple[int, int] = (40, 60), **kwargs: Any)
 
 
 def test_every_op_has_a_torch_form() -> None:
-    assert set(FORMS) == set(OPS)
+    assert {*FORMS, *BATCH_FORMS, *POINTWISE, Views, *TARGET_OPS} == set(OPS)
 
 
 def test_tail_is_the_longest_suffix_of_arithmetic() -> None:

@@ -21,6 +21,7 @@ from ...errors import BadSample, EngineError, SampleError
 from ...types import Batch, Plan
 from ..base import Engine, Run, Setup
 from ..handover import to_device
+from ..torch.apply import apply_batch
 from .feed import Feeder, Ready, feeder_for
 from .graph import MEDIA, DecoderOptions, Graph, build_graph
 from .recover import Probe, Suspect, changed, clean
@@ -83,7 +84,7 @@ class DaliEngine(Engine):
         assert ops is not None
         graph.pipe.feed_input(MEDIA, ready.media)
         for inp in graph.inputs:
-            array = inp.read(ops[inp.op])
+            array = inp.array(ops)
             if inp.name:
                 graph.pipe.feed_input(inp.name, array)
         # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
@@ -91,12 +92,26 @@ class DaliEngine(Engine):
         self.scheduled += 1
 
     def outputs(self) -> tuple[Any, Any]:
-        """The images of the oldest scheduled plan, and i64[B, 3] their shapes before any transform (``None`` of
-        arrays), as
-        DALI's lists. Raises RuntimeError where that plan failed."""
+        """The images of the oldest scheduled plan, one list for each view, and i64[B, 3] their shapes before any
+        transform (``None`` of arrays), as DALI's lists. Raises RuntimeError where that plan failed."""
         self.scheduled -= 1
-        images, *shapes = self.graph.pipe.outputs(**self._stream())
-        return images, shapes[0] if shapes else None
+        graph = self.graph
+        images = graph.pipe.outputs(**self._stream())
+        views = len(graph.outputs)
+        return tuple(images[:views]), images[views] if len(images) > views else None
+
+    def finish(self, images: tuple[Any, ...], plan: Plan) -> Any:
+        """[B, C, H, W] of DALI's lists, or a tuple of such for several views: what the graph left to do is done."""
+        assert plan.ops is not None
+        graph, made = self.graph, []
+        for one, rest, output in zip(images, graph.cut.rest(plan.ops), graph.outputs, strict=True):
+            tensor = from_dlpack(one.as_tensor())
+            if output.layout == "HWC":
+                tensor = tensor.permute(0, 3, 1, 2)
+            if output.dtype == "bfloat16":
+                tensor = tensor.to(torch.bfloat16)
+            made.append(apply_batch(tensor, rest, self.setup.pipeline.memory_format) if rest else tensor)
+        return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
 
     def changed(self, plan: Plan, shapes: Any) -> list[BadSample]:
         """Samples that are not of the size that the plan was made for."""
@@ -195,16 +210,12 @@ class DaliRun(Run):
         except RuntimeError as e:
             images, shapes = self._recover(ready, e)
         self._top_up()  # DALI goes on while the consumer works on this batch
-        tensor = from_dlpack(images.as_tensor())
-        if self._engine.setup.pipeline.memory_format == "channels_last":
-            tensor = tensor.permute(0, 3, 1, 2)
-        if self._engine.setup.pipeline.output.dtype == "bfloat16":
-            tensor = tensor.to(torch.bfloat16)
         bad = self._engine.changed(ready.plan, shapes)
         if bad:
             raise SampleError(bad)
+        finished = self._engine.finish(images, ready.plan)
         keep = (images, ready.owner) if self._engine.setup.cuda else None
-        return Batch(tensor, to_device(ready.target, self._engine.setup), ready.plan, keep)
+        return Batch(finished, to_device(ready.target, self._engine.setup), ready.plan, keep)
 
     def _top_up(self) -> None:
         room = self._engine.setup.prefetch_factor

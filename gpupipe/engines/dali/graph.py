@@ -8,7 +8,8 @@ from typing import Any, Literal
 from nvidia.dali import Pipeline, fn, types
 
 from ...transforms.compose import Compose
-from .lower import Canvas, Input, lower
+from .lower import Cut, Output, lower
+from .lowering import Canvas, Input
 
 __all__ = ["DecoderOptions", "Graph", "build_graph"]
 
@@ -43,6 +44,10 @@ class Graph:
 
     pipe: Pipeline
     inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    """The images, one for each view."""
+    cut: Cut
+    """Where torch has to go on."""
 
 
 def encoded(media: Literal["path", "bytes"]) -> Any:
@@ -86,5 +91,6 @@ def build_graph(
 
             canvas = Canvas(decode, None, "gpu" if cuda else "cpu")
             sizes = [fn.peek_image_shape(raw)]  # read beside the images: what the header says now, not in the index
-        pipe.set_outputs(lower(canvas, pipeline.skeleton, pipeline.memory_format), *sizes)
-    return Graph(pipe, tuple(canvas.inputs))
+        outputs, where = lower(canvas, pipeline.skeleton, pipeline.memory_format)
+        pipe.set_outputs(*(output.node for output in outputs), *sizes)
+    return Graph(pipe, tuple(canvas.inputs), tuple(outputs), where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from ...datasets.torch import Opaque
 from ...errors import ConfigError, PipelineError, SampleError
 from ...staging import CopyStream, Ring, Uploader, map_tensors
-from ...transforms.ops import Crop, Gray, ToDtype
+from ...transforms.ops import Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run, Setup
 from ..needs import Load, Need
@@ -60,18 +60,7 @@ class Torch(EngineConfig):
                 f"device={setup.device!r}: torch {torch.__version__} sees no CUDA device; use device='cpu', or see "
                 "`gpupipe doctor`"
             )
-        channels = 3
-        for op in setup.pipeline.skeleton:
-            if isinstance(op, Gray):
-                channels = op.channels
-            if isinstance(op, Crop) and len(op.fill) not in (1, channels):
-                raise PipelineError(f"fill={op.fill} has {len(op.fill)} values for an image of {channels} channel(s)")
-        for op in split(setup.pipeline.skeleton)[0]:
-            if isinstance(op, ToDtype) and op.dtype == "bfloat16":
-                raise PipelineError(
-                    "ToDtype(bfloat16): the torch engine has no bfloat16 for single images; put it after every Resize, "
-                    "Pad and Grayscale"
-                )
+        _check(split(setup.pipeline.skeleton)[0], 3)
 
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
@@ -162,6 +151,24 @@ class TorchRun(Run):
 
     def close(self) -> None:
         self._results.close()
+
+
+def _check(head: Sequence[Op], channels: int) -> None:
+    """Refuse what no worker can do to an image of so many channels."""
+    for op in head:
+        if isinstance(op, Views):
+            for branch in op.branches:
+                _check(branch, channels)
+        if isinstance(op, Gray):
+            channels = op.channels
+        fill = getattr(op, "fill", ())
+        if len(fill) not in (0, 1, channels):
+            raise PipelineError(f"fill={fill} has {len(fill)} values for an image of {channels} channel(s)")
+        if isinstance(op, ToDtype) and op.dtype == "bfloat16":
+            raise PipelineError(
+                "ToDtype(bfloat16): the torch engine has no bfloat16 for single images; put it at the end, where only "
+                "Normalize and RandomErasing come after it"
+            )
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

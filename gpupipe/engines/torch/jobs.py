@@ -27,8 +27,9 @@ from ...planning import resolve_plan
 from ...rng import stream
 from ...transforms.compose import Compose
 from ...types import Plan
-from .apply import Picture, apply_sample, size_of, split
+from .apply import Arrays, apply_sample, split
 from .decode import Undecodable, as_rgb, open_rgb, peek
+from .forms.picture import Picture, size_of
 
 __all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed"]
 
@@ -41,7 +42,8 @@ class Decoded(NamedTuple):
     """The result of :class:`Decode` and :class:`Collate`."""
 
     images: Any
-    """[B, H, W, C] before the tail; of :class:`Collate` the whole collated structure; ``None`` where ``bad``."""
+    """[B, H, W, C] before the tail, or a tuple of such for several views; of :class:`Collate` the whole collated
+    structure; ``None`` where ``bad``."""
     target: Any
     """The collated targets of a ``python`` dataset, else ``None``."""
     plan: Plan | None
@@ -79,7 +81,7 @@ class Decode:
         if bad:
             return Decoded(None, None, None, bad)
         head = None if plan.ops is None else split(plan.ops)[0]
-        images: list[Picture] = []
+        images: list[Any] = []
         targets: list[Any] = []
         with _fetching(self.dataset, plan) as seed:
             for row, index in enumerate(plan.indices.tolist()):
@@ -244,8 +246,11 @@ def _collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
         ) from None
 
 
-def _stack(images: list[Any]) -> Tensor:
-    first = images[0]
+def _stack(images: list[Arrays]) -> Any:
+    """[B, H, W, C], or a tuple of such of several views."""
+    first: Any = images[0]
+    if isinstance(first, tuple):
+        return tuple(_stack(list(view)) for view in zip(*images, strict=True))
     batch = _allocate((len(images), *first.shape), torch.from_numpy(np.empty(0, first.dtype)).dtype)
     view = batch.numpy()
     for i, image in enumerate(images):

@@ -1,0 +1,89 @@
+"""The few operations that every transform resolves into.
+
+A transform is what the user names (``RandomResizedCrop``); an op is what an engine executes (``Crop``, then
+``Resize``), with one
+number per sample. Engines implement ops, not transforms: a new transform that is made of known ops runs
+everywhere at once, and a new op needs exactly one DALI lowering and one torch form.
+
+An op has two kinds of fields: arrays with one row per sample, which change with every plan, and plain values, which
+belong to
+the pipeline. :meth:`Op.spec` is the second kind alone; it is what a DALI graph is built from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import Dtype, Kind, Normalize, Op, ToDtype
+from .color import (
+    JPEG,
+    AutoContrast,
+    Blur,
+    Brightness,
+    Contrast,
+    Equalize,
+    Erase,
+    Gray,
+    Hue,
+    Invert,
+    Noise,
+    Posterize,
+    Saturation,
+    Sharpness,
+    Solarize,
+)
+from .geometry import Crop, Elastic, Flip, Perspective, Resize, Warp
+from .structure import Call, CutMix, Mix, MixUp, Views
+
+__all__ = [
+    "JPEG",
+    "OPS",
+    "TARGET_OPS",
+    "AutoContrast",
+    "Blur",
+    "Brightness",
+    "Call",
+    "Contrast",
+    "Crop",
+    "CutMix",
+    "Dtype",
+    "Elastic",
+    "Equalize",
+    "Erase",
+    "Flip",
+    "Gray",
+    "Hue",
+    "Invert",
+    "Kind",
+    "Mix",
+    "MixUp",
+    "Noise",
+    "Normalize",
+    "Op",
+    "Perspective",
+    "Posterize",
+    "Resize",
+    "Saturation",
+    "Sharpness",
+    "Solarize",
+    "ToDtype",
+    "Views",
+    "Warp",
+    "arrange",
+]
+
+OPS: tuple[type[Op], ...] = (
+    Crop, Resize, Flip, Gray, ToDtype, Normalize,
+    Brightness, Contrast, Saturation, Hue, Sharpness, Posterize, Solarize, Invert, AutoContrast, Equalize, JPEG,
+    Blur, Noise, Warp, Perspective, Elastic, Erase, Mix, Call, Views, MixUp, CutMix,
+)  # fmt: skip
+"""Every op there is. A test fails if an engine lacks one of them."""
+
+TARGET_OPS: tuple[type[Op], ...] = (MixUp, CutMix)
+"""Those that change targets too. They need the whole batch, and come last."""
+
+
+def arrange(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """(ops on samples, ops on whole batches with their targets)"""
+    cut = next((i for i, op in enumerate(ops) if isinstance(op, TARGET_OPS)), len(ops))
+    return tuple(ops[:cut]), tuple(ops[cut:])
