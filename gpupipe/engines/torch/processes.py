@@ -4,6 +4,8 @@
   it from a signal handler, in the middle of whatever the script does, and in other threads than the first after 5 s.
 - All workers end within about a second, however long one of them works on its job, and whatever locks a dead one holds.
 - None of them outlives its parent by more than half a second, and no temporary file stays.
+- Ctrl-C neither loses a process that has just been forked nor stops the ending of the others half way, and no worker
+  prints a traceback because of it.
 - A forked child that lets go of its copy does not end the workers of its parent.
 
 Everything that is known here of torch's private names is in this file.
@@ -16,14 +18,18 @@ import os
 import select
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_sharer
 from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
+from types import TracebackType
 from typing import Any
 
 from torch.utils.data import DataLoader, _utils
@@ -54,19 +60,40 @@ class WorkerLoader(DataLoader[Any]):
         if self.num_workers == 0:
             return super()._get_iterator()
         self.check_worker_number_rationality()
-        theirs = self.worker_init_fn
-        folder = tempfile.mkdtemp(prefix="gpupipe-")
-        self.worker_init_fn = _Guard(theirs, folder)
-        try:
-            return _Iterator(self, folder)
-        finally:
-            self.worker_init_fn = theirs
+        # Forking is quick. The other ways may wait until a child has imported the script.
+        method = (self.multiprocessing_context or multiprocessing).get_start_method()
+        with _uninterrupted() if method == "fork" else nullcontext():
+            theirs = self.worker_init_fn
+            folder = tempfile.mkdtemp(prefix="gpupipe-")
+            self.worker_init_fn = _Guard(theirs, folder)
+            try:
+                self._iterator = _Iterator(self, folder)  # torch does so too, but later
+            finally:
+                self.worker_init_fn = theirs
+        return self._iterator
 
     def end(self) -> None:
         """End the processes. A later ``iter()`` starts others."""
         iterator, self._iterator = self._iterator, None
         if isinstance(iterator, _Iterator):
             iterator._shutdown_workers()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C comes at the end. It comes to the main thread only."""
+    theirs = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(theirs):
+        yield
+        return
+    came: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *it: came.append(it))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, theirs)
+        if came:
+            theirs(*came[0])
 
 
 @dataclass(frozen=True)
@@ -82,9 +109,18 @@ class _Guard:
         # A terminal sends Ctrl-C to every process, but what it means is for the parent to say. Not SIG_IGN, which a
         # program that the dataset's code starts would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
+        sys.excepthook = _report_error
         threading.Thread(target=_watch, args=(self.folder,), name="gpupipe-watch", daemon=True).start()
         if self.init is not None:
             self.init(worker)
+
+
+def _report_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """``sys.excepthook`` of a worker. A parent that was interrupted while it took over the memory of a tensor has left
+    in the middle of it, and multiprocessing's thread that gives out the memory would print that."""
+    here = threading.current_thread() is resource_sharer._resource_sharer._thread  # type: ignore[attr-defined]
+    if not (here and issubclass(kind, (OSError, EOFError))):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _watch(folder: str) -> None:
@@ -112,11 +148,14 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             raise
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        if self._worker_pids_set or first_iter:
-            # Else torch's handler of SIGCHLD would raise, wherever the script is just then.
-            _utils.signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
-            self._worker_pids_set = False
+        self._forget_pids()
         super()._reset(loader, first_iter)
+
+    def _forget_pids(self) -> None:
+        """Else torch's handler of SIGCHLD would raise, wherever the script is just then."""
+        with suppress(ValueError):  # not there yet, or no more
+            _utils.signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
+        self._worker_pids_set = False
 
     def _get_data(self) -> Any:
         try:
@@ -156,6 +195,11 @@ class _Iterator(_MultiProcessingDataLoaderIter):
         if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
             return
         self._shutdown = True
+        with _uninterrupted():
+            self._end()
+
+    def _end(self) -> None:
+        self._forget_pids()
         try:
             # Where one has died it may hold the locks of event and queues.
             if not self._lost and all(w.is_alive() for w in self._workers):
