@@ -62,15 +62,22 @@ class Warp(Masked):
     """An affine map. ``matrix`` f64[B, 6] leads from the pixels of the output to those of the input.
 
     Of PIL images as in ``Image.transform(AFFINE)``: ``x_in = a (x + 0.5) + b (y + 0.5) + c``. Of tensors relative to
-    the centre of the image, as torchvision's ``affine`` hands it to its grid.
+    the centre of the image, as torchvision's ``affine`` hands it to its grid. See :mod:`gpupipe.transforms.matrices`,
+    which makes these.
     """
 
     matrix: F64
     height: I32
     """Of the output."""
     width: I32
+    source: I32
+    """[B, 2]: height and width of the input."""
+    turns: I32
+    """0 to 3: an exact rotation by so many quarters, anticlockwise, for which torchvision transposes the pixels;
+    -1 where ``matrix`` counts alone."""
     interpolation: str = "nearest"
-    fill: tuple[float, ...] = (0.0,)
+    fill: tuple[float, ...] | None = (0.0,)
+    """``None`` is black too, but on tensors torchvision blends the border with it once and not twice."""
     kind: Kind = "pil"
 
     def only(self, mask: Mask, sizes: I64) -> Op:
