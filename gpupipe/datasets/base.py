@@ -22,8 +22,8 @@ Media = str | bytes | npt.NDArray[np.uint8]
 class Dataset(ABC):
     """Base class. Columns are numpy arrays or memory-maps with one row per sample."""
 
-    media: Literal["path", "bytes", "array"]
-    """What :meth:`fetch` returns."""
+    media: Literal["path", "bytes", "array", "clip"]
+    """What :meth:`fetch` returns. ``"clip"``: the path of a video, of which a sample is some frames."""
     python: bool = False
     """Whether :meth:`fetch` runs somebody's Python code, which belongs into worker processes."""
     exif: bool = False
@@ -41,6 +41,16 @@ class Dataset(ABC):
     def sizes(self) -> npt.NDArray[np.int32] | None:
         """i32[N, 2]: height and width as decoded (upright where ``exif``), 0 and 0 of a bad sample; ``None`` where
         only reading tells."""
+
+    def common_size(self) -> tuple[int, int] | None:
+        """(height, width) where it is known, and the same for all samples that are not bad. Looks at all of them."""
+        sizes = self.sizes
+        if sizes is None or not len(sizes):
+            return None
+        good = sizes[:, 0] > 0
+        first = sizes[int(np.argmax(good))]
+        same = bool(((sizes == first).all(axis=1) | ~good).all()) and bool(good.any())
+        return (int(first[0]), int(first[1])) if same else None
 
     @property
     @abstractmethod

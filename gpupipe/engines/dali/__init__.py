@@ -62,6 +62,7 @@ class Dali(EngineConfig):
             num_threads=1,
             prefetch=setup.prefetch_factor,
             device_id=None,
+            common=setup.dataset.common_size,
         )
 
     def build(self, setup: Setup) -> Engine:

@@ -58,6 +58,7 @@ class DaliEngine(Engine):
                 num_threads=max(s.num_workers, 1),
                 prefetch=s.prefetch_factor,
                 device_id=self.device.index if s.cuda else None,
+                common=s.dataset.common_size,
             )
             self._graph.pipe.build()
         return self._graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,8 +67,10 @@ def build_graph(
     num_threads: int,
     prefetch: int,
     device_id: int | None,
+    common: Callable[[], tuple[int, int] | None] = lambda: None,
 ) -> Graph:
-    """Build the graph for ``pipeline``. ``device_id=None`` is DALI's CPU backend.
+    """Build the graph for ``pipeline``. ``device_id=None`` is DALI's CPU backend; ``common`` tells the size of the
+    images if it is the same for all, see :func:`~gpupipe.engines.dali.lower.cut`.
 
     Raises :class:`gpupipe.errors.PipelineError` naming what DALI cannot do.
     """
@@ -91,6 +94,6 @@ def build_graph(
 
             canvas = Canvas(decode, None, "gpu" if cuda else "cpu")
             sizes = [fn.peek_image_shape(raw)]  # read beside the images: what the header says now, not in the index
-        outputs, where = lower(canvas, pipeline.skeleton, pipeline.memory_format)
+        outputs, where = lower(canvas, pipeline.skeleton, pipeline.memory_format, common)
         pipe.set_outputs(*(output.node for output in outputs), *sizes)
     return Graph(pipe, tuple(canvas.inputs), tuple(outputs), where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,16 +50,24 @@ class Output(NamedTuple):
 Size = tuple[int, int] | None
 
 
-def cut(ops: Sequence[Op]) -> Cut:
-    """Where the graph has to end for a skeleton. Raises :class:`PipelineError` naming what neither can do."""
+def cut(ops: Sequence[Op], common: Callable[[], Size] = lambda: None) -> Cut:
+    """Where the graph has to end for a skeleton.
+
+    Args:
+        ops: of a pipeline.
+        common: asked for the size (height, width) of the images as decoded if it is the same for all, where that
+            matters; it may have to look at all of them.
+
+    Raises :class:`PipelineError` naming what neither can do.
+    """
     ops = arrange(ops)[0]
     n, size = _reach(ops, None)
     if n == len(ops) - 1 and isinstance(ops[n], Views):
-        return Cut(n, tuple(_checked(branch, size) for branch in ops[n].branches))  # type: ignore[attr-defined]
-    return Cut(_checked(ops, None))
+        return Cut(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))  # type: ignore[attr-defined]
+    return Cut(_checked(ops, None, common))
 
 
-def _checked(ops: Sequence[Op], size: Size) -> int:
+def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
     n, size = _reach(ops, size)
     if n == len(ops):
         return n
@@ -74,7 +82,7 @@ def _checked(ops: Sequence[Op], size: Size) -> int:
                 + ("Lambda(..., batch=True) gets the batch on the device; " if isinstance(op, Call) else "")
                 + 'put it elsewhere, or use engine="torch"'
             )
-    if size is None:
+    if size is None and (common() is None or any(hasattr(op, "height") for op in ops[:n])):
         raise PipelineError(
             f"the DALI engine cannot run {named} on images of different sizes, because DALI lacks it and it is done on "
             'the whole batch; put a RandomResizedCrop, CenterCrop or Resize((h, w)) before it, or use engine="torch"'
@@ -98,14 +106,16 @@ def _after(op: Any, size: Size) -> Size:
     return (int(op.height[0]), int(op.width[0])) if one else None
 
 
-def lower(canvas: Canvas, ops: Sequence[Op], memory_format: str) -> tuple[list[Output], Cut]:
+def lower(
+    canvas: Canvas, ops: Sequence[Op], memory_format: str, common: Callable[[], Size] = lambda: None
+) -> tuple[list[Output], Cut]:
     """Put the ops on the canvas: (the outputs, where the graph ends).
 
     A graph that torch goes on from hands bytes out as they lie, [H, W, C].
 
     Raises :class:`PipelineError` naming what DALI cannot do.
     """
-    where = cut(ops)
+    where = cut(ops, common)
     ops = arrange(ops)[0]
     paint(canvas, ops[: where.shared], ())
     if not where.branches:
