@@ -77,7 +77,7 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     )
     probed = build.Probed(scan)
     probed.sizes[:] = rng.integers(200, 700, (count, 2))
-    path = build.index_path(folder._Tree(str(root), folder.IMG_EXTENSIONS))
+    path = build.index_path(folder.Tree(str(root), folder.IMG_EXTENSIONS))
     with cache.locked(path), cache.replacing(path) as file:
         build.write_columns(file, *build.assemble(scan, probed))
     return {"index_bytes": os.path.getsize(path), "made_in_s": round(time.monotonic() - began, 1)}

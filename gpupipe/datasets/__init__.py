@@ -10,11 +10,22 @@ from .folder import ImageFolder
 from .list import ImageList
 from .subset import Subset
 from .summary import Summary
+from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
     from .torch import from_torch
 
-__all__ = ["Arrays", "Dataset", "ImageFolder", "ImageList", "Subset", "Summary", "from_torch"]
+__all__ = [
+    "Arrays",
+    "Dataset",
+    "ImageFolder",
+    "ImageList",
+    "Subset",
+    "Summary",
+    "VideoFolder",
+    "VideoList",
+    "from_torch",
+]
 
 
 def __getattr__(name: str) -> Any:

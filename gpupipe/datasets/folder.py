@@ -11,16 +11,20 @@ from ..errors import ConfigError, DatasetError
 from .images import ImageFiles
 from .scan import Scan, scan_tree
 
-__all__ = ["IMG_EXTENSIONS", "ImageFolder"]
+__all__ = ["IMG_EXTENSIONS", "ImageFolder", "Tree", "checked_extensions", "refuse_empty"]
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's."""
 
 
 @dataclass(frozen=True)
-class _Tree:
+class Tree:
+    """The files below a folder of class folders."""
+
     root: str
     extensions: tuple[str, ...]
+    owner: str = "ImageFolder"
+    """Who asks, for messages."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -31,7 +35,27 @@ class _Tree:
         return os.fsencode(os.path.join(self.root, ""))
 
     def scan(self, progress: Callable[[int], None]) -> Scan:
-        return scan_tree(self.root, self.extensions, progress)
+        return scan_tree(self.root, self.extensions, progress, self.owner)
+
+
+def checked_extensions(extensions: Any, owner: str) -> tuple[str, ...]:
+    """The argument of that name as a tuple. Raises :class:`ConfigError`."""
+    endings = (extensions,) if isinstance(extensions, str) else tuple(extensions)
+    wrong = [e for e in endings if not isinstance(e, str) or e != e.lower() or not e]
+    if wrong or not endings:
+        raise ConfigError(f"{owner}: extensions are endings in lower case such as '.jpg', not {extensions!r}")
+    return endings
+
+
+def refuse_empty(empty: list[str], folder: Any, extensions: tuple[str, ...], owner: str) -> None:
+    """Raises :class:`DatasetError` where classes have no file."""
+    if empty:
+        which = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
+        raise DatasetError(
+            f"{owner}: found no valid file for the classes {which} in {folder!r}. "
+            f"Supported extensions are: {', '.join(extensions)}. "
+            "Remove the folders, or pass allow_empty=True or other extensions"
+        )
 
 
 class ImageFolder(ImageFiles):
@@ -64,26 +88,16 @@ class ImageFolder(ImageFiles):
         folder = os.path.expanduser(root)
         self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
         self._folder = folder
-        endings = (extensions,) if isinstance(extensions, str) else tuple(extensions)
-        wrong = [e for e in endings if not isinstance(e, str) or e != e.lower() or not e]
-        if wrong or not endings:
-            raise ConfigError(f"ImageFolder: extensions are endings in lower case such as '.jpg', not {extensions!r}")
-        self.extensions = endings
+        self.extensions = endings = checked_extensions(extensions, "ImageFolder")
         self.allow_empty = allow_empty
-        super().__init__(_Tree(os.path.abspath(folder), endings), transform, exif, max_pixels)
+        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)
         if not self.classes:  # an index that somebody else wrote
             raise DatasetError(f"ImageFolder: the index of {self._folder!r} has no classes; call reindex()")
-        empty = self._index.empty_classes
-        if empty and not self.allow_empty:
-            which = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
-            raise DatasetError(
-                f"ImageFolder: found no valid file for the classes {which} in {self._folder!r}. "
-                f"Supported extensions are: {', '.join(self.extensions)}. "
-                "Remove the folders, or pass allow_empty=True or other extensions"
-            )
+        if not self.allow_empty:
+            refuse_empty(self._index.empty_classes, self._folder, self.extensions, "ImageFolder")
 
     def _shown_prefix(self) -> str:
         return os.path.join(self._folder, "")  # torchvision keeps a relative root relative

@@ -17,13 +17,15 @@ from .images import ImageFiles
 from .listfile import read_list
 from .scan import Scan, scan_files
 
-__all__ = ["ImageList"]
+__all__ = ["ImageList", "Listed", "listed"]
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class _Listed:
+class Listed:
+    """The files that somebody listed."""
+
     prefix: bytes
     blob: bytes = field(repr=False)
     offsets: I64
@@ -76,43 +78,55 @@ class ImageList(ImageFiles):
         allow_outside: bool = False,
         max_pixels: int | None = None,
     ):
-        base = None if root is None else os.path.abspath(os.path.expanduser(root))
-        strict = base is not None and not allow_outside
-        if isinstance(paths, (str, bytes, os.PathLike)):
-            file = os.path.abspath(os.path.expanduser(os.fsdecode(paths)))
-            listed, listed_labels = read_list(file)
-            if labels is not None and listed_labels is not None:
-                raise DatasetError(f"ImageList: {file} has a label column, and labels were given too; use one of them")
-            labels = listed_labels if labels is None else labels
-            base = base or os.path.dirname(file)
-        else:
-            listed = _texts(paths)
-        numbers, classes = _numbers(labels, len(listed))
-        prefix, rows, absolute = _below(listed, base, strict)
-        blob = "".join(rows).encode("utf-8", "surrogateescape")
-        if b"\0" in blob:
-            at = next(i for i, row in enumerate(rows) if "\0" in row)
-            raise DatasetError(f"ImageList: path {at} is {rows[at]!r}; no file name holds a NUL character")
-        lengths = (len(r) if r.isascii() else len(os.fsencode(r)) for r in rows)
-        offsets = np.fromiter(itertools.accumulate(lengths, initial=0), np.int64, len(rows) + 1)
-        self.root = os.fsdecode(prefix)
-        super().__init__(_Listed(prefix, blob, offsets, numbers, classes, absolute), transform, exif, max_pixels)
+        source = listed("ImageList", paths, labels, root, allow_outside)
+        self.root = os.fsdecode(source.prefix)
+        super().__init__(source, transform, exif, max_pixels)
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"
 
 
-def _texts(paths: Iterable[Any]) -> list[str]:
-    listed = []
+def listed(
+    owner: str,
+    paths: Iterable[Any] | str | os.PathLike[str],
+    labels: Any,
+    root: str | os.PathLike[str] | None,
+    allow_outside: bool,
+) -> Listed:
+    """The files of the arguments of :class:`ImageList`, which see. ``owner``: who asks, for messages."""
+    base = None if root is None else os.path.abspath(os.path.expanduser(root))
+    strict = base is not None and not allow_outside
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        file = os.path.abspath(os.path.expanduser(os.fsdecode(paths)))
+        texts, known = read_list(file, owner)
+        if labels is not None and known is not None:
+            raise DatasetError(f"{owner}: {file} has a label column, and labels were given too; use one of them")
+        labels = known if labels is None else labels
+        base = base or os.path.dirname(file)
+    else:
+        texts = _texts(paths, owner)
+    numbers, classes = _numbers(labels, len(texts), owner)
+    prefix, rows, absolute = _below(texts, base, strict, owner)
+    blob = "".join(rows).encode("utf-8", "surrogateescape")
+    if b"\0" in blob:
+        at = next(i for i, row in enumerate(rows) if "\0" in row)
+        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
+    lengths = (len(r) if r.isascii() else len(os.fsencode(r)) for r in rows)
+    offsets = np.fromiter(itertools.accumulate(lengths, initial=0), np.int64, len(rows) + 1)
+    return Listed(prefix, blob, offsets, numbers, classes, absolute)
+
+
+def _texts(paths: Iterable[Any], owner: str) -> list[str]:
+    found = []
     for i, path in enumerate(paths):
         try:
-            listed.append(path if type(path) is str else os.fsdecode(path))
+            found.append(path if type(path) is str else os.fsdecode(path))
         except TypeError:
-            raise DatasetError(f"ImageList: path {i} is {path!r}; paths are text or pathlib.Path") from None
-    return listed
+            raise DatasetError(f"{owner}: path {i} is {path!r}; paths are text or pathlib.Path") from None
+    return found
 
 
-def _below(paths: list[str], base: str | None, strict: bool) -> tuple[bytes, list[str], bool]:
+def _below(paths: list[str], base: str | None, strict: bool, owner: str) -> tuple[bytes, list[str], bool]:
     """(folder, the paths below it, whether some are absolute because they lie outside)"""
     if base is None:
         here = os.getcwd()
@@ -133,7 +147,7 @@ def _below(paths: list[str], base: str | None, strict: bool) -> tuple[bytes, lis
             outside = path.startswith("/") and not path.startswith(prefix)
         if outside and strict:
             raise DatasetError(
-                f"ImageList: path {i} is {path!r}, which leads out of root {base!r}; correct it, or pass "
+                f"{owner}: path {i} is {path!r}, which leads out of root {base!r}; correct it, or pass "
                 "allow_outside=True if the list can be trusted"
             )
         if path.startswith(prefix):
@@ -143,7 +157,7 @@ def _below(paths: list[str], base: str | None, strict: bool) -> tuple[bytes, lis
     return os.fsencode(prefix), rows, absolute
 
 
-def _numbers(labels: Any, count: int) -> tuple[I64 | None, tuple[str, ...]]:
+def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str, ...]]:
     """(i64[N] or None, class names)"""
     if labels is None:
         return None, ()
@@ -151,10 +165,10 @@ def _numbers(labels: Any, count: int) -> tuple[I64 | None, tuple[str, ...]]:
     if values.size == 0 and count == 0:
         return np.empty(0, np.int64), ()
     if values.ndim != 1 or len(values) != count:
-        raise DatasetError(f"ImageList: {count} paths, but labels of shape {values.shape}; there must be one per path")
+        raise DatasetError(f"{owner}: {count} paths, but labels of shape {values.shape}; there must be one per path")
     if values.dtype.kind in "iu":
         return values.astype(np.int64), ()
     if values.dtype.kind != "U":
-        raise DatasetError(f"ImageList: labels are {values.dtype}; they must be integers or class names")
+        raise DatasetError(f"{owner}: labels are {values.dtype}; they must be integers or class names")
     names, numbers = np.unique(values, return_inverse=True)
     return numbers.astype(np.int64).reshape(-1), tuple(names.tolist())

@@ -12,11 +12,12 @@ from ..errors import DatasetError
 __all__ = ["read_list"]
 
 _PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_path", "image", "images", "image_path"}
+_PATH |= {"video", "videos", "video_path", "clip", "clips", "clip_path"}
 _LABEL = {"label", "labels", "class", "classes", "class_name", "class_id", "category", "target", "label_id", "y"}
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
-def read_list(file: str) -> tuple[list[str], list[int] | list[str] | None]:
+def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int] | list[str] | None]:
     """(paths, labels) of a CSV file, or of a TSV file if its name ends in ``.tsv`` or its first line has a tab.
 
     Labels are integers if all are, otherwise class names; ``None`` where there is one column. The first line is a
@@ -26,9 +27,10 @@ def read_list(file: str) -> tuple[list[str], list[int] | list[str] | None]:
         DatasetError: no such file, not text, or lines with different columns; names the line.
     """
     if os.path.isdir(file):
-        raise DatasetError(f"ImageList: {file} is a folder; use ImageFolder, or give a list of paths")
+        other = owner.replace("List", "Folder")
+        raise DatasetError(f"{owner}: {file} is a folder; use {other}, or give a list of paths")
     if os.path.exists(file) and not os.path.isfile(file):  # /dev/zero has no end, a FIFO no beginning
-        raise DatasetError(f"ImageList: the list {file} is a device or a pipe; write it to a file first")
+        raise DatasetError(f"{owner}: the list {file} is a device or a pipe; write it to a file first")
     try:
         with open(file, encoding="utf-8-sig", errors="strict", newline="") as f:
             head = f.readline()
@@ -37,22 +39,22 @@ def read_list(file: str) -> tuple[list[str], list[int] | list[str] | None]:
             reader = csv.reader(f, delimiter="\t" if tabs else ",", strict=True)
             lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except FileNotFoundError:
-        raise DatasetError(f"ImageList: the list {file} does not exist; to give one image, put it in a list") from None
+        raise DatasetError(f"{owner}: the list {file} does not exist; to give one file, put it in a list") from None
     except OSError as e:
-        raise DatasetError(f"ImageList: the list {file} cannot be read: {e.strerror}") from None
+        raise DatasetError(f"{owner}: the list {file} cannot be read: {e.strerror}") from None
     except UnicodeDecodeError as e:
-        raise DatasetError(f"ImageList: {file} is not a list in UTF-8 text ({e.reason} at byte {e.start})") from None
+        raise DatasetError(f"{owner}: {file} is not a list in UTF-8 text ({e.reason} at byte {e.start})") from None
     except csv.Error as e:
-        raise DatasetError(f"ImageList: {file} is not a CSV or TSV file: {e}") from None
+        raise DatasetError(f"{owner}: {file} is not a CSV or TSV file: {e}") from None
     if not lines:
         return [], None
-    path, label, header = _columns(file, lines)
+    path, label, header = _columns(file, lines, owner)
     width = len(lines[0][1])
     body = lines[header:]
     for number, row in body:
         if len(row) != width or not row[path].strip():
             raise DatasetError(
-                f"ImageList: line {number} of {file} is {row!r}; every line needs a path and as many columns as the "
+                f"{owner}: line {number} of {file} is {row!r}; every line needs a path and as many columns as the "
                 f"first line, which has {width}. A path with a comma is written in double quotes"
             )
     paths = [row[path].strip() for _, row in body]
@@ -61,13 +63,13 @@ def read_list(file: str) -> tuple[list[str], list[int] | list[str] | None]:
     texts = [row[label].strip() for _, row in body]
     for (number, _), text in zip(body, texts, strict=True):
         if not text:
-            raise DatasetError(f"ImageList: line {number} of {file} has no label, but other lines have; add it")
+            raise DatasetError(f"{owner}: line {number} of {file} has no label, but other lines have; add it")
     if all(_INTEGER.fullmatch(t) for t in texts):
         return paths, [int(t) for t in texts]
     return paths, texts
 
 
-def _columns(file: str, lines: Sequence[tuple[int, list[str]]]) -> tuple[int, int | None, int]:
+def _columns(file: str, lines: Sequence[tuple[int, list[str]]], owner: str) -> tuple[int, int | None, int]:
     """(column of the path, column of the label, lines of header)"""
     first = [cell.strip().lower() for cell in lines[0][1]]
     path = next((i for i, name in enumerate(first) if name in _PATH), None)
@@ -79,7 +81,7 @@ def _columns(file: str, lines: Sequence[tuple[int, list[str]]]) -> tuple[int, in
         return 0, None, 0
     if len(first) > 2:
         raise DatasetError(
-            f"ImageList: {file} has {len(first)} columns and no header; name the columns in the first line, such as "
+            f"{owner}: {file} has {len(first)} columns and no header; name the columns in the first line, such as "
             "path,label"
         )
     rest = [row[1].strip() for _, row in lines[1:] if len(row) == 2]

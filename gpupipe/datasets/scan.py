@@ -109,26 +109,32 @@ def _look(entry: os.DirEntry[str]) -> os.stat_result | OSError:
         return e
 
 
-def find_classes(root: str) -> tuple[str, ...]:
+def find_classes(root: str, owner: str) -> tuple[str, ...]:
     """The names of the folders in ``root``, sorted. Raises :class:`DatasetError` where there is none."""
     try:
         with os.scandir(root) as entries:
             classes = tuple(sorted(e.name for e in entries if e.is_dir()))
     except FileNotFoundError:
-        raise DatasetError(f"ImageFolder: {root!r} does not exist; give the folder that holds the classes") from None
+        raise DatasetError(f"{owner}: {root!r} does not exist; give the folder that holds the classes") from None
     except NotADirectoryError:
-        raise DatasetError(f"ImageFolder: {root!r} is a file; give the folder that holds the classes") from None
+        raise DatasetError(f"{owner}: {root!r} is a file; give the folder that holds the classes") from None
     except OSError as e:
-        raise DatasetError(f"ImageFolder: {root!r} cannot be read: {e.strerror}") from None
+        raise DatasetError(f"{owner}: {root!r} cannot be read: {e.strerror}") from None
     if not classes:
+        what, example = ("video", "clip.mp4") if owner == "VideoFolder" else ("image", "photo.jpg")
         raise DatasetError(
-            f"ImageFolder: {root!r} has no class folder; images belong into one folder per class, such as "
-            f"{os.path.join(root, 'cat', 'photo.jpg')!r}. For images without classes use ImageList"
+            f"{owner}: {root!r} has no class folder; {what}s belong into one folder per class, such as "
+            f"{os.path.join(root, 'cat', example)!r}. For {what}s without classes use {what.capitalize()}List"
         )
     return classes
 
 
-def scan_tree(root: str, extensions: tuple[str, ...], progress: Callable[[int], None] = lambda n: None) -> Scan:
+def scan_tree(
+    root: str,
+    extensions: tuple[str, ...],
+    progress: Callable[[int], None] = lambda n: None,
+    owner: str = "ImageFolder",
+) -> Scan:
     """Every file below ``root`` as torchvision's ``make_dataset`` finds it: class folders sorted, in each the folders
     of ``os.walk(followlinks=True)`` sorted by path, in each the names sorted.
 
@@ -136,6 +142,7 @@ def scan_tree(root: str, extensions: tuple[str, ...], progress: Callable[[int], 
         root: absolute.
         extensions: endings in lower case, compared with the name in lower case.
         progress: called with the number of files so far.
+        owner: the dataset that asks, for messages.
 
     Raises:
         DatasetError: ``root`` is missing or has no class folder.
@@ -144,7 +151,7 @@ def scan_tree(root: str, extensions: tuple[str, ...], progress: Callable[[int], 
     prefix = os.path.join(root, "")
     # A folder's time is read before its content: what changes in between shows at the next opening.
     folders, times = [b""], [_mtime(root)]
-    classes = find_classes(root)
+    classes = find_classes(root, owner)
     rows = _Rows()
     empty = []
     for label, name in enumerate(classes):

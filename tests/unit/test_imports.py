@@ -65,6 +65,8 @@ def violations(source: str, file: Path) -> list[str]:
         name = ".".join(target)
         if target[:2] == ("nvidia", "dali") and parts[:2] != ("engines", "dali"):
             found.append(f"{file}:{line}: {name} outside of engines/dali")
+        if target[0] == "av" and (parts[:2] != ("datasets", "video") or not lazy):
+            found.append(f"{file}:{line}: {name} outside of a function of datasets/video")
         if target[0] == "torchvision":
             found.append(f"{file}:{line}: {name}; gpupipe does not need torchvision")
         if target[0] == "torch" and part in ("errors", "types", "rng", "order", "transforms", "planning"):
@@ -100,6 +102,8 @@ def test_imports_point_one_way() -> None:
         ("state.py", "def f():\n    from .interop import x", "state imports interop"),
         ("loader.py", "try:\n    from nvidia import dali\nexcept ImportError:\n    pass", "outside of engines/dali"),
         ("engines/torch/apply.py", "def f():\n    import nvidia.dali.fn as fn", "outside of engines/dali"),
+        ("datasets/list.py", "def f():\n    import av", "outside of a function of datasets/video"),
+        ("datasets/video/decode.py", "import av", "outside of a function of datasets/video"),
         ("order.py", "import torch", "torch in the numpy core"),
         ("transforms/base.py", "def f():\n    from torch import nn", "torch.nn in the numpy core"),
         ("interop/datasets.py", "import torchvision", "does not need torchvision"),
@@ -120,6 +124,7 @@ def test_the_check_finds_violations(file: str, source: str, message: str) -> Non
         ("engines/dali/graph.py", "import nvidia.dali.fn\nfrom .lower import x\nfrom ...transforms import ops"),
         ("cli.py", "from . import loader, bench, interop"),
         ("datasets/torch.py", "import torch"),
+        ("datasets/video/container.py", "def f():\n    import av"),
         ("__init__.py", "from . import loader"),
     ],
 )
@@ -129,7 +134,7 @@ def test_the_check_lets_pass_what_is_right(file: str, source: str) -> None:
 
 def loaded_after(statement: str) -> set[str]:
     """Which of the heavy packages a fresh interpreter has loaded after a statement."""
-    code = f"{statement}; import sys; print(*[m for m in ('torch', 'torchvision', 'nvidia.dali') if m in sys.modules])"
+    code = f"{statement}; import sys; print(*[m for m in ('torch', 'torchvision', 'nvidia.dali', 'av') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -141,6 +146,7 @@ def loaded_after(statement: str) -> set[str]:
         "import gpupipe",
         "import gpupipe.rng, gpupipe.order, gpupipe.planning, gpupipe.types, gpupipe.errors, gpupipe.transforms",
         "import gpupipe.datasets",
+        "import gpupipe.datasets.video.decode, gpupipe.datasets.video.sampling, gpupipe.datasets.video.probe",
         "import gpupipe.bench.photos",
     ],
 )

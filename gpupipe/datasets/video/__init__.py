@@ -1,0 +1,8 @@
+"""Clips of video files. A *sample* is one clip; a video gives ``clips`` of them."""
+
+from __future__ import annotations
+
+from .folder import VideoFolder
+from .list import VideoList
+
+__all__ = ["VideoFolder", "VideoList"]

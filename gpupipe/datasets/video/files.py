@@ -1,0 +1,216 @@
+"""What the datasets of videos have in common: which clips there are, and which frames each of them takes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import BadSample
+from ...rng import uniforms
+from ...transforms.compose import as_compose
+from ..base import Dataset
+from ..build import Source, open_kind
+from ..probe import OK
+from ..summary import Summary, summarize
+from .decode import VideoEntry, decode_clip, require_av
+from .index import VIDEOS, VideoIndex
+from .sampling import Clips, choose, fits
+
+__all__ = ["VideoFiles"]
+
+I64 = npt.NDArray[np.int64]
+
+
+class VideoFiles(Dataset):
+    """A dataset of clips of video files, with an index. Made by its subclasses.
+
+    Sample ``i`` is clip ``i % k`` of video ``i // k``, where ``k`` is the number of clips per video; with
+    ``padding="skip"`` videos that are too short are left out first. Videos that cannot be read stay, as bad samples.
+
+    The index is built when the dataset is, with worker processes where there are many files; they have ended when the
+    constructor returns. A dataset is pickled as the path of its index.
+    """
+
+    media = "clip"
+    classes: list[str]
+    """The class names, sorted; empty where labels are plain numbers."""
+    class_to_idx: dict[str, int]
+    upright: bool
+    """Whether frames are turned by the rotation that their file asks for."""
+
+    def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool):
+        require_av()
+        self.transform = as_compose(transform)
+        self.clips = clips
+        self.upright = bool(upright)
+        self._source = source
+        self._prefix = source.prefix
+        self._open(rebuild=False)
+
+    def _open(self, *, rebuild: bool) -> None:
+        self._index: VideoIndex = open_kind(self._source, VIDEOS, rebuild=rebuild)
+        self.classes = list(self._index.classes)
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        self._rows: I64 | None = None
+        if self.clips.padding == "skip":
+            every = np.arange(len(self._index))
+            kept = (self._index.status != OK) | fits(self._index.times(every), self.clips)
+            self._rows = None if kept.all() else np.flatnonzero(kept)
+
+    def reindex(self) -> None:
+        """Look at every file again, whatever the index says. For files that were overwritten in place in a tree that
+        is too large for all of them to be looked at when it is opened."""
+        for name in _MADE_AGAIN:
+            self.__dict__.pop(name, None)
+        self._open(rebuild=True)
+
+    def index_summary(self) -> Summary:
+        """Counts, codecs, sizes and bad files of all videos; reads all rows of the index."""
+        rows = self._index.all_bad()
+        return summarize(self._index, [BadSample(i, self._path(i), kind, reason) for i, kind, reason in rows])
+
+    # ---------------------------------------------------------------- videos
+
+    @property
+    def video_count(self) -> int:
+        """V: videos that clips are taken of."""
+        return len(self._index) if self._rows is None else len(self._rows)
+
+    @cached_property
+    def frame_counts(self) -> I64:
+        """i64[V]: frames of each video, 0 of a bad one."""
+        return self._index.frames if self._rows is None else self._index.frames[self._rows]
+
+    @cached_property
+    def frame_rates(self) -> npt.NDArray[np.float64]:
+        """f64[V]: average frames per second of each video, 0 of a bad one."""
+        rate = self._index.rate if self._rows is None else self._index.rate[self._rows]
+        return np.asarray(rate[:, 0] / np.maximum(rate[:, 1], 1))
+
+    @cached_property
+    def variable(self) -> npt.NDArray[np.bool_]:
+        """bool[V]: whether the frame rate of a video varies, by more than its container's rounding of times."""
+        found = self._index.is_variable()
+        return found if self._rows is None else found[self._rows]
+
+    def entry(self, index: int) -> VideoEntry:
+        """What :func:`~gpupipe.datasets.video.decode.decode_clip` needs of the video of a sample."""
+        row = int(self._row(np.array([self._checked(index)]))[0])
+        return self._index.entry(row, self._path(row))
+
+    # ---------------------------------------------------------------- clips
+
+    def __len__(self) -> int:
+        return self.video_count * self.clips.clips
+
+    @cached_property
+    def clip_ids(self) -> npt.NDArray[np.int32]:
+        """i32[N, 2]: which video (0 to V - 1) and which of its clips each sample is, so that scores can be averaged
+        over the clips of a video."""
+        videos, clips = np.divmod(np.arange(len(self), dtype=np.int32), np.int32(self.clips.clips))
+        return np.stack([videos, clips], axis=1)
+
+    def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: I64) -> I64:
+        """The frames of a batch of samples: a function of its arguments and of the index, and of nothing else.
+
+        Args:
+            seed, epoch: of the plan.
+            keys: u64[B], what the random numbers of each sample are keyed by; a plan has them.
+            indices: int[B], the samples.
+
+        Returns:
+            i64[B, T], frame numbers from 0; all 0 of a bad sample.
+        """
+        indices = np.asarray(indices, np.int64)
+        u = uniforms(seed, epoch, "clip", keys, 1)[:, 0]
+        return choose(u, indices % self.clips.clips, self._index.times(self._row(indices)), self.clips)
+
+    def _row(self, indices: I64) -> I64:
+        """i64[B]: rows of the index."""
+        videos = np.asarray(indices, np.int64) // self.clips.clips
+        return videos if self._rows is None else self._rows[videos]
+
+    @cached_property
+    def _all_rows(self) -> I64 | None:
+        """i64[N], or ``None`` where samples are the rows of the index."""
+        if self._rows is None and self.clips.clips == 1:
+            return None
+        return self._row(np.arange(len(self)))
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """i32[N, 2]: height and width as decoded, upright where ``upright``; 0 and 0 of a bad sample."""
+        column = self._index.upright_sizes if self.upright else self._index.stored_sizes
+        return column if self._all_rows is None else column[self._all_rows]
+
+    @cached_property
+    def labels(self) -> I64 | None:
+        labels = self._index.labels
+        return labels if labels is None or self._all_rows is None else labels[self._all_rows]
+
+    @property
+    def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
+        """(u8[N], names such as ``"h264/yuv420p/matroska,webm"``): codec, pixels and container in FFmpeg's words."""
+        codes = self._index.coding
+        return codes if self._all_rows is None else codes[self._all_rows], self._index.codings
+
+    @property
+    def file_sizes(self) -> I64:
+        """i64[N]: bytes of the video that each clip is from."""
+        column = self._index.file_size
+        return column if self._all_rows is None else column[self._all_rows]
+
+    @property
+    def fingerprint(self) -> str:
+        content = f"clips 1 {self._index.columns.meta['fingerprint']} {self.clips!r} {self.upright}"
+        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+    def fetch(self, index: int) -> tuple[str, int | None]:
+        """(absolute path of the video, label)"""
+        row = int(self._row(np.array([self._checked(index)]))[0])
+        labels = self._index.labels
+        return self._path(row), None if labels is None else int(labels[row])
+
+    def describe(self, index: int) -> str:
+        """The absolute path, and which clip of several."""
+        i, k = self._checked(index), self.clips.clips
+        path = self._path(int(self._row(np.array([i]))[0]))
+        return path if k == 1 else f"{path} (clip {i % k + 1} of {k})"
+
+    def bad(self, indices: I64) -> list[BadSample]:
+        indices = np.asarray(indices, np.int64)
+        rows = self._row(indices)
+        wrong = np.flatnonzero(self._index.status[rows])
+        found = zip(indices[wrong].tolist(), self._index.bad(rows[wrong]), strict=True)
+        return [BadSample(i, self.describe(i), kind, reason) for i, (_, kind, reason) in found]
+
+    def encoded_paths(self, indices: I64) -> list[npt.NDArray[np.uint8]]:
+        return self._index.encoded(self._row(indices), self._prefix)
+
+    def __getitem__(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
+        """(u8[T, H, W, 3], label) of the clip that seed 0 gives in epoch 0, without any transform: for looking at data
+        by hand."""
+        i = self._checked(index)
+        at = np.array([i], np.int64)
+        frames = self.choose(0, 0, at.astype(np.uint64), at)[0]
+        return decode_clip(self.entry(i), frames, upright=self.upright), self.fetch(i)[1]
+
+    def _path(self, row: int) -> str:
+        return os.fsdecode(os.path.join(self._prefix, self._index.path(row)))
+
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} of {len(self)} samples")
+        return int(index) % len(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in _MADE_AGAIN}
+
+
+_MADE_AGAIN = frozenset({"frame_counts", "frame_rates", "variable", "clip_ids", "_all_rows", "sizes", "labels"})
+"""What is computed from the index when it is first asked for."""

@@ -1,0 +1,79 @@
+"""``VideoFolder``: one folder per class."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from typing import Any
+
+from ..folder import Tree, checked_extensions, refuse_empty
+from .files import VideoFiles
+from .sampling import Clips, Padding, Sampling
+
+__all__ = ["VIDEO_EXTENSIONS", "VideoFolder"]
+
+VIDEO_EXTENSIONS = (
+    *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
+    *(".flv", ".wmv", ".3gp", ".ogv"),
+)
+
+
+class VideoFolder(VideoFiles):
+    """Clips of videos in one folder per class: ``root/run/1.mp4``, ``root/jump/deeper/2.mkv``. Classes, files and their
+    order are as in :class:`~gpupipe.datasets.ImageFolder`; links to folders are followed.
+
+    Args:
+        root: the folder that holds the class folders.
+        frames: frames of one clip (T).
+        stride: frames from one to the next; 1 where neither this nor ``fps`` is given.
+        fps: frames per second of the clips, whatever the rate of the videos: those that are on the screen at the times
+            0, 1 / fps, 2 / fps ... seconds of the clip.
+        clips: clips of each video. A sample is one clip, so there are ``clips`` times as many samples as videos.
+        sampling: ``random`` starts (for training), ``uniform``: spread evenly, one clip in the centre (for evaluation),
+            ``segments``: a random frame of each of T parts of the video, ``segment_middles``: the middle ones.
+        padding: what videos do that are too short for a clip: ``repeat`` the last frame, ``loop``, or ``skip``: they
+            are left out.
+        transform: a gpupipe ``Compose``, or transforms for one.
+        upright: turn frames by the rotation that their file asks for, as players do. torchvision and PyAV do not.
+        extensions: endings of file names that are taken, in any case.
+        allow_empty: whether a class may have no file.
+
+    Raises:
+        DatasetError: ``root`` is missing, has no class folder, or a class has no file.
+        ConfigError: an argument is wrong, or two do not fit together.
+        MissingDependency: PyAV is not installed (``pip install gpupipe[video]``).
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        frames: int = 16,
+        *,
+        stride: int | None = None,
+        fps: float | Fraction | None = None,
+        clips: int = 1,
+        sampling: Sampling = "random",
+        padding: Padding = "repeat",
+        transform: Any = None,
+        upright: bool = False,
+        extensions: str | tuple[str, ...] = VIDEO_EXTENSIONS,
+        allow_empty: bool = False,
+    ):
+        folder = os.path.expanduser(root)
+        self.root = folder if isinstance(root, str) else root
+        self._folder = folder
+        self.extensions = checked_extensions(extensions, "VideoFolder")
+        self.allow_empty = allow_empty
+        how = Clips(frames, stride, fps, clips, sampling, padding)
+        super().__init__(Tree(os.path.abspath(folder), self.extensions, "VideoFolder"), transform, how, upright)
+
+    def _open(self, *, rebuild: bool) -> None:
+        super()._open(rebuild=rebuild)
+        if not self.allow_empty:
+            refuse_empty(self._index.empty_classes, self._folder, self.extensions, "VideoFolder")
+
+    def __repr__(self) -> str:
+        return (
+            f"VideoFolder({self._folder!r}: {len(self):,} clips of {self.video_count:,} videos, "
+            f"{len(self.classes):,} classes)"
+        )

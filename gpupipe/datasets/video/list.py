@@ -1,0 +1,79 @@
+"""``VideoList``: video files that somebody listed, in Python or in a CSV or TSV file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from ...errors import DatasetError
+from ..list import listed
+from .files import VideoFiles
+from .sampling import Clips, Padding, Sampling
+
+__all__ = ["VideoList"]
+
+
+class VideoList(VideoFiles):
+    """Clips of listed videos. A file that is missing is a bad sample, not an error.
+
+    Args:
+        videos: the paths, or pairs (path, label); or the path of a CSV or TSV file with the columns path and label (a
+            header is recognised, the label may be left out).
+        frames: frames of one clip (T).
+        labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``); not beside
+            pairs.
+        stride, fps, clips, sampling, padding, transform, upright: as for :class:`~gpupipe.datasets.VideoFolder`.
+        root: what relative paths are relative to. Default: the folder of the list file; for paths from Python, the
+            current folder.
+        allow_outside: with ``root``: whether paths may lead out of it.
+
+    Raises:
+        DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
+        ConfigError: an argument is wrong, or two do not fit together.
+        MissingDependency: PyAV is not installed (``pip install gpupipe[video]``).
+    """
+
+    def __init__(
+        self,
+        videos: Sequence[Any] | str | os.PathLike[str],
+        frames: int = 16,
+        *,
+        labels: Any = None,
+        stride: int | None = None,
+        fps: float | Fraction | None = None,
+        clips: int = 1,
+        sampling: Sampling = "random",
+        padding: Padding = "repeat",
+        transform: Any = None,
+        upright: bool = False,
+        root: str | os.PathLike[str] | None = None,
+        allow_outside: bool = False,
+    ):
+        paths: Any = videos
+        if not isinstance(videos, (str, bytes, os.PathLike)):
+            paths, found = _pairs(videos)
+            if found is not None and labels is not None:
+                raise DatasetError("VideoList: pairs (path, label) and labels were given; use one of them")
+            labels = found if labels is None else labels
+        source = listed("VideoList", paths, labels, root, allow_outside)
+        self.root = os.fsdecode(source.prefix)
+        super().__init__(source, transform, Clips(frames, stride, fps, clips, sampling, padding), upright)
+
+    def __repr__(self) -> str:
+        return f"VideoList({len(self):,} clips of {self.video_count:,} videos below {self.root!r})"
+
+
+def _pairs(videos: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
+    """(paths, labels), or the paths as they came and ``None``."""
+    items = list(videos)
+    paired = [isinstance(item, (tuple, list)) for item in items]
+    if not any(paired):
+        return items, None
+    for i, item in enumerate(items):
+        if not paired[i] or len(item) != 2:
+            raise DatasetError(
+                f"VideoList: item {i} is {item!r}; give a pair (path, label) for all videos, or for none"
+            )
+    return [path for path, _ in items], [label for _, label in items]
