@@ -161,6 +161,11 @@ def identical(a: Any, b: Any) -> bool:
     )
 
 
+def same(got: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    """Whether two lists of batches are."""
+    return len(got) == len(wanted) and all(identical(a, b) for a, b in zip(got, wanted, strict=True))
+
+
 def plans_of(
     dataset: Dataset,
     epoch: int = 0,

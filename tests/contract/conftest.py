@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import ENGINES, KINDS, Case, write_photos
+
+
+@pytest.fixture(autouse=True)
+def _control_c() -> Iterator[None]:
+    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

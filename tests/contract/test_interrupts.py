@@ -12,14 +12,14 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from multiprocessing import resource_sharer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import BATCH, SEED, TRAIN, Case, Encoded, children, identical, python_threads, settled
+from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads, same, settled
 
 from gpupipe import DataLoader, iteration, loader as facade, planning
 from gpupipe.datasets import from_torch
@@ -56,14 +56,6 @@ SCRIPT = """
                 time.sleep(60)
 """
 """``running``: batches, and epochs, one after the other. ``waiting``: for a worker. ``training``: in the script."""
-
-
-@pytest.fixture(autouse=True)
-def _control_c() -> Iterator[None]:
-    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -210,21 +202,11 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
         assert same(list(loader), wanted)
 
 
-def same(got: list[Any], wanted: list[Any]) -> bool:
-    return len(got) == len(wanted) and all(identical(a, b) for a, b in zip(got, wanted, strict=True))
-
-
-_WANTED: dict[tuple[str, str, str], list[Any]] = {}
-
-
-def wanted_of(case: Case) -> list[Any]:
-    """The second epoch, from a loader that nobody disturbed."""
-    key = case.engine, case.kind, case.device
-    if key not in _WANTED:
-        with case.loader() as clean:
-            clean.set_epoch(1)
-            _WANTED[key] = list(clean)
-    return _WANTED[key]
+def wanted_of(case: Case, epoch: int = 1) -> list[Any]:
+    """An epoch, from a loader that nobody disturbed."""
+    with case.loader(num_workers=case.workers if case.kind == "folder" else 0) as clean:
+        clean.set_epoch(epoch)
+        return list(clean)
 
 
 class Stuck(Encoded):
@@ -288,8 +270,7 @@ def control_c(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
 def test_a_script_with_its_own_handler_loses_no_worker(numbered: Path, device: str) -> None:
     """Ctrl-C goes to the workers too, and the script may want to finish its epoch."""
     notebook = Case("torch", "bytes-2", device, numbered)
-    with notebook.loader(notebook.dataset(), num_workers=0) as quiet:
-        wanted = list(quiet)
+    wanted = wanted_of(notebook, epoch=0)
     before = children()
     with notebook.loader() as loader:
         iterator = iter(loader)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, identical, seen, settled
+from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, same, seen, settled
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
@@ -67,10 +67,6 @@ def load(request: pytest.FixtureRequest, device: str) -> Iterator[Callable[..., 
     yield loader
     for one in made:
         one.close()
-
-
-def same(got: list[Any], wanted: list[Any]) -> bool:
-    return len(got) == len(wanted) and all(identical(a, b) for a, b in zip(got, wanted, strict=True))
 
 
 @pytest.mark.parametrize("end", ENDS)

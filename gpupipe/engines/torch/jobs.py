@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -185,19 +186,32 @@ class _Seeds:
         torch.default_generator.manual_seed(seed)
 
 
+_global_generators = threading.RLock()
+"""The code of others draws from them: of the loaders that run it in threads of one process, one does at a time."""
+
+
+def _in_forked_child() -> None:
+    global _global_generators
+    _global_generators = threading.RLock()  # another thread may have held it
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+
+
 @contextmanager
 def _fetching(dataset: Dataset, plan: Plan) -> Iterator[Any]:
     """A function to call before each sample is fetched; afterwards the global generators are as they were."""
     if not dataset.python:
         yield lambda row: None
         return
-    states = random.getstate(), np.random.get_state(), torch.default_generator.get_state()  # noqa: NPY002
-    try:
-        yield _Seeds(plan)
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        torch.default_generator.set_state(states[2])
+    with _global_generators:
+        states = random.getstate(), np.random.get_state(), torch.default_generator.get_state()  # noqa: NPY002
+        try:
+            yield _Seeds(plan)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            torch.default_generator.set_state(states[2])
 
 
 def _fetch(dataset: Dataset, get: Callable[[int], T], index: int, seed: Callable[[int], None], row: int) -> T:

@@ -1,0 +1,233 @@
+"""Several loaders at once, in one thread and in several: each gives what it gives alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import BATCH, EVAL, SEED, TRAIN, Case, N, all_seen, same
+
+from gpupipe import DataLoader
+from gpupipe.datasets import from_torch
+
+
+def alone(case: Case, make: Callable[[], DataLoader], epochs: int) -> list[list[Any]]:
+    with make() as loader:
+        return [list(loader) for _ in range(epochs)]
+
+
+def in_threads(*works: Callable[[], None]) -> None:
+    """Run them at once. What one raises is raised here."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "hangs"
+    if errors:
+        raise errors[0]
+
+
+@pytest.fixture
+def train(decoding: Case) -> Callable[[], DataLoader]:
+    return lambda: decoding.loader(decoding.dataset(TRAIN))
+
+
+@pytest.fixture
+def validation(decoding: Case) -> Callable[[], DataLoader]:
+    return lambda: decoding.loader(decoding.dataset(EVAL), shuffle=False, batch_size=4)
+
+
+Make = Callable[[], DataLoader]
+
+
+def test_training_and_validation_in_turns(decoding: Case, train: Make, validation: Make) -> None:
+    """As in every training script: both live on, and each is used between two epochs of the other."""
+    wanted, checked = alone(decoding, train, 2), alone(decoding, validation, 1)
+    with train() as one, validation() as two:
+        for epoch in range(2):
+            assert same(list(one), wanted[epoch])
+            assert same(list(two), checked[0])
+
+
+def test_two_loaders_batch_by_batch(decoding: Case, train: Make, validation: Make) -> None:
+    wanted, checked = alone(decoding, train, 2), alone(decoding, validation, 2)
+    with train() as one, validation() as two:
+        for epoch in range(2):
+            pairs = list(zip_longest(one, two))
+            assert same([a for a, _ in pairs if a is not None], wanted[epoch])
+            assert same([b for _, b in pairs if b is not None], checked[epoch])
+
+
+def test_one_loader_within_the_loop_of_another(decoding: Case, train: Make, validation: Make) -> None:
+    """Validation every few steps."""
+    wanted, checked = alone(decoding, train, 1), alone(decoding, validation, 1)
+    with train() as one, validation() as two:
+        got = []
+        for step, batch in enumerate(one):
+            got.append(batch)
+            if step % 2:
+                assert same(list(two), checked[0])
+        assert same(got, wanted[0])
+
+
+def test_closing_one_leaves_the_other(decoding: Case, train: Make, validation: Make) -> None:
+    wanted, checked = alone(decoding, train, 1), alone(decoding, validation, 1)
+    with train() as one:
+        iterator = iter(one)
+        got = [next(iterator)]
+        with validation() as two:
+            assert same([next(iter(two))], checked[0][:1])  # and close it in the middle of its epoch
+        got.extend(iterator)
+        assert same(got, wanted[0])
+
+
+def test_two_loaders_in_two_threads(decoding: Case, train: Make, validation: Make) -> None:
+    wanted, checked = alone(decoding, train, 2), alone(decoding, validation, 2)
+    together = threading.Barrier(2)
+
+    def run(make: Make, expected: list[list[Any]]) -> None:
+        with make() as loader:
+            for epoch in expected:
+                together.wait(60)
+                assert same(list(loader), epoch)
+
+    in_threads(lambda: run(train, wanted), lambda: run(validation, checked))
+
+
+class Drawn:
+    """A torch dataset whose pictures come from the global generators, with time for others between two draws."""
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, i: int) -> tuple[Any, int]:
+        numbers = [random.random()]
+        time.sleep(0.001)
+        numbers.append(np.random.random())  # noqa: NPY002
+        time.sleep(0.001)
+        numbers.append(float(torch.rand(())))
+        return np.full((40, 40, 3), np.array(numbers) * 256, np.uint8), i
+
+
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_global_generators_in_two_threads(engine: str, device: str, rng_untouched: None) -> None:
+    def make(seed: int) -> DataLoader:
+        dataset = from_torch(Drawn(), media="array", transform=EVAL)
+        return DataLoader(dataset, batch_size=BATCH, seed=seed, num_workers=0, engine=engine, device=device)
+
+    def run(seed: int, expected: list[Any]) -> None:
+        with make(seed) as loader:
+            assert same(list(loader), expected)
+
+    wanted = []
+    for seed in (SEED, 5):
+        with make(seed) as loader:
+            wanted.append(list(loader))
+    assert not same(wanted[0], wanted[1])
+    in_threads(lambda: run(SEED, wanted[0]), lambda: run(5, wanted[1]))
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_loader_of_this_thread_in_another(decoding: Case, train: Make, started: bool) -> None:
+    """Built here, read there, closed here; ``started``: its first batch and its second epoch are read here too."""
+    wanted = alone(decoding, train, 2)
+    got: list[Any] = []
+    with train() as loader:
+        iterator = iter(loader)
+        if started:
+            got.append(next(iterator))
+        in_threads(lambda: got.extend(iterator))
+        assert same(got, wanted[0])
+        if started:
+            assert same(list(loader), wanted[1])
+
+
+def test_close_from_another_thread_ends_the_epoch(decoding: Case, train: Make) -> None:
+    """Between two batches, as a trainer does that reads in a thread of its own."""
+    wanted = alone(decoding, train, 2)
+    loader = train()
+    iterator = iter(loader)
+    next(iterator)
+    in_threads(loader.close)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert same(list(loader), wanted[1])
+
+
+def test_a_second_iter_ends_the_first(decoding: Case, train: Make) -> None:
+    wanted = alone(decoding, train, 3)
+    with train() as loader:
+        first = iter(loader)
+        got = [next(first), next(first)]
+        second = iter(loader)
+        with pytest.raises(StopIteration):
+            next(first)
+        assert same(got, wanted[0][:2])
+        begun = [next(second)]
+        with pytest.raises(StopIteration):
+            next(first)  # and takes nothing from the second
+        assert same([*begun, *second], wanted[1])
+        with pytest.raises(StopIteration):
+            next(second)
+        assert same(list(loader), wanted[2])
+
+
+def test_a_loop_within_a_loop_over_the_same_loader(decoding: Case, train: Make) -> None:
+    """The inner loop is the new ``iter()``: it has a whole epoch, and the outer one is over."""
+    wanted = alone(decoding, train, 2)
+    outer, inner = [], []
+    with train() as loader:
+        for batch in loader:
+            outer.append(batch)
+            inner.extend(loader)
+    assert same(outer, wanted[0][:1]) and same(inner, wanted[1])
+
+
+def test_three_loaders_at_once(decoding: Case) -> None:
+    """Two pipelines; two epochs; each with threads, or processes, of its own."""
+
+    def make() -> list[DataLoader]:
+        return [
+            decoding.loader(decoding.dataset(TRAIN)),
+            decoding.loader(decoding.dataset(EVAL), seed=5),
+            decoding.loader(decoding.dataset(TRAIN), shuffle=False, batch_size=3, prefetch_factor=3),
+        ]
+
+    wanted = []
+    for loader in make():
+        wanted.append([list(loader) for _ in range(2)])
+        loader.close()
+    loaders = make()
+    for epoch in range(2):
+        got: list[list[Any]] = [[], [], []]
+        for row in zip_longest(*loaders):
+            for batches, batch in zip(got, row, strict=True):
+                if batch is not None:
+                    batches.append(batch)
+        assert all(same(one, two[epoch]) for one, two in zip(got, wanted, strict=True))
+
+
+def test_loaders_share_a_dataset_and_nothing_else(decoding: Case, train: Make) -> None:
+    """Positions, epochs and statistics are each loader's own."""
+    with train() as one, train() as two:
+        next(iter(one))
+        two.set_epoch(4)
+        assert len(all_seen(two)) == len(all_seen(one))
+        assert (one.state_dict()["epoch"], two.state_dict()["epoch"]) == (2, 5)
+        assert two.stats()["batches"] == 5
