@@ -1,0 +1,216 @@
+"""Numbers of other distributions out of uniform ones, by the inverse of their distribution function.
+
+One uniform number gives one number, so a transform knows beforehand how many it needs, which rejection methods do not.
+The distribution functions are the series and continued fractions of the NIST Handbook, 8.7.1, 8.9.2 and 8.17.22. They
+are inverted by Newton's method in the logarithm of the probability and in ``log x`` (gamma) or ``log(x / (1 - x))``
+(beta): there the densities are log-concave for all parameters, so their distribution functions are too, and the method
+comes from anywhere in one step to the near side of the root and from then on always closer.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ConfigError
+
+__all__ = ["beta_quantile", "dirichlet", "gamma_quantile"]
+
+F64 = npt.NDArray[np.float64]
+
+_STEPS = 100
+_TERMS = 10_000
+_TINY = 1e-300
+_EPS = 1e-15
+
+
+def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
+    """Where the distribution function of Beta(a, b) is ``u``.
+
+    Args:
+        u: f64[...] in [0, 1].
+        a, b: positive.
+
+    Returns:
+        f64[...] in [0, 1], within 1e-12; of values near 0 also the leading digits are right.
+    """
+    u, a, b = _checked(u, 1.0), _positive(a, "beta_quantile: a"), _positive(b, "beta_quantile: b")
+    if b == 1:
+        return np.asarray(u ** (1 / a))
+    if a == 1:
+        with np.errstate(divide="ignore"):
+            return np.asarray(-np.expm1(np.log1p(-u) / b))
+    flat = u.ravel()
+    out = np.empty_like(flat)
+    upper = flat > 0.5
+    out[~upper] = _beta_lower(flat[~upper], a, b)
+    out[upper] = 1 - _beta_lower(1 - flat[upper], b, a)
+    return out.reshape(u.shape)
+
+
+def gamma_quantile(u: npt.ArrayLike, a: float) -> F64:
+    """Where the distribution function of Gamma(a) with scale 1 is ``u``.
+
+    Args:
+        u: f64[...] in [0, 1).
+        a: positive.
+
+    Returns:
+        f64[...], within 1e-12 of its size. What is below the smallest float is 0.
+    """
+    return np.asarray(np.exp(_log_gamma_quantile(_checked(u, np.nextafter(1, 0)), _positive(a, "gamma_quantile: a"))))
+
+
+def dirichlet(u: npt.ArrayLike, alpha: float) -> F64:
+    """Symmetric Dirichlet(alpha) as gamma numbers divided by their sum (Devroye, *Non-Uniform Random Variate
+    Generation*, 1986, XI.4).
+
+    Args:
+        u: f64[..., n] in [0, 1).
+        alpha: positive.
+
+    Returns:
+        f64[..., n], whose last axis sums up to 1.
+    """
+    u = np.maximum(_checked(u, np.nextafter(1, 0)), 2.0**-54)
+    logs = _log_gamma_quantile(u, _positive(alpha, "dirichlet: alpha"))  # of small alpha the numbers are below floats
+    weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _positive(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ConfigError(f"{what} must be a positive number, not {value!r}")
+    return float(value)
+
+
+def _checked(u: npt.ArrayLike, most: float) -> F64:
+    values = np.asarray(u, np.float64)
+    if not ((values >= 0) & (values <= most)).all():
+        raise ConfigError("u must lie between 0 and 1; these are probabilities")
+    return values
+
+
+def _beta_lower(p: F64, a: float, b: float) -> F64:
+    """f64[n]: the quantiles of ``p`` f64[n], at most 0.5."""
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    # What the distribution function is near 0: x ** a / (a * beta(a, b)).
+    log_x = np.minimum((log_p + math.log(a) + log_beta) / a, math.log(a / (a + b)))
+    t = log_x - np.log1p(-np.exp(log_x))
+    todo = np.flatnonzero(np.isfinite(log_p))
+    for _ in range(_STEPS):
+        log_x, log_y = -np.logaddexp(0, -t[todo]), -np.logaddexp(0, t[todo])
+        log_cdf = _log_beta_cdf(log_x, log_y, a, b, log_beta)
+        step = (log_cdf - log_p[todo]) * np.exp(log_cdf - (a * log_x + b * log_y - log_beta))
+        t[todo] -= step
+        todo = todo[np.abs(step) > 1e-14 * np.maximum(1, np.abs(t[todo]))]
+        if not todo.size:
+            break
+    return np.where(p > 0, np.exp(-np.logaddexp(0, -t)), 0.0)
+
+
+def _log_beta_cdf(log_x: F64, log_y: F64, a: float, b: float, log_beta: float) -> F64:
+    """Logarithm of the distribution function at x; ``log_y`` is that of 1 - x."""
+    front = a * log_x + b * log_y - log_beta
+    x, y = np.exp(log_x), np.exp(log_y)
+    near = x <= (a + 1) / (a + b + 2)
+    out = np.empty_like(x)
+    out[near] = front[near] - math.log(a) - np.log(_beta_fraction(x[near], a, b))
+    far = ~near
+    rest = np.exp(front[far]) / b / _beta_fraction(y[far], b, a)
+    out[far] = np.log1p(-np.minimum(rest, 1 - 2**-53))
+    return out
+
+
+def _beta_fraction(x: F64, a: float, b: float) -> F64:
+    """1 + d1 / (1 + d2 / (1 + ...)) of NIST 8.17.22, by the method of Lentz."""
+    f, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
+    for k in range(1, _TERMS):
+        m = k // 2
+        if k % 2:
+            coefficient = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            coefficient = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / _not_zero(1 + coefficient * d)
+        c = _not_zero(1 + coefficient / c)
+        f *= c * d
+        if not (np.abs(c * d - 1) > _EPS).any():
+            break
+    return f
+
+
+def _log_gamma_quantile(u: F64, a: float) -> F64:
+    """f64[...]: logarithms of the quantiles; of 0 minus infinity."""
+    with np.errstate(divide="ignore"):
+        if a == 1:
+            return np.asarray(np.log(-np.log1p(-u)))
+        flat = u.ravel()
+        log_p, log_q = np.log(flat), np.log1p(-flat)
+    upper = flat > 0.5
+    # Near 0 the distribution function is x ** a / gamma(a + 1).
+    t = np.where(upper, math.log(a + 1), np.minimum((log_p + math.lgamma(a + 1)) / a, math.log(a + 1)))
+    todo = np.flatnonzero(flat > 0)
+    for _ in range(_STEPS):
+        below, above = _log_gamma_cdf(t[todo], a)
+        density = a * t[todo] - np.exp(t[todo]) - math.lgamma(a)
+        step = np.where(
+            upper[todo],
+            (log_q[todo] - above) * np.exp(np.minimum(above - density, 700)),
+            (below - log_p[todo]) * np.exp(np.minimum(below - density, 700)),
+        )
+        t[todo] -= step
+        todo = todo[np.abs(step) > 1e-14 * np.maximum(1, np.abs(t[todo]))]
+        if not todo.size:
+            break
+    return t.reshape(u.shape)
+
+
+def _log_gamma_cdf(t: F64, a: float) -> tuple[F64, F64]:
+    """Logarithms of the probabilities below and above ``exp(t)``."""
+    x = np.exp(t)
+    front = a * t - x - math.lgamma(a)
+    below, above = np.empty_like(x), np.empty_like(x)
+    near = x < a + 1
+    below[near] = front[near] + np.log(_gamma_series(x[near], a))
+    above[near] = np.log1p(-np.minimum(np.exp(below[near]), 1 - 2**-53))
+    far = ~near
+    above[far] = front[far] + np.log(_gamma_fraction(x[far], a))
+    below[far] = np.log1p(-np.minimum(np.exp(above[far]), 1 - 2**-53))
+    return below, above
+
+
+def _gamma_series(x: F64, a: float) -> F64:
+    """1/a + x/(a (a+1)) + ... of NIST 8.7.1."""
+    term = np.full_like(x, 1 / a)
+    total = term.copy()
+    for n in range(1, _TERMS):
+        term *= x / (a + n)
+        total += term
+        if not (term > total * _EPS).any():
+            break
+    return total
+
+
+def _gamma_fraction(x: F64, a: float) -> F64:
+    """1/(x + 1 - a - 1 (1 - a)/(x + 3 - a - ...)) of NIST 8.9.2, by the method of Lentz."""
+    base = x + 1 - a
+    c = np.full_like(x, 1 / _TINY)
+    d = 1 / _not_zero(base)
+    f = d.copy()
+    for n in range(1, _TERMS):
+        coefficient = -n * (n - a)
+        base = base + 2
+        d = 1 / _not_zero(coefficient * d + base)
+        c = _not_zero(base + coefficient / c)
+        f *= c * d
+        if not (np.abs(c * d - 1) > _EPS).any():
+            break
+    return f
+
+
+def _not_zero(x: F64) -> F64:
+    return np.where(np.abs(x) < _TINY, _TINY, x)
