@@ -130,6 +130,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small videos by name; see ``videos.py``. Read only: all tests share them."""
+    pytest.importorskip("av")
+    from videos import make_all
+
+    return make_all(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real photographs and odd files beside the checkout; skips where there are none."""
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"

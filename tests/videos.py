@@ -162,12 +162,27 @@ def make_all(folder: Path) -> dict[str, Path]:
 
     made = {}
     for name, (codec, arguments) in KINDS.items():
-        turns = "rotation" in arguments and not hasattr(
-            av.video.stream.VideoStream, "set_display_rotation"
-        )  # before PyAV 17
-        if codec in av.codecs_available and not turns:
+        # PyAV before 17 writes no rotation.
+        able = "rotation" not in arguments or hasattr(av.video.stream.VideoStream, "set_display_rotation")
+        if codec in av.codecs_available and able:
             made[name] = make_video(folder / name, codec, **arguments)
     for name, (source, arguments) in COPIES.items():
         if source in made:
             made[name] = copied(made[source], folder / name, **arguments)
     return made
+
+
+def decoded(path: Path | str) -> tuple[list[int | None], list[U8], Exception | None]:
+    """(times, pixels u8[H, W, 3]) of all frames of a plain loop over them, and what ended it too early."""
+    import av
+
+    times: list[int | None] = []
+    pixels = []
+    try:
+        with av.open(str(path)) as container:
+            for frame in container.decode(video=0):
+                times.append(frame.pts)
+                pixels.append(frame.to_ndarray(format="rgb24"))
+    except Exception as e:
+        return times, pixels, e
+    return times, pixels, None

@@ -134,7 +134,8 @@ def test_the_check_lets_pass_what_is_right(file: str, source: str) -> None:
 
 def loaded_after(statement: str) -> set[str]:
     """Which of the heavy packages a fresh interpreter has loaded after a statement."""
-    code = f"{statement}; import sys; print(*[m for m in ('torch', 'torchvision', 'nvidia.dali', 'av') if m in sys.modules])"
+    heavy = ("torch", "torchvision", "nvidia.dali", "av")
+    code = f"{statement}; import sys; print(*[m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())

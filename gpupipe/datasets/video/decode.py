@@ -81,6 +81,7 @@ def decode_clip(
     upright: bool = False,
     threads: int = 1,
     thread_type: ThreadType = "none",
+    out: U8 | None = None,
 ) -> U8:
     """The frames of a clip, equal to those of ``[f.to_ndarray(format="rgb24") for f in container.decode(video=0)]``.
 
@@ -88,8 +89,10 @@ def decode_clip(
         frames: int[T], frame numbers from 0 in any order; they may repeat. Each is decoded once.
         upright: turn frames by the rotation that the file asks for. PyAV and torchvision do not, so neither is it done
             by default.
-        threads: of the decoder, 0 for one per core. One is best where many processes decode.
+        threads: of the decoder, 0 for one per core. One is best where many processes decode. What a decoder makes up
+            for a damaged part of a frame may depend on it; nothing else does.
         thread_type: whether threads share a frame (``slice``), take one each (``frame``), or both (``auto``).
+        out: u8[T, H, W, 3] to decode into, of ``entry.size``; what an error leaves there means nothing.
 
     Returns:
         u8[T, H, W, 3] in RGB, in the order of ``frames``. Height and width are ``entry.size``, or
@@ -109,14 +112,15 @@ def decode_clip(
         wrong = numbers[(numbers < 0) | (numbers >= len(entry.pts))][0]
         raise IndexError(f"frame {wrong} of {entry.path}, which has {len(entry.pts)} frames")
     path = os.fsencode(entry.path)
-    return reading(path, lambda: _Clip(entry, numbers, path, threads, thread_type.upper()).decode(upright))
+    return reading(path, lambda: _Clip(entry, numbers, path, threads, thread_type.upper(), out).decode(upright))
 
 
 class _Clip:
-    def __init__(self, entry: VideoEntry, numbers: I64, path: bytes, threads: int, thread_type: str):
+    def __init__(self, entry: VideoEntry, numbers: I64, path: bytes, threads: int, thread_type: str, out: U8 | None):
         self._entry, self._numbers, self._path = entry, numbers, path
         self._threads, self._thread_type = threads, thread_type
-        self._out = np.empty((len(numbers), entry.height, entry.width, 3), np.uint8)
+        shape = (len(numbers), entry.height, entry.width, 3)
+        self._out = np.empty(shape, np.uint8) if out is None else out
         self._failure: Exception | None = None
 
     def decode(self, upright: bool) -> U8:

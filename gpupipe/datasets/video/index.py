@@ -21,8 +21,9 @@ from ..pictures import quiet
 from ..probe import UNDECODABLE
 from ..scan import Scan
 from .decode import VideoEntry
-from .probe import CUT, EXACT, VARIABLE, VideoProbe, probe, unpack
+from .probe import CUT, EXACT, VARIABLE, VideoProbe, probe
 from .sampling import Times
+from .worker import unpack
 
 __all__ = ["VIDEOS", "VideoIndex"]
 
@@ -200,7 +201,7 @@ class _Columns(Probed):
 
 
 class _Reader:
-    program = "video.probe"
+    program = "video.worker"
     pool_from = 64
     chunk = 8
 

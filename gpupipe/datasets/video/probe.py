@@ -1,7 +1,6 @@
 """Probing one video: what its packets say of its frames, and decoding only where they do not say it all.
 
-This module is also the program of worker processes (see :mod:`gpupipe.datasets.pool`), which is why it imports no numpy
-and nothing of gpupipe but its neighbours.
+Worker processes load this module without the rest of the package, which is why it imports no numpy.
 
 *Frame k* is the k-th that ``for frame in container.decode(video=0)`` yields. Each packet carries the time of its frame,
 so the sorted times of all packets are the times of the frames; the first picture is decoded, for its size. That holds
@@ -10,8 +9,6 @@ where nothing is odd. A video that is odd in any way that :func:`_doubts` knows 
 
 from __future__ import annotations
 
-import struct
-import sys
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -19,12 +16,12 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..pictures import Undecodable, quiet
-from ..probe import KINDS, OK, answer
+from ..pictures import Undecodable
+from ..probe import KINDS, OK
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
 from .container import cut_short, opened, orientation_of, reading
 
-__all__ = ["CUT", "EXACT", "VARIABLE", "VideoProbe", "pack", "probe", "unpack"]
+__all__ = ["CUT", "EXACT", "VARIABLE", "VideoProbe", "probe"]
 
 VARIABLE, EXACT, CUT = 1, 2, 4
 """Bits of ``flags``. ``VARIABLE``: a frame is further than one unit of time from where a constant rate would have it.
@@ -291,42 +288,3 @@ def _pair(value: Fraction) -> tuple[int, int]:
     if value.numerator > _INT32 or value.denominator > _INT32:
         value = value.limit_denominator(1_000_000)
     return min(value.numerator, _INT32), value.denominator
-
-
-# ------------------------------------------------------------------ the worker's side
-
-_RECORD = struct.Struct("<BBBiiiiiiqHHII")
-
-
-def pack(result: VideoProbe) -> bytes:
-    name, reason = result.coding.encode()[:200], result.reason.encode(errors="replace")[:2000]
-    numbers = (result.status, result.orientation, result.flags, result.height, result.width)
-    times = (*result.time_base, *result.rate, result.duration)
-    lengths = (len(name), len(reason), len(result.pts), len(result.keys))
-    return _RECORD.pack(*numbers, *times, *lengths) + name + reason + result.pts.tobytes() + result.keys.tobytes()
-
-
-def unpack(data: bytes) -> list[VideoProbe]:
-    results, at = [], 0
-    while at < len(data):
-        status, orientation, flags, height, width, *times, n, r, frames, keys = _RECORD.unpack_from(data, at)
-        at += _RECORD.size
-        name, reason = data[at : at + n].decode(), data[at + n : at + n + r].decode(errors="replace")
-        at += n + r
-        pts, places = array("q"), array("q")
-        pts.frombytes(data[at : at + 8 * frames])
-        at += 8 * frames
-        places.frombytes(data[at : at + 8 * keys])
-        at += 8 * keys
-        base, rate, duration = (times[0], times[1]), (times[2], times[3]), times[4]
-        results.append(
-            VideoProbe(status, height, width, name, orientation, reason, flags, base, rate, duration, pts, places)
-        )
-    return results
-
-
-def serve(given: str) -> None:
-    """Answer requests from stdin on stdout until stdin is closed."""
-    del given
-    with quiet():
-        answer(sys.stdin.buffer, sys.stdout.buffer, lambda path: pack(probe(path)))

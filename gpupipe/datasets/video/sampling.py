@@ -69,7 +69,7 @@ class Clips:
         if self.fps is not None:
             if isinstance(self.fps, bool) or not isinstance(self.fps, (int, float, Fraction)):
                 raise ConfigError(f"fps must be a number of frames per second, not {self.fps!r}")
-            if not 1e-3 <= self.fps <= 1000:
+            if not Fraction(1, 1000) <= self.fps <= 1000:
                 raise ConfigError(f"fps must be from 0.001 to 1000 frames per second, not {self.fps!r}")
             object.__setattr__(self, "rate", Fraction(self.fps).limit_denominator(_DENOMINATOR))
             if self.stride is not None:

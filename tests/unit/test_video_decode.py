@@ -1,0 +1,257 @@
+"""The frames of a clip are those of a loop over the whole video, whatever the file is and wherever it is entered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("av")
+
+from videos import COPIES, KINDS, U8, decoded, make_video
+
+from gpupipe.datasets import VideoList
+from gpupipe.datasets.pictures import Undecodable
+from gpupipe.datasets.video import decode as decode_module
+from gpupipe.datasets.video.decode import VideoEntry, decode_clip, runs, turned
+from gpupipe.errors import ConfigError
+from gpupipe.rng import uniforms
+
+SEEKABLE = [
+    *("cfr.mp4", "bframes.mp4", "bframes.mkv", "open.mp4", "open.mkv", "vfr.mkv", "hevc.mkv", "vp9.webm"),
+    *("vp8.webm", "av1.mkv", "mpeg4.mp4", "mjpeg.avi", "ffv1.mkv", "fragmented.mp4", "edited.mp4", "late.mp4"),
+]
+
+_truths: dict[str, U8] = {}
+
+
+def truth(path: Path) -> U8:
+    """u8[F, H, W, 3]: all frames, in a loop."""
+    if str(path) not in _truths:
+        _truths[str(path)] = np.stack(decoded(path)[1])
+    return _truths[str(path)]
+
+
+def entry_of(videos: dict[str, Path], name: str) -> tuple[VideoEntry, U8]:
+    if name not in videos:
+        pytest.skip(f"this PyAV cannot make {name}")
+    return VideoList([videos[name]]).entry(0), truth(videos[name])
+
+
+@pytest.fixture
+def packets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many frames came out of the decoder in each pass over a file."""
+    counts: list[int] = []
+    real = decode_module._Clip._frames
+
+    def spy(self: Any, *args: Any) -> Any:
+        counts.append(0)
+        for pair in real(self, *args):
+            counts[-1] += 1
+            yield pair
+
+    monkeypatch.setattr(decode_module._Clip, "_frames", spy)
+    return counts
+
+
+@pytest.mark.parametrize("name", [*KINDS, *COPIES])
+def test_every_frame_alone_and_any_together(videos: dict[str, Path], name: str) -> None:
+    entry, want = entry_of(videos, name)
+    n = len(want)
+    for k in range(n):
+        assert (decode_clip(entry, [k])[0] == want[k]).all(), k
+    rng = np.random.default_rng(0)
+    for size in (2, 5, 16):
+        frames = rng.integers(0, n, size)  # unsorted, repeated
+        assert (decode_clip(entry, frames) == want[frames]).all(), frames
+    assert (decode_clip(entry, np.arange(n)[::-1]) == want[::-1]).all()
+
+
+@pytest.mark.parametrize("name", ["open.mkv", "hevc.mp4", "vp9.webm", "odd.mkv"])
+@pytest.mark.parametrize("thread_type", ["none", "slice", "frame", "auto"])
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_threads_change_nothing(videos: dict[str, Path], name: str, thread_type: Any, threads: int) -> None:
+    entry, want = entry_of(videos, name)
+    frames = [30, 2, 17, 17]
+    assert (decode_clip(entry, frames, threads=threads, thread_type=thread_type) == want[frames]).all()
+
+
+def test_the_real_ones(shared_data: Path) -> None:
+    files = sorted((shared_data / "videos").glob("*/*"))
+    dataset = VideoList(files, frames=8, fps=12.5)
+    for i, path in enumerate(files):
+        want = truth(path)
+        keys = np.array([i], np.uint64)
+        for epoch in range(3):
+            frames = dataset.choose(5, epoch, keys, np.array([i]))[0]
+            assert (decode_clip(dataset.entry(i), frames) == want[frames]).all(), path
+        _truths.clear()
+
+
+class TestSeeking:
+    @pytest.mark.parametrize("name", SEEKABLE)
+    def test_only_what_is_needed_is_decoded(self, videos: dict[str, Path], packets: list[int], name: str) -> None:
+        entry, want = entry_of(videos, name)
+        last = len(want) - 1
+        key = int(entry.keys[entry.keys[:, 0] <= last][-1, 0])
+        assert key > 0
+        decode_clip(entry, [last])
+        assert packets == [last - key + 1]
+
+    def test_far_frames_are_reached_by_a_seek_and_near_ones_are_not(
+        self, videos: dict[str, Path], packets: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        entry, want = entry_of(videos, "open.mp4")
+        opens = []
+        real = decode_module.opened
+        monkeypatch.setattr(decode_module, "opened", lambda *a, **k: opens.append(a) or real(*a, **k))
+        assert (decode_clip(entry, [1, 38, 37]) == want[[1, 38, 37]]).all()
+        assert packets == [2, 3] and len(opens) == 1  # frames 0 and 1; then 36 to 38 from its key frame
+        packets.clear()
+        assert (decode_clip(entry, [10, 13]) == want[[10, 13]]).all()
+        assert packets == [14]
+
+    def test_runs(self) -> None:
+        keys = np.array([[0, 0, 0], [10, 0, 0], [40, 0, 0], [80, 0, 0]])
+        assert [r.tolist() for r in runs(np.array([3, 12, 45, 79, 85, 200]), keys)] == [[3, 12], [45, 79, 85, 200]]
+        assert [r.tolist() for r in runs(np.array([3, 79, 140]), keys)] == [[3], [79, 140]]
+        assert runs(np.array([], np.int64), keys) == [] and len(runs(np.array([1, 99]), keys[:0])) == 1
+
+    @pytest.mark.parametrize("name", ["open.mkv", "vfr.mp4", "vp9.webm"])
+    @pytest.mark.parametrize("astray", ["later", "start", "error", "any"])
+    def test_seeks_that_go_astray(
+        self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str, astray: str
+    ) -> None:
+        """A container whose seeks lead elsewhere, fail, or lead into the middle of a group of pictures."""
+        import contextlib
+
+        entry, want = entry_of(videos, name)
+        real = decode_module.opened
+
+        class Astray:
+            def __init__(self, container: Any):
+                self._container = container
+
+            def seek(self, time: int, *, stream: Any, backward: bool) -> None:
+                if astray == "error":
+                    raise OSError("no seeking here")
+                to = {"later": int(entry.pts[-1]), "start": int(entry.pts[0]), "any": time + int(entry.pts[5])}[astray]
+                self._container.seek(to, stream=stream, backward=backward, any_frame=astray == "any")
+
+            def __getattr__(self, attribute: str) -> Any:
+                return getattr(self._container, attribute)
+
+        @contextlib.contextmanager
+        def spoiled(*args: Any, **kwargs: Any) -> Any:
+            with real(*args, **kwargs) as (container, stream):
+                yield Astray(container), stream
+
+        monkeypatch.setattr(decode_module, "opened", spoiled)
+        frames = [len(want) - 3, 14, 15, 2]
+        assert (decode_clip(entry, frames) == want[frames]).all()
+
+    def test_times_of_key_frames_that_lie(self, videos: dict[str, Path]) -> None:
+        """An index in which any packet may be called an entry: positions do not fit, and the start is taken."""
+        entry, want = entry_of(videos, "open.mkv")
+        keys = np.array([[k, entry.pts[k], 12345] for k in range(1, 40)])
+        lying = VideoEntry(entry.path, 64, 96, entry.pts, keys, entry.time_base, True)
+        assert (decode_clip(lying, [9, 39, 20]) == want[[9, 39, 20]]).all()
+
+
+class TestBad:
+    def test_a_file_that_changed(self, videos: dict[str, Path], tmp_path: Path) -> None:
+        path = tmp_path / "v.mp4"
+        shutil.copy(videos["bframes.mp4"], path)
+        entry = VideoList([path]).entry(0)
+        make_video(path, frames=10)
+        with pytest.raises(Undecodable, match="do not all come") as caught:
+            decode_clip(entry, [30])
+        assert caught.value.kind == "undecodable"
+        make_video(path, size=(32, 32))
+        with pytest.raises(Undecodable, match="32x32 and the first one 64x96"):
+            decode_clip(entry, [0])
+        path.write_bytes(b"")
+        with pytest.raises(Undecodable) as caught:
+            decode_clip(entry, [0])
+        assert caught.value.kind == "empty"
+        path.unlink()
+        with pytest.raises(Undecodable) as caught:
+            decode_clip(entry, [0])
+        assert caught.value.kind == "missing"
+
+    def test_damage_in_the_middle(self, videos: dict[str, Path], tmp_path: Path) -> None:
+        """Whatever a damaged group of pictures does, those before and behind it come as they were."""
+        content = bytearray(videos["ffv1.mkv"].read_bytes())
+        entry, want = entry_of(videos, "ffv1.mkv")
+        at = int(entry.keys[2, 2])
+        content[at + 8 : at + 400] = os.urandom(392)
+        path = tmp_path / "v.mkv"
+        path.write_bytes(content)
+        damaged = VideoEntry(str(path), 64, 96, entry.pts, entry.keys, entry.time_base, True)
+        frames = [0, 7, 25, 39]
+        assert (decode_clip(damaged, frames) == want[frames]).all()
+
+    def test_arguments(self, videos: dict[str, Path]) -> None:
+        entry, _ = entry_of(videos, "cfr.mp4")
+        for wrong in ([40], [-1], [0, 1000]):
+            with pytest.raises(IndexError, match="which has 40 frames"):
+                decode_clip(entry, wrong)
+        with pytest.raises(ConfigError, match="thread_type"):
+            decode_clip(entry, [0], thread_type="all")  # type: ignore[arg-type]
+        assert decode_clip(entry, []).shape == (0, 64, 96, 3)
+
+
+class TestUpright:
+    def test_turned(self) -> None:
+        """Against Pillow, which turns pictures by the same numbers."""
+        from PIL import Image
+
+        from gpupipe.datasets.pictures import _TURNS
+
+        pixels = np.random.default_rng(0).integers(0, 255, (2, 5, 7, 3)).astype(np.uint8)
+        for orientation in range(1, 9):
+            want = [
+                np.asarray(Image.fromarray(p).transpose(_TURNS[orientation]) if orientation > 1 else p) for p in pixels
+            ]
+            got = turned(pixels, orientation)
+            assert got.flags.c_contiguous and (got == np.stack(want)).all(), orientation
+
+    @pytest.mark.parametrize("degrees", [0, 90, 180, -90])
+    @pytest.mark.parametrize("flip", [False, True])
+    def test_frames_as_a_player_shows_them(self, tmp_path: Path, degrees: int, flip: bool) -> None:
+        import av
+
+        if not hasattr(av.video.stream.VideoStream, "set_display_rotation"):
+            pytest.skip("this PyAV writes no rotation")
+        path = make_video(tmp_path / "v.mp4", frames=3, rotation=(degrees, flip, False))
+        stored = truth(path)
+        shown = np.rot90(stored, degrees // 90, axes=(1, 2))  # counter-clockwise
+        shown = shown[:, :, ::-1] if flip else shown
+        dataset = VideoList([path], frames=3, upright=True, sampling="uniform")
+        assert dataset[0][0].shape[1:3] == tuple(dataset.sizes[0]) and (dataset[0][0] == shown).all()
+        assert (decode_clip(dataset.entry(0), range(3)) == stored).all()  # by default as it is stored
+
+
+class TestChoosing:
+    def test_a_function_of_its_arguments(self, videos: dict[str, Path], rng_untouched: None) -> None:
+        dataset = VideoList([videos["cfr.mp4"], videos["vfr.mkv"], videos["open.mp4"]], frames=4, stride=2, clips=3)
+        indices = np.array([8, 0, 3, 3])
+        keys = np.array([8, 0, 3, 1 << 40 | 3], np.uint64)  # a sampler repeats sample 3
+        found = dataset.choose(1, 2, keys, indices)
+        assert found.shape == (4, 4) and found.dtype == np.int64
+        u = uniforms(1, 2, "clip", keys, 1)[:, 0]
+        assert found[:, 0].tolist() == [int(x * (n - 6)) for x, n in zip(u, (40, 40, 22, 22), strict=True)]
+        assert (dataset.choose(1, 2, keys[:1], indices[:1]) == found[:1]).all()
+        assert (dataset.choose(1, 3, keys, indices) != found).any() and (found[2] != found[3]).any()
+
+    def test_clips_of_an_evaluation_cover_the_video(self, videos: dict[str, Path]) -> None:
+        dataset = VideoList([videos["cfr.mp4"]] * 2, frames=4, clips=3, sampling="uniform")
+        found = dataset.choose(0, 0, np.arange(6, dtype=np.uint64), np.arange(6))
+        assert found[:3, 0].tolist() == found[3:, 0].tolist() == [0, 18, 36]
+        scores = np.arange(6.0)
+        mean = np.bincount(dataset.clip_ids[:, 0], scores) / np.bincount(dataset.clip_ids[:, 0])
+        assert mean.tolist() == [1, 4]

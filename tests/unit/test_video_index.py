@@ -1,0 +1,454 @@
+"""The index of videos against loops over all frames: as many as come, at the times that they have."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("av")
+
+from videos import COPIES, KINDS, OPEN, VFR, copied, decoded, make_video
+
+from gpupipe.datasets import VideoFolder, VideoList
+from gpupipe.datasets.columns import Columns, ColumnsError, write_columns
+from gpupipe.datasets.video import bitstream, index as index_module, probe as probe_module
+from gpupipe.datasets.video.container import cut_short
+from gpupipe.datasets.video.decode import decode_clip
+from gpupipe.datasets.video.index import VideoIndex
+from gpupipe.datasets.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
+from gpupipe.datasets.video.worker import pack, unpack
+from gpupipe.errors import ConfigError, DatasetError, MissingDependency
+
+NO_TIMES = {"h264.avi", "mpeg4.avi", "negative.mkv"}
+"""Frames of these are counted, because their own times are not known."""
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The files that probing decoded from end to end."""
+    seen: list[bytes] = []
+    real = probe_module._decode
+
+    def spy(path: bytes, *rest: Any) -> Any:
+        seen.append(path)
+        return real(path, *rest)
+
+    monkeypatch.setattr(probe_module, "_decode", spy)
+    return seen
+
+
+def existing(videos: dict[str, Path], name: str) -> Path:
+    if name not in videos:
+        pytest.skip(f"this PyAV cannot make {name}")
+    return videos[name]
+
+
+def old(path: Path) -> Path:
+    """Not racy."""
+    os.utime(path, ns=(1_500_000_000_000_000_000,) * 2)
+    return path
+
+
+class TestFrames:
+    @pytest.mark.parametrize("name", [*KINDS, *COPIES])
+    def test_frames_are_those_of_a_loop(self, videos: dict[str, Path], name: str) -> None:
+        path = existing(videos, name)
+        times, pixels, error = decoded(path)
+        found = probe(os.fsencode(path))
+        assert error is None and found.status == 0 and len(found.pts) == len(times) > 0
+        assert (found.height, found.width) == pixels[0].shape[:2]
+        assert bool(found.flags & EXACT) == (name not in NO_TIMES) and not found.flags & CUT
+        if name in NO_TIMES:
+            assert (np.diff(found.pts) >= 0).all() and list(found.keys)[::3] == [0]
+            known = [(a, b) for a, b in zip(found.pts, times, strict=True) if b is not None]
+            assert known[0][0] == known[0][1]
+        else:
+            assert list(found.pts) == times
+
+    @pytest.mark.parametrize(
+        "name",
+        ["cfr.mp4", "bframes.mkv", "open.mp4", "vfr.mkv", "edited.mp4", "hevc.mkv", "vp8.webm", "vp9.webm", "av1.mkv"],
+    )
+    def test_nothing_is_decoded_from_end_to_end_where_packets_say_it_all(
+        self, videos: dict[str, Path], loops: list[bytes], name: str
+    ) -> None:
+        probe(os.fsencode(existing(videos, name)))
+        assert loops == []
+
+    @pytest.mark.parametrize("name", ["middle.mkv", "leading.mkv", "open-edited.mp4", "mpeg4.avi", "interlaced.mp4"])
+    def test_what_packets_do_not_say_is_decoded(self, videos: dict[str, Path], loops: list[bytes], name: str) -> None:
+        probe(os.fsencode(existing(videos, name)))
+        assert len(loops) == 1
+
+    def test_the_real_ones(self, shared_data: Path) -> None:
+        files = sorted((shared_data / "videos").glob("*/*"))
+        for path in files:
+            assert list(probe(os.fsencode(path)).pts) == decoded(path)[0]
+
+    def test_b_frames_are_stored_in_another_order(self, videos: dict[str, Path]) -> None:
+        import av
+
+        with av.open(str(videos["open.mp4"])) as container:
+            packets = [(p.pts, p.is_keyframe) for p in container.demux(video=0) if p.pts is not None]
+        times = [t for t, _ in packets]
+        assert times != sorted(times)
+        keys = [i for i, (_, key) in enumerate(packets) if key]
+        # An open group of pictures: frames behind a key frame are shown before it.
+        assert any(t < times[k] for k in keys[1:] for t in times[k + 1 :])
+
+    def test_key_frames_rates_and_durations(self, videos: dict[str, Path]) -> None:
+        found = probe(os.fsencode(videos["bframes.mp4"]))
+        assert list(found.keys)[::3] == [0, 12, 24, 36] and list(found.keys)[1::3] == [
+            found.pts[k] for k in (0, 12, 24, 36)
+        ]
+        content = videos["bframes.mp4"].read_bytes()
+        for position in list(found.keys)[2::3]:
+            assert content[position + 4] & 31 in (5, 6, 7)  # a NAL unit of a key frame, behind its length
+        assert found.rate == (25, 1) and found.duration == 40 * found.pts[1] and not found.flags & VARIABLE
+        assert found.coding == "h264/yuv420p/mov,mp4,m4a,3gp,3g2,mj2"
+        ntsc = probe(os.fsencode(videos["ntsc.mp4"]))
+        assert ntsc.rate == (30000, 1001) and not ntsc.flags & VARIABLE
+        varied = probe(os.fsencode(videos["vfr.mkv"]))
+        assert varied.flags & VARIABLE and list(varied.pts) == VFR and varied.time_base == (1, 1000)
+        seconds = 40 / 25 * 90_000
+        if "h264.ts" in videos:
+            assert probe(os.fsencode(videos["h264.ts"])).duration == seconds
+
+    @pytest.mark.parametrize(("degrees", "left_right", "orientation"), [
+        (0, False, 1), (0, True, 2), (180, False, 3), (180, True, 4), (90, True, 7), (-90, False, 6), (-90, True, 5),
+        (90, False, 8),
+    ])  # fmt: skip
+    def test_rotations(self, tmp_path: Path, degrees: int, left_right: bool, orientation: int) -> None:
+        import av
+
+        if not hasattr(av.video.stream.VideoStream, "set_display_rotation"):
+            pytest.skip("this PyAV writes no rotation")
+        path = make_video(tmp_path / "v.mp4", frames=3, rotation=(degrees, left_right, False))
+        dataset = VideoList([path])
+        turned = VideoList([path], upright=True)
+        assert dataset.entry(0).orientation == orientation
+        assert dataset.sizes.tolist() == [[64, 96]]
+        assert turned.sizes.tolist() == ([[96, 64]] if orientation >= 5 else [[64, 96]])
+        assert turned.entry(0).upright_size == tuple(turned.sizes[0]) and turned.fingerprint != dataset.fingerprint
+        assert (turned.index_summary().oriented == 1) == (orientation > 1)
+
+
+class TestTruncated:
+    @pytest.mark.parametrize(
+        "name", ["bframes.mkv", "faststart.mp4", "fragmented.mp4", "mjpeg.avi", "vp9.webm", "h264.ts"]
+    )
+    @pytest.mark.parametrize("part", [0.02, 0.3, 0.5, 0.75, 0.97])
+    def test_no_frame_is_promised_that_does_not_come(
+        self, videos: dict[str, Path], tmp_path: Path, name: str, part: float
+    ) -> None:
+        content = existing(videos, name).read_bytes()
+        path = tmp_path / name
+        path.write_bytes(content[: int(part * len(content))])
+        times, pixels, _ = decoded(path)
+        found = probe(os.fsencode(path))
+        if not times:
+            assert found.status and found.reason and not found.pts
+            return
+        assert found.status == 0 and list(found.pts) == times
+        assert found.flags & CUT or name == "h264.ts"  # a transport stream has no end that it could lack
+        # With PyAV's own threads: what is made up for the missing part of a frame depends on them.
+        clip = decode_clip(VideoList([path]).entry(0), range(len(times)), threads=0, thread_type="slice")
+        assert (clip == np.stack(pixels)).all()
+
+    def test_an_mp4_without_its_directory(self, videos: dict[str, Path], tmp_path: Path) -> None:
+        path = tmp_path / "v.mp4"
+        path.write_bytes(videos["bframes.mp4"].read_bytes()[:5000])
+        (bad,) = VideoList([path]).bad(np.array([0]))
+        assert bad.kind == "truncated" and "needs" in bad.reason
+
+    def test_lengths_that_files_name(self, videos: dict[str, Path]) -> None:
+        for name, path in videos.items():
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                assert cut_short(file.fileno(), size) is None
+                if path.suffix in (".mp4", ".mkv", ".webm", ".avi"):
+                    assert "needs" in (cut_short(file.fileno(), size - 1) or ""), name
+
+
+class TestBad:
+    def test_kinds(self, tmp_path: Path, videos: dict[str, Path]) -> None:
+        import av
+
+        (tmp_path / "empty.mp4").write_bytes(b"")
+        (tmp_path / "text.mp4").write_bytes(b"hello " * 1000)
+        with av.open(str(tmp_path / "sound.mp4"), "w") as out:
+            stream = out.add_stream("aac", rate=16000, layout="mono")
+            noise = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+            noise.sample_rate = 16000
+            out.mux(stream.encode(noise))
+            out.mux(stream.encode(None))
+        with av.open(str(tmp_path / "none.avi"), "w") as out:
+            stream = out.add_stream("libx264", rate=25)
+            stream.height = stream.width = 64
+            out.start_encoding()
+        shutil.copy(videos["cfr.mp4"], tmp_path / "good.mp4")
+        (tmp_path / "folder.mp4").mkdir()
+        names = ["empty.mp4", "text.mp4", "sound.mp4", "none.avi", "good.mp4", "missing.mp4", "folder.mp4"]
+        dataset = VideoList([tmp_path / n for n in names], clips=2)
+        bad = {b.index: b for b in dataset.bad(np.arange(14))}
+        kinds = [bad[2 * i].kind if 2 * i in bad else "ok" for i in range(7)]
+        assert kinds == ["empty", "undecodable", "no-video", "no-frames", "ok", "missing", "unreadable"]
+        assert bad[5].path == f"{tmp_path / 'sound.mp4'} (clip 2 of 2)" and "audio" in bad[5].reason
+        assert dataset.sizes.tolist() == [[0, 0]] * 8 + [[64, 96]] * 2 + [[0, 0]] * 4
+        frames = dataset.choose(0, 0, np.arange(14, dtype=np.uint64), np.arange(14))
+        assert not frames[:8].any() and frames[8:10].any()
+        assert len(dataset.index_summary().bad) == 6
+
+    def test_playlists_are_not_followed(self, tmp_path: Path, videos: dict[str, Path]) -> None:
+        shutil.copy(videos["h264.ts"], tmp_path / "part.ts")
+        lines = "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\npart.ts\n#EXT-X-ENDLIST\n"
+        (tmp_path / "list.mp4").write_text(lines)
+        (tmp_path / "concat.mp4").write_text("ffconcat version 1.0\nfile part.ts\n")
+        dataset = VideoList([tmp_path / "list.mp4", tmp_path / "concat.mp4"])
+        assert [b.kind for b in dataset.bad(np.arange(2))] == ["undecodable"] * 2
+
+    def test_names_that_are_not_text(self, tmp_path: Path, videos: dict[str, Path]) -> None:
+        path = os.fsencode(tmp_path) + b"/\xff\xfe caf\xe9, 100%d.mp4"
+        shutil.copy(videos["cfr.mp4"], path)
+        dataset = VideoList([os.fsdecode(path)], frames=4)
+        assert not dataset.bad(np.array([0])) and dataset[0][0].shape == (4, 64, 96, 3)
+
+
+class TestBitstream:
+    def test_recovery_points(self) -> None:
+        recovery = bytes([6, 6, 1, 0x84, 0x80])  # SEI, recovery point, 1 byte, recovery_frame_cnt = 0
+        later = bytes([6, 6, 1, 0x44, 0x80])
+        other = bytes([6, 5, 2, 1, 2, 6, 1, 0xC4, 0x80])
+        slice_, idr = bytes([0x41, 0x9A]), bytes([0x65, 0x88])
+
+        def avcc(*units: bytes) -> bytes:
+            return b"".join(len(u).to_bytes(4, "big") + u for u in units)
+
+        def annex_b(*units: bytes) -> bytes:
+            return b"".join(b"\0\0\0\1" + u for u in units)
+
+        extra = bytes([1, 100, 0, 31, 0xFF])
+        for wrap, data in ((avcc, extra), (annex_b, b"")):
+            for units in ((idr,), (recovery, slice_), (other, slice_)):
+                assert bitstream.is_entry("h264", data, wrap(*units))
+            for units in ((slice_,), (later, slice_), (slice_, idr), ()):
+                assert not bitstream.is_entry("h264", data, wrap(*units))
+
+    def test_shown_frames(self) -> None:
+        assert bitstream.frames_shown("vp8", b"\x10\0\0") == 1 and bitstream.frames_shown("vp8", b"\x01\0\0") == 0
+        shown, hidden, existing_ = b"\x86\0", b"\x84\0", b"\x88"
+        assert [bitstream.frames_shown("vp9", p) for p in (shown, hidden, existing_, b"")] == [1, 0, 1, 0]
+        index = bytes([0xC1, 2, 2, 0xC1])
+        assert bitstream.frames_shown("vp9", hidden + shown + index) == 1
+        assert bitstream.frames_shown("vp9", shown + shown + index) == 2
+
+    def test_intra_refresh_is_no_entry(self, videos: dict[str, Path]) -> None:
+        import av
+
+        with av.open(str(videos["refresh.mkv"])) as container:
+            called = sum(p.is_keyframe for p in container.demux(video=0))
+        assert len(probe(os.fsencode(videos["refresh.mkv"])).keys) // 3 < called
+
+
+class TestFile:
+    def test_kept_mapped_and_built_once(
+        self, videos: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = ("cfr.mp4", "vfr.mkv", "open.mkv")
+        paths = [old(Path(shutil.copy(videos[n], tmp_path / n))) for n in names]
+        first = VideoList(paths)
+        assert first.index_summary().built and first.index_summary().formats == {"h264": 3}
+        reads: list[bytes] = []
+        real = index_module.probe
+        monkeypatch.setattr(index_module, "probe", lambda path: reads.append(path) or real(path))
+        again = VideoList(paths)
+        assert not again.index_summary().built and not reads
+        assert again.fingerprint == first.fingerprint and (again.frame_counts == [40, 22, 40]).all()
+        assert again._index.pts.base is not None and not again._index.pts.flags.writeable
+        old(make_video(paths[0], frames=30))
+        os.utime(paths[0], ns=(1_400_000_000_000_000_000,) * 2)
+        changed = VideoList(paths)
+        assert reads == [os.fsencode(paths[0])] and changed.index_summary().reused == 2
+        assert changed.frame_counts.tolist() == [30, 22, 40] and changed.fingerprint != first.fingerprint
+        for i in (1, 2):  # rows that were kept
+            assert (changed.entry(i).pts == first.entry(i).pts).all() and (
+                changed.entry(i).keys == first.entry(i).keys
+            ).all()
+
+    def test_even_steps_take_no_room(self, videos: dict[str, Path]) -> None:
+        dataset = VideoList([videos["cfr.mp4"], videos["vfr.mp4"], videos["single.mp4"]])
+        assert len(dataset._index.pts) == 22 and dataset._index.step.tolist() == [512, 0, 512]
+        assert dataset.variable.tolist() == [False, True, False] and dataset.frame_rates[0] == 25
+
+    def test_a_pickled_dataset_is_the_path_of_its_index(self, videos: dict[str, Path]) -> None:
+        dataset = VideoList([videos["vfr.mkv"]] * 3, labels=["b", "a", "b"], clips=2)
+        _ = dataset.sizes, dataset.labels, dataset.clip_ids
+        sent = pickle.dumps(dataset)
+        assert len(sent) < 3000
+        back = pickle.loads(sent)
+        assert back.labels.tolist() == [1, 1, 0, 0, 1, 1] and (back.entry(0).pts == VFR).all()
+        assert isinstance(back._index, VideoIndex) and repr(back) == repr(dataset)
+
+    def test_worker_processes(self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        paths = [videos[n] for n in ("cfr.mp4", "vfr.mkv", "open.mp4")] * 30
+        there = VideoList(paths)
+        monkeypatch.setattr(index_module._Reader, "pool_from", 1000)
+        here = VideoList([*paths, videos["cfr.mp4"]])
+        assert len(there) == 90 and there.frame_counts.tolist() == here.frame_counts.tolist()[:90]
+        assert all((there.entry(i).keys == here.entry(i).keys).all() for i in range(90))
+
+    def test_workers_are_asked(self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(index_module, "probe", None)  # not here
+        assert VideoList([videos["cfr.mp4"]] * 70).frame_counts.tolist() == [40] * 70
+
+    def test_wire(self) -> None:
+        from array import array
+
+        keys = array("q", [0, 1, 2])
+        results = [
+            VideoProbe(0, 3, 4, "h264/x", 8, "", 3, (1, 90000), (30000, 1001), 1 << 40, array("q", [-5, 7]), keys),
+            VideoProbe(4, reason="é" * 5000),
+        ]
+        back = unpack(b"".join(map(pack, results)))
+        assert back[0] == results[0] and back[1].status == 4 and back[1].reason.startswith("éé")
+
+    @pytest.mark.parametrize(("column", "value"), [
+        ("frames", [10**9]), ("frames", [-1]), ("pts_offsets", [0, 21]), ("pts_offsets", [1, 22]), ("step", [-1]),
+        ("step", [40]), ("time_base", [[1, 0]]), ("duration", [-5]), ("keys", [[3, 0, 0], [1, 0, 0]]),
+        ("key_offsets_", None), ("keys", [[-3, 0, 0]]), ("flags", None), ("keys_offsets", [0, 7]),
+    ])  # fmt: skip
+    def test_a_file_that_was_made_to_do_harm(
+        self, videos: dict[str, Path], tmp_path: Path, column: str, value: Any
+    ) -> None:
+        dataset = VideoList([videos["vfr.mkv"]])
+        have = dataset._index.columns
+        arrays = {name: np.array(a) for name, a in have.arrays.items()}
+        if value is None:
+            arrays.pop(column.rstrip("_") if column in arrays else "keys_offsets")
+        else:
+            arrays[column] = np.array(value, arrays[column].dtype)
+            if column == "keys":
+                arrays["keys_offsets"] = np.array([0, len(value)], np.int64)
+        path = tmp_path / "index"
+        with open(path, "wb") as file:
+            write_columns(file, arrays, have.meta)
+        path.chmod(0o600)
+
+        def use() -> None:
+            index = VideoIndex(Columns.open(str(path)))
+            index.entry(0, "x")
+            index.times(np.array([0]))
+
+        with pytest.raises(ColumnsError):
+            use()
+
+    def test_the_columns_of_pictures_are_no_index_of_videos(self, tmp_path: Path, videos: dict[str, Path]) -> None:
+        from PIL import Image
+
+        from gpupipe.datasets import ImageList
+
+        Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+        pictures = ImageList([tmp_path / "a.png"])
+        with pytest.raises(ColumnsError):
+            VideoIndex(pictures._index.columns)
+
+
+class TestDatasets:
+    @pytest.fixture
+    def root(self, tmp_path: Path, videos: dict[str, Path]) -> Path:
+        for name, to in (("cfr.mp4", "run/1.mp4"), ("vfr.mkv", "run/deep/2.MKV"), ("open.mp4", "jump/1.mp4")):
+            (tmp_path / to).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(videos[name], tmp_path / to)
+        (tmp_path / "run/notes.txt").write_text("no video")
+        return tmp_path
+
+    def test_folders_are_classes(self, root: Path) -> None:
+        dataset = VideoFolder(root, 4, clips=3)
+        assert dataset.classes == ["jump", "run"] and dataset.class_to_idx == {"jump": 0, "run": 1}
+        assert len(dataset) == 9 and dataset.labels is not None and dataset.labels.tolist() == [0] * 3 + [1] * 6
+        assert dataset.media == "clip" and dataset.fetch(8) == (str(root / "run/deep/2.MKV"), 1)
+        assert dataset.clip_ids.tolist() == [[v, c] for v in range(3) for c in range(3)]
+        assert dataset.clip_ids.dtype == np.int32 and dataset.sizes.shape == (9, 2)
+        assert dataset.file_sizes[0] == (root / "jump/1.mp4").stat().st_size
+        assert bytes(dataset.encoded_paths(np.array([4]))[0]) == os.fsencode(root / "run/1.mp4")
+        assert "9 clips of 3 videos" in repr(dataset) and dataset[-1][0].shape == (4, 64, 96, 3)
+        with pytest.raises(IndexError):
+            dataset.fetch(9)
+
+    def test_lists_and_pairs(self, root: Path) -> None:
+        pairs = [(root / "run/1.mp4", "b"), ("jump/1.mp4", "a")]
+        dataset = VideoList(pairs, root=root)
+        assert dataset.labels is not None and dataset.labels.tolist() == [1, 0] and dataset.classes == ["a", "b"]
+        (root / "list.csv").write_text("video,label\nrun/1.mp4,5\njump/1.mp4,7\n")
+        assert VideoList(root / "list.csv").labels.tolist() == [5, 7]  # type: ignore[union-attr]
+        assert VideoList([root / "run/1.mp4"]).labels is None and VideoList([root / "run/1.mp4"]).fetch(0)[1] is None
+        with pytest.raises(DatasetError, match="item 1"):
+            VideoList([pairs[0], "x.mp4"])
+        with pytest.raises(DatasetError, match=r"VideoList: path 0 .* leads out of root"):
+            VideoList(["../x.mp4"], root=root)
+
+    def test_skip_leaves_out_what_is_too_short_and_keeps_what_is_bad(self, root: Path) -> None:
+        (root / "jump/0.mp4").write_bytes(b"")
+        everything = VideoFolder(root, 30)
+        dataset = VideoFolder(root, 30, padding="skip", clips=2)
+        assert everything.frame_counts.tolist() == [0, 40, 40, 22] and dataset.frame_counts.tolist() == [0, 40, 40]
+        assert len(dataset) == 6 and dataset.sizes.shape == (6, 2) and dataset.labels.tolist() == [0, 0, 0, 0, 1, 1]  # type: ignore[union-attr]
+        assert [b.index for b in dataset.bad(np.arange(6))] == [0, 1]
+        assert dataset.choose(0, 0, np.arange(6, dtype=np.uint64), np.arange(6)).max() < 40
+
+    def test_errors_name_the_dataset(self, tmp_path: Path) -> None:
+        with pytest.raises(DatasetError, match=r"VideoFolder: .*clip\.mp4.*VideoList"):
+            VideoFolder(tmp_path)
+        (tmp_path / "a").mkdir()
+        with pytest.raises(DatasetError, match="VideoFolder: found no valid file"):
+            VideoFolder(tmp_path)
+        assert len(VideoFolder(tmp_path, allow_empty=True)) == 0
+        with pytest.raises(ConfigError, match="VideoFolder: extensions"):
+            VideoFolder(tmp_path, extensions="MP4")
+
+    def test_the_fingerprint_is_of_content_and_choice(
+        self, root: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        copy = tmp_path_factory.mktemp("copy") / "data"
+        shutil.copytree(root, copy)
+        prints = [VideoFolder(root, f, **a).fingerprint for f, a in (  # type: ignore[arg-type]
+            (8, {}), (9, {}), (8, {"stride": 2}), (8, {"fps": 25}), (8, {"clips": 2}), (8, {"padding": "loop"}),
+            (8, {"sampling": "uniform"}))]  # fmt: skip
+        assert len(set(prints)) == 7 and VideoFolder(copy, 8).fingerprint == prints[0]
+
+    def test_without_pyav(self, root: Path) -> None:
+        code = (
+            "import importlib.util as u, sys; real = u.find_spec\n"
+            "u.find_spec = lambda n, *a: None if n == 'av' else real(n, *a)\n"
+            "from gpupipe.datasets import VideoFolder\n"
+            "from gpupipe.errors import MissingDependency\n"
+            "try: VideoFolder(sys.argv[1])\n"
+            "except MissingDependency as e: print(e)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True)
+        assert "pip install gpupipe[video]" in done.stdout and issubclass(MissingDependency, ImportError)
+
+
+def test_indexes_of_pictures_and_videos_do_not_meet(tmp_path: Path, videos: dict[str, Path]) -> None:
+    from gpupipe.datasets import ImageList
+
+    assert ImageList([videos["cfr.mp4"]]).bad(np.array([0]))[0].kind == "undecodable"
+    dataset = VideoList([videos["cfr.mp4"]])
+    assert not dataset.bad(np.array([0])) and json.loads(json.dumps(dataset._index.columns.meta))["pyav"]
+
+
+def test_an_open_group_that_begins_a_file(tmp_path: Path) -> None:
+    """Its leading frames refer to what is not there, and do not come."""
+    source = make_video(tmp_path / "open.mp4", options=OPEN)
+    for drop in range(1, 20):
+        path = copied(source, tmp_path / f"{drop}.mkv", drop=drop)
+        assert list(probe(os.fsencode(path)).pts) == decoded(path)[0]
