@@ -136,8 +136,8 @@ class Noise(Masked):
 
 @dataclass(frozen=True, eq=False)
 class Erase(Masked):
-    """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise, one
-    number per value, drawn by ``seed`` of the sample."""
+    """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise drawn by
+    ``seed`` of the sample, one number per value, or without ``per_pixel`` one per channel."""
 
     top: I32
     left: I32
@@ -145,3 +145,4 @@ class Erase(Masked):
     width: I32
     seed: U64
     value: tuple[float, ...] | None = (0.0,)
+    per_pixel: bool = True

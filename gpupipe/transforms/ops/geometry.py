@@ -92,7 +92,7 @@ class Perspective(Masked):
 
     coefficients: F64
     interpolation: str = "bilinear"
-    fill: tuple[float, ...] = (0.0,)
+    fill: tuple[float, ...] | None = (0.0,)
     kind: Kind = "pil"
 
 
@@ -104,5 +104,5 @@ class Elastic(Masked):
     alpha: tuple[float, float] = (50.0, 50.0)
     sigma: tuple[float, float] = (5.0, 5.0)
     interpolation: str = "bilinear"
-    fill: tuple[float, ...] = (0.0,)
+    fill: tuple[float, ...] | None = (0.0,)
     kind: Kind = "pil"

@@ -1,0 +1,126 @@
+"""Affine maps and perspective.
+
+On the CPU ``warp_perspective`` does both: with float images it is as exact as ``warp_affine``, and a third faster. On a
+GPU it is another library's, so affine maps keep to ``warp_affine`` there.
+
+Pillow asks whether a place lies inside the image, fills it if not, takes neighbours from the edge, and cuts the
+fraction off. So: the image with its edge repeated, half a level less and rounded, under a mask that is the same map of
+the nearest pixels of a white image. Torch blends with black outside, and then with the fill by a mask that was blended
+alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn, types
+
+from ....transforms.ops import Perspective, Warp
+from .canvas import Array, Canvas, Drawn, Path, refuse
+
+__all__ = ["perspective", "warp"]
+
+_CUT_OFF = (-0.5 + 1e-3) / 255  # of rounding; a thousandth more, because sums in float32 fall short of whole numbers
+
+
+def warp(canvas: Canvas, path: Path, op: Warp) -> None:
+    _lower(canvas, path, op, _affine_matrix, affine=True)
+
+
+def perspective(canvas: Canvas, path: Path, op: Perspective) -> None:
+    _lower(canvas, path, op, _perspective_matrix, affine=False)
+
+
+def _affine_matrix(op: Warp) -> Array:
+    """f32[B, 3, 3] from the corner of the output to that of the input."""
+    m = op.matrix.reshape(-1, 2, 3).copy()
+    if op.kind == "tensor":
+        middle = np.stack([op.width, op.height, np.zeros(len(m))], axis=1)[:, :, None] * 0.5
+        m[:, :, 2] += op.source[:, ::-1] * 0.5 - (m @ middle)[:, :, 0]
+    elif op.interpolation.startswith("nearest"):
+        # Pillow's fixed point of 16 bits; half a step more, so that whole numbers do not become the number before
+        turned = (m[:, 0, 1] != 0) | (m[:, 1, 0] != 0)
+        fixed = np.floor(m * 65536 + 0.5) / 65536
+        first = np.floor((m[:, :, 2] + m[:, :, :2].sum(axis=2) * 0.5) * 65536 + 0.5) / 65536
+        fixed[:, :, 2] = first - fixed[:, :, :2].sum(axis=2) * 0.5 + 0.5 / 65536
+        m = np.where(turned[:, None, None], fixed, m)
+    return _square(m)
+
+
+def _perspective_matrix(op: Perspective) -> Array:
+    rows = np.concatenate([op.coefficients, np.ones((len(op.coefficients), 1))], axis=1)
+    return rows.reshape(-1, 3, 3).astype(np.float32)
+
+
+def _square(m: Array) -> Array:
+    last = np.broadcast_to(np.array([0.0, 0.0, 1.0]), (len(m), 1, 3))
+    return np.concatenate([m, last], axis=1).astype(np.float32)
+
+
+def _lower(canvas: Canvas, path: Path, op: Any, matrix: Any, *, affine: bool) -> None:
+    if op.interpolation not in ("nearest", "nearest-exact", "bilinear"):
+        raise refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use 'nearest' or 'bilinear'")
+    nearest = op.interpolation != "bilinear"
+    drawn = Drawn(canvas, path, op, moves=True)
+    use_affine = affine and canvas.device == "gpu"
+    read = (lambda op: matrix(op)[:, :2]) if use_affine else matrix
+    maps = drawn.number("matrix", types.FLOAT, 2, read)
+    size: dict[str, Any] = {}
+    if affine:
+        size["size"] = drawn.number("size", types.FLOAT, 1, _size)
+
+    def mapped(x: Any, *, filled: bool, nearest: bool) -> Any:
+        kind = types.INTERP_NN if nearest else types.INTERP_LINEAR
+        options: dict[str, Any] = {"matrix": maps, "interp_type": kind, **size}
+        if use_affine:
+            return fn.warp_affine(x, **options, **({"fill_value": 0.0} if filled else {}))  # type: ignore[call-overload]
+        options |= {"border_mode": "constant", "fill_value": [0.0]} if filled else {"border_mode": "replicate"}
+        return fn.experimental.warp_perspective(x, pixel_origin="corner", **options)
+
+    image, whole = drawn.image, canvas.dtype == "uint8"
+    fill = _Fill(canvas, drawn, op, whole)
+    white = fn.reshape(fn.slice(image, start=[0], shape=[1], axes=[2]), layout="HWC")
+    white = white | np.uint8(255) if whole else white * np.float32(0) + np.float32(1)
+    if nearest:
+        out = mapped(image, filled=True, nearest=True)
+        if fill.value is not None:
+            inside = mapped(white, filled=True, nearest=True)
+            out = out + ((inside ^ np.uint8(255)) & fill.value if whole else (np.float32(1) - inside) * fill.value)
+    elif op.kind == "pil":
+        out = mapped(fn.cast(image, dtype=types.FLOAT), filled=False, nearest=False)
+        out = fn.brightness_contrast(out, brightness_shift=_CUT_OFF, dtype=types.UINT8)
+        inside = mapped(white, filled=True, nearest=True)
+        out = out & inside
+        if fill.value is not None:
+            out = out + ((inside ^ np.uint8(255)) & fill.value)
+    else:
+        out = mapped(fn.cast(image, dtype=types.FLOAT) if whole else image, filled=True, nearest=False)
+        if op.fill is not None:
+            share = mapped(fn.cast(white, dtype=types.FLOAT) if whole else white, filled=True, nearest=False)
+            share = share * np.float32(1 / 255) if whole else share
+            out = out * share if fill.value is None else (out - fill.value) * share + fill.value
+        out = fn.cast(out, dtype=types.UINT8) if whole else out
+    drawn.done(fn.reshape(out, layout="HWC"))
+
+
+class _Fill:
+    """What fills the outside, in the type that it is added in; ``None`` where that is zero."""
+
+    def __init__(self, canvas: Canvas, drawn: Drawn, op: Any, whole: bool):
+        self.value: Any = None
+        values = op.fill or (0.0,)
+        bits = whole and (op.kind == "pil" or op.interpolation != "bilinear")  # put in by bits
+        kind, name = (np.uint8, types.UINT8) if bits else (np.float32, types.FLOAT)
+        numbers = np.array(values).astype(kind)
+        if not numbers.any():
+            return
+        if len(numbers) == 1:
+            self.value = kind(numbers[0])
+            return
+        fed = drawn.number("fill", name, 3, lambda op: np.tile(numbers, (len(op.mask), 1, 1, 1)))
+        self.value = fed.gpu() if canvas.device == "gpu" else fed
+
+
+def _size(op: Warp) -> Array:
+    return np.stack([op.height, op.width], axis=1).astype(np.float32)

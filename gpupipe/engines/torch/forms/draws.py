@@ -1,0 +1,70 @@
+"""Random fields out of a sample's seed, by the counter hash of :mod:`gpupipe.rng`, in torch on the image's device.
+
+The bits do not depend on the device: 64-bit integers wrap around everywhere. Normal numbers are computed in float64,
+whose logarithm and cosine may differ between devices in the last bit, and then rounded to float32, which nearly always
+takes the difference away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["bits", "normal", "on", "uniform"]
+
+_CHUNK = 1 << 22  # values at once: bounds the memory that float64 takes
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_M1, _M2 = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def on(values: Any, device: torch.device) -> Tensor:
+    """A numpy array on a device, without waiting for it."""
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device, non_blocking=True)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """:func:`gpupipe.rng.mix64` on int64, in place."""
+    for shift, factor in ((30, _M1), (27, _M2), (31, None)):
+        x ^= (x >> shift) & ((1 << (64 - shift)) - 1)  # torch shifts the sign in
+        if factor is not None:
+            x *= factor
+    return x
+
+
+def bits(seed: Any, count: int, device: torch.device, start: int = 0) -> Tensor:
+    """i64[n, count]: the words ``start`` to ``start + count`` of each seed's stream.
+
+    Args:
+        seed: u64[n].
+    """
+    rows = _mix(on(np.asarray(seed, np.uint64).view(np.int64), device).clone() * _GOLDEN)
+    counter = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=device) * _GOLDEN
+    return _mix(rows[:, None] + counter)
+
+
+def uniform(seed: Any, count: int, device: torch.device) -> Tensor:
+    """f32[n, count] in [0, 1), multiples of 2**-24."""
+    return ((bits(seed, count, device) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+def normal(seed: Any, count: int, device: torch.device) -> Tensor:
+    """f32[n, count], mean 0 and deviation 1 (Box and Muller, *A note on the generation of random normal deviates*,
+    1958), one word each."""
+    out = torch.empty(len(seed), count, dtype=torch.float32, device=device)
+    step = max(1, _CHUNK // max(1, len(seed)))
+    for start in range(0, count, step):
+        words = bits(seed, min(step, count - start), device, start)
+        radius = ((((words >> 32) & 0xFFFFFFFF) + 1).to(torch.float64) * 2.0**-32).log_().mul_(-2).sqrt_()
+        turn = (words & 0xFFFFFFFF).to(torch.float64).mul_(2 * math.pi * 2.0**-32).cos_()
+        out[:, start : start + step] = radius.mul_(turn)
+    return out
