@@ -1,12 +1,15 @@
 """Does memory grow with epochs?
 
 Prediction: after epoch 20 each engine holds at most 1.03 times what it held after epoch 2 (the middle of epochs 18, 19
-and 20 over the middle of 2, 3 and 4, because what is in flight at the end of an epoch varies).
+and 20 over the middle of 2, 3 and 4, because what is in flight at the end of an epoch varies). "It" is the tree's own
+memory. PSS and USS are there too, but they also move by the pages of torch's libraries: what one process pays for them
+depends on how many others of the machine, whoever started them, have them mapped.
 
-Measured: PSS and USS of the process tree and, where there is one, what is used of the GPU's memory, at the end of every
-epoch, while the loader is alive; each engine in a process of its own, one after the other. DALI's buffers belong to
-places in the batch, and grow until every place has held a large image. That is a matter of how many images it has seen,
-not of epochs, and the same in a graph written by hand, which is measured beside it. So an epoch must be long enough.
+Measured: own memory, PSS and USS of the process tree and, where there is one, what is used of the GPU's memory, at the
+end of every epoch, while the loader is alive; each engine in a process of its own, one after the other. DALI's buffers
+belong to places in the batch, and grow until every place has held a large image. That is a matter of how many images it
+has seen, not of epochs, and the same in a graph written by hand, which is measured beside it. So an epoch must be long
+enough.
 
     python benchmarks/memory_epochs.py [FOLDER]      # writes results/memory_epochs_<cpu|gpu>.json
 """
@@ -76,7 +79,7 @@ def measure(engine: str, paths: list[str], args: argparse.Namespace) -> list[dic
     process.start()
     theirs.close()
     rows: list[dict[str, float]] = []
-    table = Table(f"{engine}, epoch", *(["PSS MB", "USS MB"] + (["GPU MB"] if args.device == "cuda" else [])))
+    table = Table(f"{engine}, epoch", *(["PSS MB", "USS MB", "own MB"] + (["GPU MB"] if args.device == "cuda" else [])))
     try:
         while (row := ours.recv()) is not None:
             rows.append(row)
