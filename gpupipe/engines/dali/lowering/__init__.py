@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....transforms.ops import Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
+from ....transforms.ops import Blur, Crop, Flip, Gray, Normalize, Op, Perspective, Resize, ToDtype, Warp
 from .canvas import Canvas, Input, Path
 from .color import gray, normalize, to_dtype
+from .filter import blur
 from .geometry import crop, flip, resize
+from .warp import perspective, warp
 
 __all__ = ["LOWERINGS", "Canvas", "Input", "Path"]
 
@@ -19,5 +21,8 @@ LOWERINGS: dict[type[Op], Callable[[Canvas, Path, Any], None]] = {
     Gray: gray,
     ToDtype: to_dtype,
     Normalize: normalize,
+    Blur: blur,
+    Warp: warp,
+    Perspective: perspective,
 }
 """What the graph does itself. What is not here, and everything after it, is done on the batch in torch."""
