@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from .budget import Budget
@@ -13,12 +17,15 @@ from .datasets.base import Dataset
 from .engines.base import EngineConfig, Setup
 from .errors import ConfigError, MissingDependency, PipelineError, TranslationError
 from .order import Order, Sequential, Shuffle
+from .transforms.ops import Call, Op, arrange
 from .types import Shard
 
 __all__ = ["Arguments", "Device", "EngineName", "Resolved", "Sampling", "resolve"]
 
 Device = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
+
+log = logging.getLogger("gpupipe")
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,10 @@ def resolve(a: Arguments) -> Resolved:
         worker_init_fn=a.worker_init_fn,
         multiprocessing_context=a.multiprocessing_context,
     )
+    _check_targets(dataset)
     config, why = _engine(a.engine, setup)
+    if config.name == "torch" or dataset.python:
+        _check_sendable(setup)
     if config.name != "torch" and not dataset.python:
         _refuse_worker_options(a, config.name)
     samples = -(-sampling.length // sampling.shard.world_size)
@@ -178,6 +188,50 @@ def _dataset(a: Arguments) -> Dataset:
     return Opaque(a.dataset, collate)
 
 
+def _check_targets(dataset: Dataset) -> None:
+    """Refuse MixUp and CutMix where targets cannot be mixed; those of a user's own dataset are seen when they come."""
+    for op in arrange(dataset.transform.skeleton)[1]:
+        if dataset.python:
+            continue
+        name, n, labels = type(op).__name__, op.num_classes, dataset.labels  # type: ignore[attr-defined]
+        if labels is None:
+            raise ConfigError(f"{name} mixes labels, and {dataset!r} has none; leave it out, or give it labels")
+        if n is None:
+            raise ConfigError(f"{name}: the labels are integers, so it needs num_classes=..., the number of classes")
+        low, high = (int(f(labels)) for f in (np.min, np.max))
+        if low < 0 or high >= n:
+            raise ConfigError(
+                f"{name}: num_classes={n} does not fit labels of {low} to {high}; they must be 0 to num_classes - 1"
+            )
+
+
+def _check_sendable(setup: Setup) -> None:
+    """Refuse functions that cannot reach the worker processes, where those do not inherit them."""
+    context = setup.multiprocessing_context
+    method = context if isinstance(context, str) else context and context.get_start_method()
+    # get_start_method() would settle it for the whole program.
+    method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    if not setup.num_workers or method == "fork":
+        return
+    for call in _calls(setup.pipeline.skeleton):
+        try:
+            pickle.dumps(call.function)
+        except Exception as e:
+            raise ConfigError(
+                f"{call.name} cannot be sent to worker processes, which are started by {method!r}: "
+                f"{type(e).__name__}: {e}; define it with def at the top of a module, or use num_workers=0 or "
+                'multiprocessing_context="fork"'
+            ) from None
+
+
+def _calls(ops: Sequence[Op]) -> Iterator[Call]:
+    for op in ops:
+        if isinstance(op, Call):
+            yield op
+        for branch in getattr(op, "branches", ()):
+            yield from _calls(branch)
+
+
 def _sampling(a: Arguments, n: int) -> tuple[Sampling, int | None]:
     """How samples are ordered and cut, and the seed that the sampler brings along."""
     from .interop import split_batch_sampler, translate_sampler
@@ -230,6 +284,8 @@ def _engine(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineConf
         except (MissingDependency, PipelineError) as e:
             torch_engine = engines.Torch()
             torch_engine.check(setup)
+            if isinstance(e, PipelineError):
+                log.warning("engine='auto' takes the torch engine: %s", e)
             return torch_engine, f"auto: {e}"
     by_name: dict[str, type[EngineConfig]] = {"dali": engines.Dali, "torch": engines.Torch, "null": engines.Null}
     if engine not in by_name:

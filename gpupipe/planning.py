@@ -18,7 +18,7 @@ from .types import Plan
 if TYPE_CHECKING:
     from .datasets.base import Dataset
 
-__all__ = ["EpochPlan", "resolve_plan"]
+__all__ = ["EpochPlan", "complete", "resolve_plan"]
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
@@ -26,8 +26,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
 
     Raises :class:`PipelineError` where the images would come out in different sizes and could not be stacked.
     """
-    # A sample known to be bad has no size; it is never decoded, so any size does.
-    ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, np.maximum(sizes, 1))
+    ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes
@@ -39,6 +38,21 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
                 "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
             )
     return plan.with_sizes(sizes, ops)
+
+
+def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """A sample known to be bad has no size. It is never decoded, so that of another one does, which fits where a fixed
+    one might not."""
+    good = sizes.min(axis=1, initial=1) > 0
+    if good.all():
+        return sizes
+    stand_in = sizes[np.argmax(good)] if good.any() else np.array([4096, 4096], np.int32)
+    return np.where(good[:, None], sizes, stand_in)
+
+
+def complete(plan: Plan, pipeline: Compose) -> Plan:
+    """A plan that came from another process, with ops that could not be sent."""
+    return resolve_plan(plan, pipeline, plan.sizes) if plan.ops is None and plan.sizes is not None else plan
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,9 @@ from torch import Tensor
 from torch.utils import _pytree
 
 __all__ = ["CopyStream", "Event", "Ring", "Slot", "Streams", "Uploader", "live_rings", "map_tensors"]
+
+_ALIGN = 16
+"""Bytes: where a view begins within a slot, so that any type can be read there."""
 
 
 class Event(Protocol):
@@ -156,15 +160,19 @@ class Uploader:
         """(``finish(images)``, target) on the device, ready on the consumer's current stream.
 
         Args:
-            images, target: tensors, or any structure of them. Only a plain tensor goes through the ring.
+            images, target: tensors, or any structure of them. The images go through the ring where they are a tensor,
+                or a tuple of such with one for each view, which then share a slot.
             finish: the rest of the work on the images; runs on the copy stream.
         """
         # Pinned before the images' copy is queued: page-locking may wait for the device.
         target = map_tensors(self._streams.pin, target)
-        if isinstance(images, Tensor) and self._ring is not None:
-            slot = self._ring.acquire(images.nbytes)
-            source = slot.buffer[: images.nbytes].view(images.dtype).view(images.shape)
-            source.copy_(images)
+        views = images if isinstance(images, tuple) else (images,)
+        source: Any
+        if self._ring is not None and all(isinstance(view, Tensor) for view in views):
+            ends = list(accumulate(-(-view.nbytes // _ALIGN) * _ALIGN for view in views))
+            slot = self._ring.acquire(ends[-1])
+            source = tuple(_place(slot.buffer, start, view) for start, view in zip([0, *ends], views, strict=False))
+            source = source if isinstance(images, tuple) else source[0]
         else:
             slot = None
             source = map_tensors(self._streams.pin, images)
@@ -190,6 +198,12 @@ class Uploader:
         """Free the ring."""
         if self._ring is not None:
             self._ring.close()
+
+
+def _place(buffer: Tensor, start: int, tensor: Tensor) -> Tensor:
+    """The tensor, copied to byte ``start`` of a buffer u8[N]."""
+    there = buffer[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+    return there.copy_(tensor)
 
 
 def map_tensors(function: Any, tree: Any) -> Any:

@@ -100,7 +100,8 @@ class Plan:
     sizes: npt.NDArray[np.int32] | None = None
     """i32[B, 2]: height and width of the images as decoded."""
     ops: tuple[Op, ...] | None = None
-    """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`."""
+    """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`. They do not travel to other processes where
+    one of them holds a function."""
     bad: tuple[BadSample, ...] = ()
     """Samples that the batch goes without: left out or replaced."""
 
@@ -112,6 +113,11 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the ops where one of them holds a function, which cannot be sent: they are resolved again there."""
+        keep = not any(op.local for op in self.ops or ())
+        return self.__dict__ if keep else {**self.__dict__, "ops": None}
 
     def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...]) -> Plan:
         """The same plan with what became known when the samples were read."""

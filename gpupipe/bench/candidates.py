@@ -16,6 +16,7 @@ from ..errors import ConfigError, GpupipeError, PipelineError
 from ..loader import DataLoader
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
+from ..transforms.containers import _Container
 
 __all__ = ["ENGINES", "TORCHVISION", "Candidates", "build"]
 
@@ -136,6 +137,8 @@ def _torchvision(dataset: Dataset, pipeline: Compose, device: str, common: dict[
     return _OnDevice(loader, device)
 
 
+_OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
+"""What goes by the same name there, and takes or gives something else."""
 _OTHER_NAME = {"ToImage": "PILToTensor"}
 
 
@@ -143,7 +146,7 @@ def _translated(transform: Transform, transforms: Any) -> Any:
     """The transform of the same name in torchvision's first, PIL-based module."""
     name = type(transform).__name__
     cls = getattr(transforms, _OTHER_NAME.get(name, name), None)
-    if cls is None or name == "ToDtype":
+    if cls is None or name in _OTHERWISE or isinstance(transform, _Container):
         raise PipelineError(f"{transform!r} has no form in torchvision.transforms")
     values = {f.name: getattr(transform, f.name) for f in fields(transform)}
     if "interpolation" in values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..errors import BadSample, ConfigError, SampleError
 from ..loader import DataLoader
 from ..order import Shuffle
 from ..transforms.compose import Compose
-from ..transforms.ops import Op
+from ..transforms.ops import Op, by_view
 from ..types import Plan
 from .difference import Difference, difference, to_pixels
 from .tolerances import Tolerance, check, tolerance
@@ -25,6 +25,8 @@ from .tolerances import Tolerance, check, tolerance
 __all__ = ["Comparison", "Step", "Worst", "compare"]
 
 Pixels = npt.NDArray[np.uint8]
+Views = tuple[Tensor, ...]
+"""The images of a batch, [B, C, H, W] of each view; one where there are no views."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def compare(
 
     Args:
         dataset: its own transform is not used.
+        pipeline: what works on whole batches (MixUp, CutMix) is left out: it is the same code for both. Of several
+            views each is a step of its own.
         samples: how many, chosen by ``seed``; all where there are fewer. Samples that one of the engines cannot read
             are left out and listed.
         device: of both engines: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
@@ -119,6 +123,9 @@ def compare(
     """
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, not {samples}")
+    if any(t.on_batch for t in pipeline):
+        single = [t for t in pipeline if not t.on_batch]
+        pipeline = Compose(single, memory_format=pipeline.memory_format)
     chosen = Shuffle(len(dataset), seed, 0).at(np.arange(min(samples, len(dataset))))[0]
     kind: Literal["cpu", "cuda"] = "cpu" if device == "cpu" else "cuda"
     runner = _Runner(dataset, np.sort(chosen), device, seed, num_workers)
@@ -133,25 +140,43 @@ def compare(
     steps, worst = [], _Keep(keep)
     for name, part in parts:
         progress(name)
-        found, ops, largest, where = Difference(), part.skeleton, 0.0, ""
+        views = [_View(name, ops) for ops in by_view(part.skeleton)]
+        if len(views) > 1:
+            views = [_View(f"{name}, view {k}", view.ops) for k, view in enumerate(views, 1)]
         for plan, dali, reference in runner.run(part):
-            assert plan.ops is not None and plan.sizes is not None
-            ops = plan.ops
-            for i in range(len(plan)):
-                one = difference(dali[i : i + 1], reference[i : i + 1], _row(ops, i), plan.sizes[i : i + 1])
-                found += one
-                if one.max > largest:
-                    largest, where = one.max, runner.describe(plan, i)
-                if part is pipeline:
-                    worst.offer(one, runner.describe(plan, i), dali[i], reference[i], ops)
-        broken = tuple(check("dali/torch", ops, found, kind))
-        steps.append(Step(name, part, found, tolerance("dali/torch", ops, kind), broken, where))
+            assert plan.ops is not None
+            for view, ops, a, b in zip(views, by_view(plan.ops), dali, reference, strict=True):
+                view.add(plan, ops, a, b, runner, worst if part is pipeline else None)
+        for view in views:
+            broken = tuple(check("dali/torch", view.ops, view.found, kind))
+            promised = tolerance("dali/torch", view.ops, kind)
+            steps.append(Step(view.name, part, view.found, promised, broken, view.where))
     return Comparison(device, tuple(steps), worst.best(), tuple(runner.left_out))
 
 
-def _row(ops: Sequence[Op], i: int) -> tuple[Op, ...]:
-    """The ops of one sample of a batch."""
-    return tuple(replace(op, **{k: v[i : i + 1] for k, v in op.numbers().items()}) for op in ops)
+@dataclass
+class _View:
+    """What is found of one view of the images after one step."""
+
+    name: str
+    ops: tuple[Op, ...]
+    found: Difference = field(default_factory=Difference)
+    where: str = ""
+    _largest: float = 0.0
+
+    def add(
+        self, plan: Plan, ops: Sequence[Op], dali: Tensor, reference: Tensor, runner: _Runner, worst: _Keep | None
+    ) -> None:
+        """A batch [B, C, H, W] of this view; ``ops`` are the plan's for it."""
+        assert plan.sizes is not None
+        for i in range(len(plan)):
+            row = slice(i, i + 1)
+            one = difference(dali[row], reference[row], [op.take(row) for op in ops], plan.sizes[row])
+            self.found += one
+            if one.max > self._largest:
+                self._largest, self.where = one.max, runner.describe(plan, i)
+            if worst is not None:
+                worst.offer(one, runner.describe(plan, i), dali[i], reference[i], ops)
 
 
 class _Keep:
@@ -196,9 +221,9 @@ class _Runner:
         """Path of sample ``i`` of a plan."""
         return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
 
-    def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Tensor, Tensor]]:
-        """(plan, DALI's batch, the reference's batch), in batches of 1 where images come out in several sizes."""
-        size = 16 if pipeline.output.size is not None else 1
+    def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
+        """(plan, DALI's views of the batch, the reference's), in batches of 1 where images differ in size."""
+        size = 16 if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         while at < len(self.indices):
             subset = Subset(self.dataset, self.indices[at:], transform=pipeline)
@@ -212,7 +237,7 @@ class _Runner:
             else:
                 return
 
-    def _pass(self, subset: Subset, size: int) -> Iterator[tuple[Plan, Tensor, Tensor]]:
+    def _pass(self, subset: Subset, size: int) -> Iterator[tuple[Plan, Views, Views]]:
         common: dict[str, Any] = {"batch_size": size, "device": self.device, "seed": self.seed}
         with (
             DataLoader(subset, engine="null", **common) as plans,
@@ -220,8 +245,10 @@ class _Runner:
             DataLoader(subset, engine=engines.Torch(), **common) as torch_,
         ):
             for plan, a, b in zip(plans, dali, torch_, strict=True):
-                yield _first(plan), _first(a), _first(b)
+                yield plan[0] if isinstance(plan, list) else plan, _views(a), _views(b)
 
 
-def _first(batch: Any) -> Any:
-    return batch[0] if isinstance(batch, (list, tuple)) else batch
+def _views(batch: Any) -> Views:
+    """The images of a batch with or without targets."""
+    images = batch[0] if isinstance(batch, list) else batch
+    return images if isinstance(images, tuple) else (images,)

@@ -64,7 +64,7 @@ class Result:
 def count_images(batch: Any) -> int:
     """How many images a batch has."""
     images = batch[0] if isinstance(batch, (list, tuple)) else batch
-    return len(images)
+    return len(images[0] if isinstance(images, tuple) else images)  # several views of each image
 
 
 def alternate(

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..errors import ConfigError
 from ..transforms.compose import Compose
-from ..transforms.ops import Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
+from ..transforms.ops import Call, Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
 from .difference import Difference, Spread
 
 __all__ = ["DECODE", "TABLE", "Bound", "Pair", "Tolerance", "check", "markdown", "tolerance"]
@@ -168,6 +168,8 @@ def _keys(ops: Sequence[Op]) -> list[str]:
             dtype, arithmetic = op.dtype, True
         elif isinstance(op, Normalize):
             arithmetic = True
+        elif isinstance(op, Call):
+            keys.append("a function")  # of which nobody knows what it makes of a difference
         else:
             raise ConfigError(f"the table of tolerances has no row for {type(op).__name__}; add one, after measuring")
     # Once for the whole pipeline: in half precision it is the type that limits, and not how often it is used.

@@ -1,4 +1,7 @@
-"""MixUp and CutMix: what changes a whole batch together with its targets, on its device, the same for all engines."""
+"""MixUp and CutMix: what changes a whole batch together with its targets, on its device, the same for all engines.
+
+Bit by bit what torchvision does with the same numbers. Nothing here waits for the device.
+"""
 
 from __future__ import annotations
 
@@ -21,48 +24,71 @@ def mix(images: Tensor, target: Any, ops: Sequence[Op]) -> tuple[Tensor, Tensor]
     Args:
         images: float [B, C, H, W]; left as it is.
         target: i64[B] classes, or shares of classes [B, num_classes].
-        ops: a plan's, of these two kinds.
+        ops: a plan's, of these two kinds; all rows have the same numbers.
 
     Returns:
-        images, and shares of classes f32[B, num_classes].
+        images, in the memory format that they came in, and float shares of classes [B, num_classes].
+
+    Raises:
+        PipelineError: the target is none of the two, or does not fit ``num_classes``.
     """
     for op in ops:
         assert isinstance(op, (MixUp, CutMix))
-        target = _shares(target, op.num_classes)
-        if (op.factor == 1).all():
+        target = _shares(target, op, len(images))
+        factor = _one(op, op.factor)
+        if factor == 1.0:
             continue
-        partner = torch.from_numpy(op.partner).to(images.device, non_blocking=True)
-        images = _blend(images, partner, op.factor) if isinstance(op, MixUp) else _paste(images, partner, op)
-        target = _blend(target, partner, op.factor)
+        if isinstance(op, MixUp):
+            images = _blend(images, op, factor)
+        else:
+            top, left, height, width = (_one(op, n) for n in (op.top, op.left, op.height, op.width))
+            window = (..., slice(top, top + height), slice(left, left + width))
+            whole, images = images, images.clone()
+            images[window] = _partner(whole[window], op)
+        target = _blend(target, op, factor)
     return images, target
 
 
-def _shares(target: Any, num_classes: int | None) -> Tensor:
-    if not isinstance(target, Tensor):
-        raise PipelineError(f"MixUp and CutMix need one tensor of targets, not {type(target).__name__}")
-    if target.ndim == 1 and not target.is_floating_point():
-        if num_classes is None:
-            raise PipelineError("MixUp and CutMix of integer targets need num_classes=...")
-        return torch.nn.functional.one_hot(target, num_classes).to(torch.float32)
-    return target
+def _one(op: Op, values: Any) -> Any:
+    """The number that all rows have."""
+    if (values != values[0]).any():
+        raise PipelineError(f"{type(op).__name__} must have the same numbers for all samples of a batch")
+    return values[0].item()
 
 
-def _blend(x: Tensor, partner: Tensor, factor: Any) -> Tensor:
-    """``factor * x + (1 - factor) * x[partner]``, rounded as torchvision rounds it."""
-    return x[partner].mul_(_column(1.0 - factor, x)).add_(x.mul(_column(factor, x)))
+def _shares(target: Any, op: MixUp | CutMix, batch: int) -> Tensor:
+    name, n = type(op).__name__, op.num_classes
+    if not isinstance(target, Tensor) or target.ndim not in (1, 2) or len(target) != batch:
+        found = f"a tensor {list(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
+        raise PipelineError(
+            f"{name} needs one tensor of targets, classes i64[{batch}] or their shares [{batch}, num_classes], "
+            f"not {found}"
+        )
+    if target.ndim == 1:
+        if n is None or target.is_floating_point():
+            wanted = "integers" if target.is_floating_point() else "given with num_classes=..."
+            raise PipelineError(f"{name}: the targets are {target.dtype}[{batch}]; classes must be {wanted}")
+        try:
+            return torch.nn.functional.one_hot(target.to(torch.int64), n).to(torch.float32)
+        except RuntimeError as e:  # on the CPU; a GPU is not asked, because the answer would have to be waited for
+            raise PipelineError(f"{name}: num_classes={n} does not fit the targets {target.tolist()}: {e}") from None
+    if n is not None and target.shape[1] != n:
+        raise PipelineError(f"{name}: targets of {target.shape[1]} classes do not fit num_classes={n}; leave that out")
+    return target if target.is_floating_point() else target.to(torch.float32)
 
 
-def _column(values: Any, x: Tensor) -> Tensor:
-    column = torch.from_numpy(np.ascontiguousarray(values)).to(x.dtype)
-    return column.to(x.device, non_blocking=True).view(-1, *[1] * (x.ndim - 1))
+def _blend(x: Tensor, op: MixUp | CutMix, factor: float) -> Tensor:
+    """``factor * x + (1 - factor) * partner``, rounded as torchvision rounds it."""
+    return _partner(x, op).mul_(1.0 - factor).add_(x.mul(factor))
 
 
-def _paste(images: Tensor, partner: Tensor, op: CutMix) -> Tensor:
-    out = images.clone()
-    windows, of = np.unique(np.stack([op.top, op.left, op.height, op.width], axis=1), axis=0, return_inverse=True)
-    for k, (top, left, height, width) in enumerate(windows.tolist()):
-        if height and width:
-            there = (..., slice(top, top + height), slice(left, left + width))
-            mine = torch.from_numpy(np.flatnonzero(of.reshape(-1) == k)).to(images.device, non_blocking=True)
-            out[(mine, *there)] = images[(partner[mine], *there)]
-    return out
+def _partner(x: Tensor, op: MixUp | CutMix) -> Tensor:
+    """``x[op.partner]``, a new tensor in the memory format of ``x``."""
+    n = len(x)
+    if np.array_equal(op.partner, np.roll(np.arange(n), 1)):
+        # Two copies between slices: torch.roll() would lose the memory format, and an index would have to be uploaded.
+        out = torch.empty_like(x)
+        out[:1], out[1:] = x[n - 1 :], x[: n - 1]
+        return out
+    index = torch.from_numpy(op.partner)
+    return x[index.pin_memory().to(x.device, non_blocking=True) if x.is_cuda else index]

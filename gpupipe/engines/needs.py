@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..errors import GpupipeError
 from ..transforms.base import Images
-from ..transforms.ops import Op
+from ..transforms.ops import Op, arrange
 
 if TYPE_CHECKING:
     from .base import Setup
@@ -127,6 +127,10 @@ class Load:
             what = f"output batches of view {view + 1}" if len(self.setup.pipeline.outputs) > 1 else "output batches"
             batch = self.batch(what, place, view, channels=output.channels, dtype=output.dtype)
             found += self.times(batch, count, of)
+        if arrange(self.setup.pipeline.skeleton)[1]:
+            output = self.setup.pipeline.output
+            mixing = self.batch("batches while they are mixed", place, channels=output.channels, dtype=output.dtype)
+            found += [replace(need, passing=True) for need in self.times(mixing, 2, "beside the one handed out")]
         return found
 
     def times(self, need: Need | None, count: int, of: str) -> list[Need]:
@@ -143,7 +147,7 @@ class Load:
         Args:
             whole: of the size in the index; otherwise of the windows that the first crop takes.
             certain: whether those of a batch are held all at once.
-            images: how many; a batch by default.
+            images: how many samples; a batch by default.
         """
         if not len(self._good) or self.setup.dataset.media == "array":
             return []

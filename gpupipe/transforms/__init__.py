@@ -1,6 +1,7 @@
 """Transforms with the names, arguments and rules of ``torchvision.transforms.v2``."""
 
 from .base import Transform
+from .batch import CutMix, MixUp
 from .color import (
     ConvertImageDtype,
     Grayscale,
@@ -12,6 +13,8 @@ from .color import (
     ToTensor,
 )
 from .compose import Compose
+from .containers import RandomApply, RandomChoice, RandomOrder
+from .function import Lambda
 from .geometry import (
     CenterCrop,
     Pad,
@@ -21,21 +24,31 @@ from .geometry import (
     RandomVerticalFlip,
     Resize,
 )
+from .views import FiveCrop, MultiView, TenCrop
 
 __all__ = [
     "CenterCrop",
     "Compose",
     "ConvertImageDtype",
+    "CutMix",
+    "FiveCrop",
     "Grayscale",
+    "Lambda",
+    "MixUp",
+    "MultiView",
     "Normalize",
     "PILToTensor",
     "Pad",
+    "RandomApply",
+    "RandomChoice",
     "RandomCrop",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomOrder",
     "RandomResizedCrop",
     "RandomVerticalFlip",
     "Resize",
+    "TenCrop",
     "ToDtype",
     "ToImage",
     "ToTensor",

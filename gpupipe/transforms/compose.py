@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -14,9 +14,10 @@ import numpy.typing as npt
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
 from .base import F64, Images, Transform
+from .function import Lambda
 from .ops import Dtype, Op, Views
 
-__all__ = ["Compose", "Output"]
+__all__ = ["Compose", "Output", "as_compose", "flatten"]
 
 MemoryFormat = Literal["contiguous_format", "channels_last"]
 
@@ -37,7 +38,8 @@ class Compose:
     """Transforms one after another. ``Compose`` within ``Compose`` is flattened.
 
     Args:
-        transforms: gpupipe transforms.
+        transforms: gpupipe transforms, and functions, each of which becomes a
+            :class:`~gpupipe.transforms.Lambda`.
         memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch
         objects.
             Channels-last costs no copy: DALI's output is a view.
@@ -48,21 +50,10 @@ class Compose:
     """
 
     def __init__(self, transforms: Sequence[Any], *, memory_format: Any = "contiguous_format"):
-        flat: list[Transform] = []
-        for t in transforms:
-            if isinstance(t, Compose):
-                flat.extend(t.transforms)
-            elif isinstance(t, Transform):
-                flat.append(t)
-            else:
-                raise ConfigError(
-                    f"Compose: {t!r} ({type(t).__module__}.{type(t).__qualname__}) is not a gpupipe transform; "
-                    "gpupipe.interop.translate_transform() turns torchvision's into ours"
-                )
         name = str(memory_format).removeprefix("torch.")
         if name not in ("contiguous_format", "channels_last"):
             raise ConfigError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")
-        self.transforms: tuple[Transform, ...] = tuple(flat)
+        self.transforms: tuple[Transform, ...] = flatten(transforms, "Compose")
         self.memory_format: MemoryFormat = name  # type: ignore[assignment]
         counts: dict[str, int] = {}
         keys = []
@@ -84,12 +75,17 @@ class Compose:
             keys: u64[B], the keys of the samples.
             sizes: int[B, 2], height and width of the images as decoded.
         """
+        return self._resolve(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes)
+
+    def _resolve(
+        self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]
+    ) -> tuple[tuple[Op, ...], Images]:
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
         views: Views | None = None
         on_batch = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
-            u = uniforms(seed, epoch, key, keys, transform.draws)
+            u = draw(key, transform.draws)
             if transform.on_batch:
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
             elif on_batch is not None:
@@ -121,10 +117,10 @@ class Compose:
         return self._probe()[0]
 
     def _probe(self) -> tuple[tuple[Op, ...], Images]:
-        sizes = _PROBE
+        sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
             try:
-                return self.resolve(0, 0, np.arange(len(sizes), dtype=np.uint64), sizes * scale)
+                return self._resolve(_probing, sizes * scale)
             except PipelineError:
                 if scale == 4096:
                     raise
@@ -155,6 +151,47 @@ class Compose:
         if self.memory_format != "contiguous_format":
             lines.append(f"    memory_format={self.memory_format!r},")
         return "\n".join(["Compose(", *lines, ")"]) if lines else "Compose()"
+
+
+def _probing(key: int, draws: int) -> F64:
+    """f64[3 * probes, draws]: any, then the lowest, then the highest. So where some images only have a transform,
+    there are some with it and some without."""
+    n = len(_PROBE)
+    edge = 2.0**-40
+    u = uniforms(0, 0, key, np.arange(3 * n), draws)
+    u[n : 2 * n], u[2 * n :] = edge, 1 - edge
+    return u
+
+
+def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
+    """A list of what a Compose takes as transforms.
+
+    Args:
+        where: whose list it is, for the error.
+
+    Raises :class:`ConfigError` where something is neither a transform nor a function.
+    """
+    flat: list[Transform] = []
+    for t in transforms:
+        if isinstance(t, Compose):
+            flat.extend(t.transforms)
+        elif isinstance(t, Transform):
+            flat.append(t)
+        elif isinstance(t, type) and issubclass(t, Transform):
+            raise ConfigError(f"{where}: {t.__name__} is a class; call it: {t.__name__}(...)")
+        elif callable(t) and not isinstance(t, type) and not _of_torchvision(t):
+            flat.append(Lambda(t))
+        else:
+            raise ConfigError(
+                f"{where}: {t!r} ({type(t).__module__}.{type(t).__qualname__}) is not a gpupipe transform; "
+                "gpupipe.interop.translate_transform() turns torchvision's into ours"
+            )
+    return tuple(flat)
+
+
+def _of_torchvision(t: Any) -> bool:
+    """Also by inheritance: those draw and have settings, which interop knows how to read."""
+    return any(cls.__module__.partition(".")[0] == "torchvision" for cls in type(t).__mro__)
 
 
 def _each(transform: Transform, u: F64, views: Views, images: Images) -> tuple[Views, Images]:

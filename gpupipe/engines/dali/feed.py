@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from ...errors import BadSample
+from ...planning import complete
 from ...types import Plan
 from ..base import Setup
 from ..handover import labels_of
@@ -105,6 +106,7 @@ class WorkerFeeder(Feeder):
 
     def __init__(self, setup: Setup):
         self._media = setup.dataset.media
+        self._pipeline = setup.pipeline
         self._workers: Workers[Packed] = Workers(
             Pack(setup.dataset, setup.pipeline, Swap(setup.dataset.exif, setup.dataset.max_pixels)),
             setup,
@@ -123,7 +125,7 @@ class WorkerFeeder(Feeder):
         assert packed.blob is not None
         media = _views(packed.blob, packed.offsets, packed.shapes)
         return Ready(
-            packed.plan or plan,
+            complete(packed.plan or plan, self._pipeline),
             padded(media) if self._media == "path" else media,
             packed.target,
             owner=packed.blob if packed.blob.is_pinned() else None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from ...datasets.base import Dataset
@@ -39,8 +40,8 @@ def split(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
             parts = [split([*tail, *branch]) for branch in op.branches]
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
             return (*head, next(views)), (next(views),)
-        if isinstance(op, (ToDtype, Normalize, Erase)) or (isinstance(op, Call) and op.batch):
-            tail.append(op)
+        if isinstance(op, (ToDtype, Normalize, Erase)) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
+            tail.append(op)  # after a function that gets the whole batch there are no single images any more
         elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(_pointwise, tail)):
             head.append(op)
         else:
@@ -71,7 +72,8 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int) -> Arrays:
     """
     for op in ops:
         if isinstance(op, Views):
-            return tuple(apply_sample(image, branch, i) for branch in op.branches)  # type: ignore[misc]
+            own = op.local and isinstance(image, Image.Image)  # a function may draw into the image
+            return tuple(apply_sample(image.copy() if own else image, b, i) for b in op.branches)  # type: ignore[misc]
         form = FORMS.get(type(op))
         image = form(image, op, i) if form is not None else _as_batch(image, op, i)
     return array(image)

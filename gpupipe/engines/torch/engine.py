@@ -14,12 +14,14 @@ from torch import Tensor
 
 from ...datasets.torch import Opaque
 from ...errors import ConfigError, PipelineError, SampleError
+from ...planning import complete
 from ...staging import CopyStream, Ring, Uploader, map_tensors
-from ...transforms.ops import Gray, Op, ToDtype, Views
+from ...transforms.ops import Call, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run, Setup
 from ..needs import Load, Need
 from .apply import apply_tail, split
+from .forms import BATCH_FORMS, POINTWISE
 from .jobs import Collate, Decode, Decoded
 from .needs import needs
 from .workers import WorkerRun, Workers
@@ -60,7 +62,9 @@ class Torch(EngineConfig):
                 f"device={setup.device!r}: torch {torch.__version__} sees no CUDA device; use device='cpu', or see "
                 "`gpupipe doctor`"
             )
-        _check(split(setup.pipeline.skeleton)[0], 3)
+        head, tail = split(setup.pipeline.skeleton)
+        _check(head, 3)
+        _check_tail(tail)
 
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
@@ -138,7 +142,7 @@ class TorchRun(Run):
         if isinstance(self._setup.dataset, Opaque):
             images, target = _pair(result.images)
             return Batch(*self._to_device(images, target, lambda x: x), plan)
-        plan = result.plan or plan
+        plan = complete(result.plan or plan, self._setup.pipeline)
         assert plan.ops is not None
         tail, layout = split(plan.ops)[1], self._setup.pipeline.memory_format
         target = result.target if self._setup.dataset.python else self._labels(plan)
@@ -168,6 +172,19 @@ def _check(head: Sequence[Op], channels: int) -> None:
             raise PipelineError(
                 "ToDtype(bfloat16): the torch engine has no bfloat16 for single images; put it at the end, where only "
                 "Normalize and RandomErasing come after it"
+            )
+
+
+def _check_tail(tail: Sequence[Op]) -> None:
+    """Refuse what has no form for a whole batch, but stands behind something that needs one."""
+    for op in tail:
+        if isinstance(op, Views):
+            for branch in op.branches:
+                _check_tail(branch)
+        elif type(op) not in (*BATCH_FORMS, *POINTWISE) or (isinstance(op, Call) and not op.batch):
+            named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
+            raise PipelineError(
+                f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
             )
 
 

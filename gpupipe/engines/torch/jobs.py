@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,13 +22,14 @@ from ...datasets.base import Dataset, Media
 from ...datasets.torch import Opaque
 from ...datasets.transient import is_transient, patiently, reason_of
 from ...errors import BadSample, DatasetError, GpupipeError
-from ...planning import resolve_plan
+from ...planning import complete, resolve_plan
 from ...rng import stream
 from ...transforms.compose import Compose
 from ...types import Plan
 from .apply import Arrays, apply_sample, split
 from .decode import Undecodable, as_rgb, open_rgb, peek
 from .forms.picture import Picture, size_of
+from .generators import lent, seed_all
 
 __all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed"]
 
@@ -81,6 +80,7 @@ class Decode:
         bad = self.dataset.bad(plan.indices)
         if bad:
             return Decoded(None, None, None, bad)
+        plan = complete(plan, self.pipeline)
         head = None if plan.ops is None else split(plan.ops)[0]
         images: list[Any] = []
         targets: list[Any] = []
@@ -178,24 +178,7 @@ class _Seeds:
         self.keys = plan.keys.tolist()
 
     def __call__(self, row: int) -> None:
-        seed = stream(self.plan.seed, self.plan.epoch, "opaque", self.keys[row])
-        random.seed(seed)
-        # The legacy global generator is what the code of others draws from.
-        np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
-        # Not torch.manual_seed(), which reaches for CUDA, and costs milliseconds in a forked process.
-        torch.default_generator.manual_seed(seed)
-
-
-_global_generators = threading.RLock()
-"""The code of others draws from them: of the loaders that run it in threads of one process, one does at a time."""
-
-
-def _in_forked_child() -> None:
-    global _global_generators
-    _global_generators = threading.RLock()  # another thread may have held it
-
-
-os.register_at_fork(after_in_child=_in_forked_child)
+        seed_all(stream(self.plan.seed, self.plan.epoch, "opaque", self.keys[row]))
 
 
 @contextmanager
@@ -204,14 +187,8 @@ def _fetching(dataset: Dataset, plan: Plan) -> Iterator[Any]:
     if not dataset.python:
         yield lambda row: None
         return
-    with _global_generators:
-        states = random.getstate(), np.random.get_state(), torch.default_generator.get_state()  # noqa: NPY002
-        try:
-            yield _Seeds(plan)
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-            torch.default_generator.set_state(states[2])
+    with lent():
+        yield _Seeds(plan)
 
 
 def _fetch(dataset: Dataset, get: Callable[[int], T], index: int, seed: Callable[[int], None], row: int) -> T:

@@ -70,6 +70,7 @@ __all__ = [
     "Views",
     "Warp",
     "arrange",
+    "by_view",
 ]
 
 OPS: tuple[type[Op], ...] = (
@@ -87,3 +88,12 @@ def arrange(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """(ops on samples, ops on whole batches with their targets)"""
     cut = next((i for i, op in enumerate(ops) if isinstance(op, TARGET_OPS)), len(ops))
     return tuple(ops[:cut]), tuple(ops[cut:])
+
+
+def by_view(ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
+    """The ops on samples that each view goes through, from the decoded image on; one sequence where there are no
+    views."""
+    ops = arrange(ops)[0]
+    if ops and isinstance(ops[-1], Views):
+        return tuple((*ops[:-1], *branch) for branch in ops[-1].branches)
+    return (ops,)

@@ -50,6 +50,11 @@ class Op:
             "take it out of RandomApply, RandomChoice or RandomOrder"
         )
 
+    @property
+    def local(self) -> bool:
+        """Whether it holds what cannot be sent to another process, such as a function."""
+        return any(op.local for branch in getattr(self, "branches", ()) for op in branch)
+
     def take(self, rows: Any) -> Op:
         """The op of some samples: ``rows`` is whatever numpy takes as an index of the first axis."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}

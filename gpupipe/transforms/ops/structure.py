@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import F32, F64, I32, I64, Kind, Mask, Masked, Op
+from ...errors import PipelineError
+from .base import F32, F64, I32, I64, U64, Kind, Mask, Masked, Op
 
 __all__ = ["Call", "CutMix", "Mix", "MixUp", "Views"]
 
@@ -31,6 +32,8 @@ class Call(Op):
     [B, C, H, W]. It keeps size and data type."""
 
     mask: Mask
+    seed: U64
+    """Of the global generators while the function runs for a sample; for a batch those of the first sample."""
     function: Callable[[Any], Any]
     name: str = ""
     batch: bool = False
@@ -38,8 +41,15 @@ class Call(Op):
 
     def only(self, mask: Mask, sizes: I64) -> Op:
         if self.batch:
-            return super().only(mask, sizes)
+            raise PipelineError(
+                f"{self.name} works on the whole batch and cannot be done to some images of it only; take it out of "
+                "RandomApply, RandomChoice or RandomOrder, or leave out batch=True"
+            )
         return replace(self, mask=self.mask & mask)
+
+    @property
+    def local(self) -> bool:
+        return True
 
     def spec(self) -> tuple[Any, ...]:
         return ("Call", self.name, self.batch, self.kind)

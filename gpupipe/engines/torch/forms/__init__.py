@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....transforms.ops import Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
+from ....transforms.ops import Call, Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
 from .batch import BATCH_FORMS, arithmetic
 from .color import gray
+from .function import call
 from .geometry import crop, flip, resize
 from .picture import Picture
 
@@ -21,5 +22,6 @@ FORMS: dict[type[Op], Callable[[Picture, Any, int], Picture]] = {
     Resize: resize,
     Flip: flip,
     Gray: gray,
+    Call: call,
 }
 """``form(image, op, i)``: row ``i`` of the op on one image. What the mask leaves out must come out as it came in."""

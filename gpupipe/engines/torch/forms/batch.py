@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ....errors import PipelineError
 from ....transforms.ops import Call, Normalize, Op, ToDtype
+from .function import call_batch
 
 __all__ = ["BATCH_FORMS", "arithmetic"]
 
@@ -42,16 +43,8 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 
 
-def _call(x: Tensor, op: Call) -> Tensor:
-    made = op.function(x)
-    if not isinstance(made, Tensor) or made.shape != x.shape or made.dtype != x.dtype:
-        found = f"{made.dtype}{list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
-        raise PipelineError(f"{op.name} must keep size and type: it got {x.dtype}{list(x.shape)} and returned {found}")
-    return made
-
-
 BATCH_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {
-    Call: _call,
+    Call: call_batch,
 }
 """Beside ToDtype and Normalize, which know of layouts: see :func:`arithmetic`. The row ``i`` of an op belongs to
 image ``i``; what the mask leaves out must come out as it came in."""

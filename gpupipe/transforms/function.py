@@ -1,0 +1,115 @@
+"""Somebody's own function in a pipeline."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from .base import F64, Images, Transform, resolves
+from .ops import Call, Op
+
+__all__ = ["Lambda", "name_of"]
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Lambda(Transform):
+    """Call a function on every image. A function in the list of a :class:`Compose` becomes one of these.
+
+    Before ``ToTensor``, ``ToImage`` and ``PILToTensor`` it gets a PIL image, after them a tensor [C, H, W], as from
+    torchvision; it may change what it gets, and returns the same kind, size and data type. What it draws from the
+    global generators of torch, numpy and Python is a function of seed, epoch and sample, and leaves them as they were.
+
+    The torch engine runs it. DALI runs no Python on single images: there ``batch=True`` is the form, which gets the
+    tensor [B, C, H, W] on the device, in both engines; what it draws is then a function of the batch's first sample.
+
+    Args:
+        lambd: the function. State, pipeline and fingerprint know it by its qualified name, and by the line of a
+            ``lambda``: what it does can change without a sign.
+        types: call it on images of these types only, as in torchvision.
+        batch: whether it works on whole batches.
+
+    Raises:
+        ConfigError: it cannot be called, or one of ``types`` is torchvision's.
+    """
+
+    lambd: Callable[[Any], Any]
+    types: tuple[type, ...]
+    batch: bool
+
+    def __init__(self, lambd: Callable[[Any], Any], *types: type, batch: bool = False):
+        if not callable(lambd):
+            raise ConfigError(f"Lambda needs something that can be called, not {lambd!r}")
+        for t in types:
+            if not isinstance(t, type):
+                raise ConfigError(f"Lambda: types must be classes, such as PIL.Image.Image or torch.Tensor, not {t!r}")
+            if t.__module__.partition(".")[0] == "torchvision":
+                raise ConfigError(
+                    f"Lambda: images are never {t.__module__}.{t.__qualname__} here, but PIL images or plain tensors; "
+                    "say torch.Tensor"
+                )
+        self.set(lambd=lambd, types=types, batch=bool(batch))
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+        n = len(u)
+        call = Call(
+            np.ones(n, np.bool_),
+            (u[:, 0] * 2.0**53).astype(np.uint64),
+            function=_Typed(self.lambd, self.types) if self.types else self.lambd,
+            name=name_of(self.lambd),
+            batch=self.batch,
+            kind=images.kind,
+        )
+        return resolves((call,), images)
+
+    def __repr__(self) -> str:
+        shown = [name_of(self.lambd), *(f"{t.__module__}.{t.__qualname__}" for t in self.types)]
+        return f"Lambda({', '.join(shown + ['batch=True'] * self.batch)})"
+
+
+@dataclass(frozen=True)
+class _Typed:
+    """A function that lets what is not of its types pass."""
+
+    function: Callable[[Any], Any]
+    types: tuple[type, ...]
+
+    def __call__(self, image: Any) -> Any:
+        return self.function(image) if isinstance(image, self.types) else image
+
+
+def name_of(function: Any) -> str:
+    """A name that is the same in every process: the qualified one, of a ``lambda`` with its line; never an address."""
+    if isinstance(function, functools.partial):
+        given = [*map(_value, function.args), *(f"{k}={_value(v)}" for k, v in sorted(function.keywords.items()))]
+        return f"partial({', '.join([name_of(function.func), *given])})"
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, type) and hasattr(function, "__func__"):
+        return f"{name_of(owner)}.{function.__name__}"
+    name = getattr(function, "__qualname__", None)
+    if name is None:  # an object that can be called
+        shown, cls = repr(function), type(function)
+        return _qualified(cls, cls.__qualname__) if _ADDRESS.search(shown) else shown
+    line = f":{function.__code__.co_firstlineno}" if function.__name__ == "<lambda>" else ""
+    return _qualified(function, name) + line
+
+
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
+
+
+def _qualified(thing: Any, name: str) -> str:
+    module = getattr(thing, "__module__", None)
+    return name if module in (None, "builtins") else f"{module}.{name}"
+
+
+def _value(value: Any) -> str:
+    return name_of(value) if callable(value) or _ADDRESS.search(repr(value)) else repr(value)
