@@ -24,9 +24,12 @@ from .geometry import (
     RandomVerticalFlip,
     Resize,
 )
+from .policy import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from .views import FiveCrop, MultiView, TenCrop
 
 __all__ = [
+    "AugMix",
+    "AutoAugment",
     "CenterCrop",
     "Compose",
     "ConvertImageDtype",
@@ -39,6 +42,7 @@ __all__ = [
     "Normalize",
     "PILToTensor",
     "Pad",
+    "RandAugment",
     "RandomApply",
     "RandomChoice",
     "RandomCrop",
@@ -53,4 +57,5 @@ __all__ = [
     "ToImage",
     "ToTensor",
     "Transform",
+    "TrivialAugmentWide",
 ]
