@@ -154,15 +154,30 @@ class TestSeeking:
         frames = [len(want) - 3, 14, 15, 2]
         assert (decode_clip(entry, frames) == want[frames]).all()
 
-    def test_times_of_key_frames_that_lie(self, videos: dict[str, Path]) -> None:
-        """An index in which any packet may be called an entry: positions do not fit, and the start is taken."""
+    @pytest.mark.parametrize("position", [12345, -1])
+    def test_an_index_that_calls_entries_what_are_none(self, videos: dict[str, Path], position: int) -> None:
         entry, want = entry_of(videos, "open.mkv")
-        keys = np.array([[k, entry.pts[k], 12345] for k in range(1, 40)])
+        keys = np.array([[k, entry.pts[k], position] for k in range(1, 40) if k % 12])
         lying = VideoEntry(entry.path, 64, 96, entry.pts, keys, entry.time_base, True)
         assert (decode_clip(lying, [9, 39, 20]) == want[[9, 39, 20]]).all()
 
+    def test_another_packet_at_the_time_of_an_entry_is_none(self, videos: dict[str, Path], packets: list[int]) -> None:
+        entry, want = entry_of(videos, "open.mkv")
+        keys = entry.keys + np.array([0, 0, 1])
+        moved = VideoEntry(entry.path, 64, 96, entry.pts, keys, entry.time_base, True)
+        assert (decode_clip(moved, [39])[0] == want[39]).all()
+        assert packets == [0, 0, 40]  # neither the last entry nor the one before; from the beginning
+
 
 class TestBad:
+    def test_a_frame_that_does_not_come_is_not_waited_for(self, videos: dict[str, Path], packets: list[int]) -> None:
+        entry, _ = entry_of(videos, "cfr.mp4")
+        pts = entry.pts.copy()
+        pts[5] += 1
+        with pytest.raises(Undecodable, match="frames 5 to 5 of 40 do not all come"):
+            decode_clip(VideoEntry(entry.path, 64, 96, pts, entry.keys, entry.time_base, True), [5])
+        assert packets == [6, 6]  # 0 to 4, and 6
+
     def test_a_file_that_changed(self, videos: dict[str, Path], tmp_path: Path) -> None:
         path = tmp_path / "v.mp4"
         shutil.copy(videos["bframes.mp4"], path)

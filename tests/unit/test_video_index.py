@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,17 @@ class TestFrames:
         assert turned.entry(0).upright_size == tuple(turned.sizes[0]) and turned.fingerprint != dataset.fingerprint
         assert (turned.index_summary().oriented == 1) == (orientation > 1)
 
+    def test_what_is_variable(self) -> None:
+        steady = [33, 67, 100, 133, 167, 200]  # thirds of tenths of a second, rounded
+        assert not probe_module._is_variable(steady) and not probe_module._is_variable([7])
+        assert probe_module._is_variable([*steady[:4], 169, 200]) and probe_module._is_variable([0, 1, 2, 3, 9])
+
+    def test_rates_that_containers_only_claim(self) -> None:
+        times, base = [0, 10, 20, 30], Fraction(1, 1000)
+        assert probe_module._rate(times, base, Fraction(25)) == 100
+        assert probe_module._rate(times, base, Fraction(100_001, 1000)) == Fraction(100_001, 1000)
+        assert probe_module._rate([5], base, Fraction(25)) == 25
+
 
 class TestTruncated:
     @pytest.mark.parametrize(
@@ -242,6 +254,13 @@ class TestBitstream:
                 assert bitstream.is_entry("h264", data, wrap(*units))
             for units in ((slice_,), (later, slice_), (slice_, idr), ()):
                 assert not bitstream.is_entry("h264", data, wrap(*units))
+
+    def test_key_frames_that_are_none(self) -> None:
+        assert bitstream.is_entry("vp8", b"", b"\x10") and not bitstream.is_entry("vp8", b"", b"\x11")
+        extra = bytes(21) + b"\x03"
+        extra = b"\1" + extra[1:]
+        for kind, entry in ((19, True), (21, True), (1, False), (9, False)):
+            assert bitstream.is_entry("hevc", extra, b"\0\0\0\2" + bytes([kind << 1, 1])) is entry
 
     def test_shown_frames(self) -> None:
         assert bitstream.frames_shown("vp8", b"\x10\0\0") == 1 and bitstream.frames_shown("vp8", b"\x01\0\0") == 0
@@ -351,6 +370,20 @@ class TestFile:
         with pytest.raises(ColumnsError):
             use()
 
+    @pytest.mark.parametrize(("column", "value"), [
+        ("pts_offsets", [0, 21]), ("pts_offsets", [1, 22]), ("keys_offsets", [0, 1]), ("frames", [1, 2]),
+    ])  # fmt: skip
+    def test_lengths_are_checked_when_it_is_opened(
+        self, videos: dict[str, Path], tmp_path: Path, column: str, value: list[int]
+    ) -> None:
+        have = VideoList([videos["vfr.mkv"]])._index.columns
+        path = tmp_path / "index"
+        with open(path, "wb") as file:
+            write_columns(file, {**have.arrays, column: np.array(value, np.int64)}, have.meta)
+        path.chmod(0o600)
+        with pytest.raises(ColumnsError):
+            VideoIndex(Columns.open(str(path)))
+
     def test_the_columns_of_pictures_are_no_index_of_videos(self, tmp_path: Path, videos: dict[str, Path]) -> None:
         from PIL import Image
 
@@ -396,11 +429,15 @@ class TestDatasets:
         with pytest.raises(DatasetError, match=r"VideoList: path 0 .* leads out of root"):
             VideoList(["../x.mp4"], root=root)
 
-    def test_skip_leaves_out_what_is_too_short_and_keeps_what_is_bad(self, root: Path) -> None:
+    def test_skip_leaves_out_what_is_too_short_and_keeps_what_is_bad(self, root: Path, videos: dict[str, Path]) -> None:
         (root / "jump/0.mp4").write_bytes(b"")
+        shutil.copy(videos["vfr.mkv"], root / "jump/0.mkv")
         everything = VideoFolder(root, 30)
         dataset = VideoFolder(root, 30, padding="skip", clips=2)
-        assert everything.frame_counts.tolist() == [0, 40, 40, 22] and dataset.frame_counts.tolist() == [0, 40, 40]
+        assert everything.frame_counts.tolist() == [22, 0, 40, 40, 22]
+        assert dataset.frame_counts.tolist() == [0, 40, 40] and dataset.frame_rates.tolist() == [0, 25, 25]
+        assert [Path(dataset.fetch(i)[0]).name for i in (0, 2, 5)] == ["0.mp4", "1.mp4", "1.mp4"]
+        assert dataset.variable.tolist() == [False] * 3 and dataset.entry(5).pts[1] == 512
         assert len(dataset) == 6 and dataset.sizes.shape == (6, 2) and dataset.labels.tolist() == [0, 0, 0, 0, 1, 1]  # type: ignore[union-attr]
         assert [b.index for b in dataset.bad(np.arange(6))] == [0, 1]
         assert dataset.choose(0, 0, np.arange(6, dtype=np.uint64), np.arange(6)).max() < 40

@@ -185,39 +185,34 @@ class _Clip:
         if not entry.exact:
             yield from enumerate(container.decode(stream))
             return
-        first = 0
-        packets = container.demux(stream)
         if place is not None:
             container.seek(int(entry.keys[place, 1]), stream=stream, backward=True)
-            packets = container.demux(stream)
-            first, packets = self._landed(packets, place)
+        packets = container.demux(stream)
+        if place is not None:
+            packets = self._landed(packets, place)
         pts = entry.pts
         for packet in packets:
             for frame in packet.decode():
                 if frame.pts is None:
                     continue
+                # Frames that are shown before the key frame may lack what they refer to; nobody asked for them.
                 number = int(np.searchsorted(pts, frame.pts))
-                # What is shown before the key frame may lack what it refers to.
-                if first <= number < len(pts) and pts[number] == frame.pts:
+                if number < len(pts) and pts[number] == frame.pts:
                     yield number, frame
 
-    def _landed(self, packets: Iterator[Any], place: int) -> tuple[int, Iterator[Any]]:
-        """(frame number, packets from there on) of the first packet that is a known entry, at ``place`` or before."""
+    def _landed(self, packets: Iterator[Any], place: int) -> Iterator[Any]:
+        """The packets from the first one on that is a known entry, at ``place`` or before; none where there is none."""
         keys = self._entry.keys[: place + 1]
         for packet in packets:
             if packet.pts is None or not packet.is_keyframe:
                 continue
             known = np.flatnonzero(keys[:, 1] == packet.pts)
             if len(known) and keys[known[0], 2] in (-1, -1 if packet.pos is None else packet.pos):
-
-                def chained(head: Any) -> Iterator[Any]:
-                    yield head
-                    yield from packets
-
-                return int(keys[known[0], 0]), chained(packet)
+                yield packet
+                yield from packets
+                return
             if packet.pts > keys[-1, 1]:
-                break
-        return 0, iter(())
+                return
 
     def _put(self, number: int, frame: Any) -> None:
         entry = self._entry
