@@ -32,6 +32,7 @@ lint: $(READY)  ## ruff and mypy
 bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/plan_cost.py
 	$(BIN)/python benchmarks/index_scale.py
+	$(BIN)/python benchmarks/video_index.py
 	$(BIN)/python benchmarks/memory_epochs.py
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
