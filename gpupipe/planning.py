@@ -18,7 +18,7 @@ from .types import Plan
 if TYPE_CHECKING:
     from .datasets.base import Dataset
 
-__all__ = ["EpochPlan", "complete", "resolve_plan"]
+__all__ = ["EpochPlan", "clip_length", "complete", "frames_of", "resolve_plan"]
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
@@ -48,6 +48,20 @@ def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         return sizes
     stand_in = sizes[np.argmax(good)] if good.any() else np.array([4096, 4096], np.int32)
     return np.where(good[:, None], sizes, stand_in)
+
+
+def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np.int64]:
+    """i64[B, T]: the frames of a plan's clips, those that the pipeline's temporal transforms leave."""
+    frames = dataset.choose(plan.seed, plan.epoch, plan.keys, plan.indices)
+    return pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
+
+
+def clip_length(dataset: Dataset, pipeline: Compose) -> int:
+    """T: frames of each clip as it comes out; 1 of a dataset of images."""
+    if dataset.media != "clip":
+        return 1
+    first = np.zeros(1, np.int64)
+    return int(frames_of(dataset, pipeline, Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1)).shape[1])
 
 
 def complete(plan: Plan, pipeline: Compose) -> Plan:
@@ -87,6 +101,8 @@ class EpochPlan:
                 window=self.slices.window(step),
             )
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
+        if self.dataset.media == "clip":
+            plan = replace(plan, frames=frames_of(self.dataset, self.pipeline, plan))
         sizes = self.dataset.sizes
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 

@@ -102,6 +102,8 @@ class Plan:
     ops: tuple[Op, ...] | None = None
     """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`. They do not travel to other processes where
     one of them holds a function."""
+    frames: IntArray | None = None
+    """i64[B, T]: of a dataset of clips, the frames of each. Row i of every op is for all frames of clip i."""
     bad: tuple[BadSample, ...] = ()
     """Samples that the batch goes without: left out or replaced."""
 

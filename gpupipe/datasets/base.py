@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,12 @@ from PIL import Image
 from ..errors import BadSample, ConfigError
 from ..transforms.compose import Compose
 
-__all__ = ["Dataset", "Media", "checked_max_pixels"]
+if TYPE_CHECKING:
+    from .video.decode import VideoEntry
+
+__all__ = ["Dataset", "Layout", "Media", "checked_layout", "checked_max_pixels"]
+
+Layout = Literal["CTHW", "TCHW"]
 
 Media = str | bytes | npt.NDArray[np.uint8]
 """What an engine decodes: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
@@ -31,6 +36,10 @@ class Dataset(ABC):
     default."""
     max_pixels: int | None = None
     """Encoded images with more pixels are not decoded; ``None`` where Pillow's own limit is all."""
+    layout: Layout = "CTHW"
+    """Of a batch of clips: [B, C, T, H, W], as torchvision's video models take it, or [B, T, C, H, W]."""
+    upright: bool = False
+    """Of clips: whether frames are turned as their file asks for."""
     transform: Compose
 
     @abstractmethod
@@ -90,8 +99,27 @@ class Dataset(ABC):
         """The absolute paths as bytes, u8[L] each; only where ``media`` is ``"path"`` and ``python`` is false."""
         raise NotImplementedError
 
+    def choose(
+        self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """The frames i64[B, T] of the clips ``indices``; only where ``media`` is ``"clip"``."""
+        raise NotImplementedError
+
+    def entry(self, index: int) -> VideoEntry:
+        """What decoding a clip needs to know of its video; only where ``media`` is ``"clip"``."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} samples)"
+
+
+def checked_layout(value: Layout) -> Layout:
+    """The argument of that name. Raises :class:`ConfigError`."""
+    if value not in get_args(Layout):
+        raise ConfigError(
+            f'layout must be "CTHW", for batches [B, C, T, H, W], or "TCHW", for [B, T, C, H, W], not {value!r}'
+        )
+    return value
 
 
 def checked_max_pixels(value: int | None) -> int | None:

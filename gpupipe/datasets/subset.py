@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import numpy.typing as npt
 from ..errors import BadSample, DatasetError
 from ..transforms.compose import as_compose
 from .base import Dataset, Media
+
+if TYPE_CHECKING:
+    from .video.decode import VideoEntry
 
 __all__ = ["Subset"]
 
@@ -52,6 +55,8 @@ class Subset(Dataset):
         self.python = dataset.python
         self.exif = dataset.exif
         self.max_pixels = dataset.max_pixels
+        self.layout = dataset.layout
+        self.upright = dataset.upright
         self.transform = dataset.transform if transform is None else as_compose(transform)
 
     def __len__(self) -> int:
@@ -100,6 +105,20 @@ class Subset(Dataset):
 
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
         return self.dataset.encoded_paths(self.indices[indices])
+
+    def choose(
+        self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        return self.dataset.choose(seed, epoch, keys, self.indices[indices])
+
+    def entry(self, index: int) -> VideoEntry:
+        return self.dataset.entry(int(self.indices[index]))
+
+    @property
+    def clip_ids(self) -> npt.NDArray[np.int32]:
+        """The dataset's, of these samples."""
+        ids: npt.NDArray[np.int32] = self.dataset.clip_ids[self.indices]  # type: ignore[attr-defined]
+        return ids
 
     @property
     def classes(self) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import GpupipeError
+from ..planning import clip_length
 from ..transforms.base import Images
 from ..transforms.ops import Op, arrange
 
@@ -81,6 +82,11 @@ class Load:
         return -(-self.samples // self.setup.batch_size)
 
     @cached_property
+    def frames(self) -> int:
+        """Images of one sample: those of a clip, or 1."""
+        return clip_length(self.setup.dataset, self.setup.pipeline)
+
+    @cached_property
     def _rows(self) -> npt.NDArray[np.int64]:
         """i64[n, 2]: height and width of evenly sampled images, 0 and 0 of bad ones; empty where only reading tells."""
         sizes = self.setup.dataset.sizes
@@ -115,9 +121,12 @@ class Load:
         return Need(
             what,
             place,
-            n * channels * shape[0] * shape[1] * item,
-            f"{n:,} × {channels} × {shape[0]} × {shape[1]} × {item} byte{'s' * (item > 1)}",
+            n * self.frames * channels * shape[0] * shape[1] * item,
+            f"{self._count(n)} × {channels} × {shape[0]} × {shape[1]} × {item} byte{'s' * (item > 1)}",
         )
+
+    def _count(self, samples: int) -> str:
+        return f"{samples:,} × {self.frames} frames" if self.frames > 1 else f"{samples:,}"
 
     def output(self, count: int, of: str) -> list[Need]:
         """Batches as they are handed out."""
@@ -164,12 +173,13 @@ class Load:
             images = self.samples // self.batches if certain else self.setup.batch_size
         if certain and len(area) < len(self.setup.dataset):
             mean = max(0.0, mean - 4 * float(area.std()) / len(area) ** 0.5)  # what is looked at is a sample
+        kind = "frames" if self.setup.dataset.media == "clip" else "images"
         return [
             Need(
-                "decoded images" if whole else "decoded windows",
+                f"decoded {kind}" if whole else "decoded windows",
                 place,
-                int(images * mean * 3),
-                f"{images:,} × {mean / 1e6:.3g} megapixels × 3 bytes",
+                int(images * self.frames * mean * 3),
+                f"{self._count(images)} × {mean / 1e6:.3g} megapixels × 3 bytes",
                 certain=certain,
                 passing=True,
             )
@@ -178,7 +188,7 @@ class Load:
     def encoded(self, place: Place) -> list[Need]:
         """The files of a batch as they are read."""
         sizes = self.setup.dataset.file_sizes
-        if sizes is None:
+        if sizes is None or self.setup.dataset.media == "clip":  # of a video only parts are read
             return []
         mean = float(np.mean(sizes[_evenly(len(sizes))]))
         n = self.setup.batch_size

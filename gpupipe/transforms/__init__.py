@@ -2,6 +2,7 @@
 
 from .base import Transform
 from .batch import CutMix, MixUp
+from .clip import RandomTemporalReverse, TemporalSubsample, UniformTemporalSubsample
 from .color import (
     ConvertImageDtype,
     Grayscale,
@@ -14,6 +15,8 @@ from .color import (
 )
 from .compose import Compose
 from .containers import RandomApply, RandomChoice, RandomOrder
+from .erasing import RandomErasing
+from .filter import GaussianBlur, GaussianNoise
 from .function import Lambda
 from .geometry import (
     CenterCrop,
@@ -25,7 +28,9 @@ from .geometry import (
     Resize,
 )
 from .policy import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
+from .sizes import RandomShortestSize, RandomZoomOut, ScaleJitter
 from .views import FiveCrop, MultiView, TenCrop
+from .warp import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
     "AugMix",
@@ -34,7 +39,10 @@ __all__ = [
     "Compose",
     "ConvertImageDtype",
     "CutMix",
+    "ElasticTransform",
     "FiveCrop",
+    "GaussianBlur",
+    "GaussianNoise",
     "Grayscale",
     "Lambda",
     "MixUp",
@@ -43,19 +51,29 @@ __all__ = [
     "PILToTensor",
     "Pad",
     "RandAugment",
+    "RandomAffine",
     "RandomApply",
     "RandomChoice",
     "RandomCrop",
+    "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomOrder",
+    "RandomPerspective",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomShortestSize",
+    "RandomTemporalReverse",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Resize",
+    "ScaleJitter",
+    "TemporalSubsample",
     "TenCrop",
     "ToDtype",
     "ToImage",
     "ToTensor",
     "Transform",
     "TrivialAugmentWide",
+    "UniformTemporalSubsample",
 ]

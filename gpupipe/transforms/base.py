@@ -64,6 +64,15 @@ class Transform:
         others of its kind may come after it."""
         return False
 
+    @property
+    def temporal(self) -> bool:
+        """Whether it chooses among the frames of clips, see :meth:`choose`; it then has no ops."""
+        return False
+
+    def choose(self, u: F64, frames: I64) -> I64:
+        """i64[B, T'] frame numbers out of ``frames`` i64[B, T]; T' depends on T alone. Only where ``temporal``."""
+        raise NotImplementedError
+
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
         """Numbers for a batch.
 

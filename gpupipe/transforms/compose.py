@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
-from .base import F64, Images, Transform
+from .base import F64, I64, Images, Transform
 from .function import Lambda
 from .ops import Dtype, Op, Views
 
@@ -77,6 +77,21 @@ class Compose:
         """
         return self._resolve(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes)
 
+    def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
+        """What the temporal transforms leave of the frames of clips: i64[B, T'] of ``frames`` i64[B, T].
+
+        ``seed``, ``epoch``, ``keys`` as in :meth:`resolve`, which knows nothing of these transforms.
+        """
+        for transform, key in zip(self.transforms, self._keys, strict=True):
+            if transform.temporal:
+                frames = transform.choose(uniforms(seed, epoch, key, keys, transform.draws), frames)
+        return frames
+
+    @property
+    def temporal(self) -> tuple[Transform, ...]:
+        """Those that choose frames, and so need clips."""
+        return tuple(t for t in self.transforms if t.temporal)
+
     def _resolve(
         self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]
     ) -> tuple[tuple[Op, ...], Images]:
@@ -85,6 +100,8 @@ class Compose:
         views: Views | None = None
         on_batch = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
+            if transform.temporal:
+                continue
             u = draw(key, transform.draws)
             if transform.on_batch:
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)

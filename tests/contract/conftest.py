@@ -5,9 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import clips
 import pytest
 from support import ENGINES, KINDS, Case, write_photos
+
+from gpupipe import DataLoader
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +52,27 @@ def decoding(request: pytest.FixtureRequest, kind: str, device: str, numbered: P
     it = Case(request.param, kind, device, numbered)
     yield it
     it.close()
+
+
+@pytest.fixture(scope="session")
+def clip_files(videos: dict[str, Path]) -> list[Path]:
+    """The videos ``clips.NAMES``. Read only."""
+    missing = [name for name in clips.NAMES if name not in videos]
+    if missing:
+        pytest.skip(f"this PyAV makes no {', '.join(missing)}")
+    return [videos[name] for name in clips.NAMES]
+
+
+@pytest.fixture
+def clip_loaders() -> Iterator[Any]:
+    """``(dataset, engine, **arguments)`` to a loader of shuffled batches, which the test need not close."""
+    made: list[DataLoader] = []
+
+    def make(dataset: Any, engine: Any, **arguments: Any) -> DataLoader:
+        given = {"batch_size": clips.BATCH, "shuffle": True, "seed": clips.SEED, "device": "cpu", **arguments}
+        made.append(DataLoader(dataset, engine=engine, **given))
+        return made[-1]
+
+    yield make
+    while made:
+        made.pop().close()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...errors import BadSample
 from ...rng import uniforms
 from ...transforms.compose import as_compose
-from ..base import Dataset
+from ..base import Dataset, Layout, checked_layout
 from ..build import Source, open_kind
 from ..probe import OK
 from ..summary import Summary, summarize
@@ -40,11 +40,10 @@ class VideoFiles(Dataset):
     classes: list[str]
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
-    upright: bool
-    """Whether frames are turned by the rotation that their file asks for."""
 
-    def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool):
+    def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool, layout: Layout):
         require_av()
+        self.layout = checked_layout(layout)
         self.transform = as_compose(transform)
         self.clips = clips
         self.upright = bool(upright)

@@ -6,6 +6,7 @@ import os
 from fractions import Fraction
 from typing import Any
 
+from ..base import Layout
 from ..folder import Tree, checked_extensions, refuse_empty
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling
@@ -35,6 +36,7 @@ class VideoFolder(VideoFiles):
             are left out.
         transform: a gpupipe ``Compose``, or transforms for one.
         upright: turn frames by the rotation that their file asks for, as players do. torchvision and PyAV do not.
+        layout: of a batch: ``CTHW`` for [B, C, T, H, W], which torchvision's video models take, or ``TCHW``.
         extensions: endings of file names that are taken, in any case.
         allow_empty: whether a class may have no file.
 
@@ -56,6 +58,7 @@ class VideoFolder(VideoFiles):
         padding: Padding = "repeat",
         transform: Any = None,
         upright: bool = False,
+        layout: Layout = "CTHW",
         extensions: str | tuple[str, ...] = VIDEO_EXTENSIONS,
         allow_empty: bool = False,
     ):
@@ -65,7 +68,7 @@ class VideoFolder(VideoFiles):
         self.extensions = checked_extensions(extensions, "VideoFolder")
         self.allow_empty = allow_empty
         how = Clips(frames, stride, fps, clips, sampling, padding)
-        super().__init__(Tree(os.path.abspath(folder), self.extensions, "VideoFolder"), transform, how, upright)
+        super().__init__(Tree(os.path.abspath(folder), self.extensions, "VideoFolder"), transform, how, upright, layout)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

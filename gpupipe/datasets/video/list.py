@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import DatasetError
+from ..base import Layout
 from ..list import listed
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling
@@ -24,7 +25,8 @@ class VideoList(VideoFiles):
         frames: frames of one clip (T).
         labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``); not beside
             pairs.
-        stride, fps, clips, sampling, padding, transform, upright: as for :class:`~gpupipe.datasets.VideoFolder`.
+        stride, fps, clips, sampling, padding, transform, upright, layout: as for
+            :class:`~gpupipe.datasets.VideoFolder`.
         root: what relative paths are relative to. Default: the folder of the list file; for paths from Python, the
             current folder.
         allow_outside: with ``root``: whether paths may lead out of it.
@@ -48,6 +50,7 @@ class VideoList(VideoFiles):
         padding: Padding = "repeat",
         transform: Any = None,
         upright: bool = False,
+        layout: Layout = "CTHW",
         root: str | os.PathLike[str] | None = None,
         allow_outside: bool = False,
     ):
@@ -59,7 +62,8 @@ class VideoList(VideoFiles):
             labels = found if labels is None else labels
         source = listed("VideoList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        super().__init__(source, transform, Clips(frames, stride, fps, clips, sampling, padding), upright)
+        how = Clips(frames, stride, fps, clips, sampling, padding)
+        super().__init__(source, transform, how, upright, layout)
 
     def __repr__(self) -> str:
         return f"VideoList({len(self):,} clips of {self.video_count:,} videos below {self.root!r})"

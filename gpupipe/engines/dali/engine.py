@@ -18,12 +18,17 @@ from torch.utils.dlpack import from_dlpack
 from ... import host
 from ...datasets.transient import waits
 from ...errors import BadSample, EngineError, SampleError
+from ...planning import clip_length
+from ...transforms.ops import Op, arrange
 from ...types import Batch, Plan
 from ..base import Engine, Run, Setup
 from ..handover import to_device
 from ..torch.apply import apply_batch
+from ..torch.clips import rest_of_clips, spread
+from .clips import Loan
 from .feed import Feeder, Ready, feeder_for
-from .graph import MEDIA, DecoderOptions, Graph, build_graph
+from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
+from .nvdec import NvdecFeeder
 from .recover import Probe, Suspect, changed, clean
 
 __all__ = ["DaliEngine"]
@@ -37,8 +42,11 @@ _WAITS = (0.0, 0.1, 0.5, 2.0)
 class DaliEngine(Engine):
     """See the module. Nothing is built before the first :meth:`run`."""
 
-    def __init__(self, setup: Setup, decoder: DecoderOptions):
+    def __init__(self, setup: Setup, decoder: DecoderOptions, *, nvdec: bool = False):
         self.setup = setup
+        self.frames = clip_length(setup.dataset, setup.pipeline)
+        """Of a clip; to DALI each is an image."""
+        self.nvdec = nvdec
         self.decoder = decoder
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
@@ -52,9 +60,9 @@ class DaliEngine(Engine):
             s = self.setup
             self._graph = build_graph(
                 s.pipeline,
-                media=s.dataset.media,
+                media=self._fed,
                 decoder=self.decoder,
-                batch_size=s.batch_size,
+                batch_size=s.batch_size * self.frames,
                 num_threads=max(s.num_workers, 1),
                 prefetch=s.prefetch_factor,
                 device_id=self.device.index if s.cuda else None,
@@ -66,8 +74,20 @@ class DaliEngine(Engine):
     @property
     def feeder(self) -> Feeder:
         if self._feeder is None:
-            self._feeder = feeder_for(self.setup)
+            self._feeder = NvdecFeeder(self.setup) if self.nvdec else feeder_for(self.setup)
         return self._feeder
+
+    @property
+    def _fed(self) -> Media:
+        media = self.setup.dataset.media
+        if media == "clip":
+            return "gpu array" if self.nvdec else "array"
+        return media
+
+    def _ops(self, plan: Plan) -> tuple[Op, ...]:
+        """The ops of a plan with one row for each image that DALI is fed."""
+        assert plan.ops is not None
+        return plan.ops if plan.frames is None else spread(arrange(plan.ops)[0], self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
@@ -81,9 +101,8 @@ class DaliEngine(Engine):
 
     def schedule(self, ready: Ready) -> None:
         """Feed one plan and start on it. Does not wait."""
-        graph, ops = self.graph, ready.plan.ops
-        assert ops is not None
-        graph.pipe.feed_input(MEDIA, ready.media)
+        graph, ops = self.graph, self._ops(ready.plan)
+        graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
         for inp in graph.inputs:
             array = inp.array(ops)
             if inp.name:
@@ -101,17 +120,24 @@ class DaliEngine(Engine):
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
 
-    def finish(self, images: tuple[Any, ...], plan: Plan) -> Any:
-        """[B, C, H, W] of DALI's lists, or a tuple of such for several views: what the graph left to do is done."""
-        assert plan.ops is not None
-        graph, made = self.graph, []
-        for one, rest, output in zip(images, graph.cut.rest(plan.ops), graph.outputs, strict=True):
+    def finish(self, images: tuple[Any, ...], ready: Ready) -> Any:
+        """[B, C, H, W] of DALI's lists, or a tuple of such for several views: what the graph left to do is done. Clips
+        come in the dataset's layout."""
+        plan, graph, made = ready.plan, self.graph, []
+        memory_format, dataset = self.setup.pipeline.memory_format, self.setup.dataset
+        for one, rest, output in zip(images, graph.cut.rest(self._ops(plan)), graph.outputs, strict=True):
             tensor = from_dlpack(one.as_tensor())
             if output.layout == "HWC":
                 tensor = tensor.permute(0, 3, 1, 2)
             if output.dtype == "bfloat16":
                 tensor = tensor.to(torch.bfloat16)
-            made.append(apply_batch(tensor, rest, self.setup.pipeline.memory_format) if rest else tensor)
+            if plan.frames is not None:
+                tensor = rest_of_clips(tensor, rest, self.frames, dataset.layout, memory_format)
+                if isinstance(ready.owner, Loan) and ready.owner.holds(tensor):
+                    tensor = tensor.clone()  # what DALI passed through is decoded into again
+                made.append(tensor)
+                continue
+            made.append(apply_batch(tensor, rest, memory_format) if rest else tensor)
         return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
 
     def changed(self, plan: Plan, shapes: Any) -> list[BadSample]:
@@ -131,7 +157,7 @@ class DaliEngine(Engine):
     def find_bad(self, ready: Ready) -> list[BadSample]:
         """The bad samples of a plan that failed; costs one more decode of it."""
         s, plan = self.setup, ready.plan
-        if s.dataset.media == "array":
+        if s.dataset.media == "array" or s.dataset.media == "clip":
             return []
         if self._probe is None:
             device_id = self.device.index if s.cuda else None
@@ -171,8 +197,14 @@ class DaliEngine(Engine):
             "DALI": nvidia.dali.__version__,
             "backend": "GPU" if s.cuda else "CPU",
             "threads": max(s.num_workers, 1),
-            "decoder": ("window only" if self.decoder.roi else "whole image") if s.dataset.media != "array" else "none",
+            **({} if s.dataset.media == "clip" else {"decoder": self._decodes()}),
+            **(self.feeder.facts() if s.dataset.media == "clip" else {}),
         }
+
+    def _decodes(self) -> str:
+        if self.setup.dataset.media == "array":
+            return "none"
+        return "window only" if self.decoder.roi else "whole image"
 
 
 class DaliRun(Run):
@@ -214,7 +246,7 @@ class DaliRun(Run):
         bad = self._engine.changed(ready.plan, shapes)
         if bad:
             raise SampleError(bad)
-        finished = self._engine.finish(images, ready.plan)
+        finished = self._engine.finish(images, ready)
         keep = (images, ready.owner) if self._engine.setup.cuda else None
         return Batch(finished, to_device(ready.target, self._engine.setup), ready.plan, keep)
 

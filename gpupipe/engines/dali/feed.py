@@ -54,8 +54,16 @@ class Feeder(ABC):
     def close(self) -> None:
         """Stop every process."""
 
+    def facts(self) -> dict[str, Any]:
+        """What a person wants to know, beside the engine's own facts."""
+        return {}
+
 
 def feeder_for(setup: Setup) -> Feeder:
+    if setup.dataset.media == "clip":
+        from .clips import ClipFeeder
+
+        return ClipFeeder(setup)
     return WorkerFeeder(setup) if setup.dataset.python else IndexFeeder(setup)
 
 

@@ -12,7 +12,9 @@ from ...transforms.compose import Compose
 from .lower import Cut, Output, lower
 from .lowering import Canvas, Input
 
-__all__ = ["DecoderOptions", "Graph", "build_graph"]
+__all__ = ["DecoderOptions", "Graph", "Media", "build_graph"]
+
+Media = Literal["path", "bytes", "array", "gpu array"]
 
 MEDIA = "media"
 """Name of the input that carries paths, encoded bytes or pixels."""
@@ -61,7 +63,7 @@ def encoded(media: Literal["path", "bytes"]) -> Any:
 def build_graph(
     pipeline: Compose,
     *,
-    media: Literal["path", "bytes", "array"],
+    media: Media,
     decoder: DecoderOptions,
     batch_size: int,
     num_threads: int,
@@ -75,12 +77,16 @@ def build_graph(
     Raises :class:`gpupipe.errors.PipelineError` naming what DALI cannot do.
     """
     cuda = device_id is not None
+    sizes: list[Any] = []
     pipe = Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
     with pipe:
         if media == "array":
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
             canvas = Canvas(None, pixels.gpu() if cuda else pixels, "gpu" if cuda else "cpu")
-            sizes = []
+        elif media == "gpu array":
+            # Copied on the stream that they are fed on: the decoder needs its memory again.
+            pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="gpu")
+            canvas = Canvas(None, pixels, "gpu")
         else:
             raw = encoded(media)
             arguments = decoder.arguments(cuda)

@@ -128,9 +128,13 @@ def stack(images: Sequence[Arrays]) -> Any:
 def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
     """What the images of the plan's batch must be: decode and apply, in this process, on the CPU.
 
-    Returns [B, C, H, W], or a tuple of such for several views; before what changes targets too. Raises
-    :class:`~gpupipe.engines.torch.decode.Undecodable` at the first bad sample.
+    Returns [B, C, H, W], or a tuple of such for several views, of clips in the dataset's layout; before what changes
+    targets too. Raises :class:`~gpupipe.engines.torch.decode.Undecodable` at the first bad sample.
     """
+    if plan.frames is not None:
+        from .clips import clip_reference
+
+        return clip_reference(dataset, plan, pipeline)
     images = [open_rgb(dataset.fetch(int(i))[0], exif=dataset.exif) for i in plan.indices]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(image) for image in images], np.int32))

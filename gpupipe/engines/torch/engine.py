@@ -21,6 +21,7 @@ from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run, Setup
 from ..needs import Load, Need
 from .apply import apply_tail, split
+from .clips import DecodeClips, clip_tail, pyav_version
 from .forms import BATCH_FORMS, POINTWISE
 from .jobs import Collate, Decode, Decoded
 from .needs import needs
@@ -80,7 +81,9 @@ class TorchEngine(Engine):
         self._config = config
         self._setup = setup
         dataset = setup.dataset
-        job = Collate(dataset) if isinstance(dataset, Opaque) else Decode(dataset, setup.pipeline)
+        job: Callable[[Plan], Decoded] = (DecodeClips if dataset.media == "clip" else Decode)(dataset, setup.pipeline)
+        if isinstance(dataset, Opaque):
+            job = Collate(dataset)
         self._workers: Workers[Decoded] = Workers(job, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 
@@ -119,7 +122,9 @@ class TorchEngine(Engine):
         turbo = features.version_feature("libjpeg_turbo")
         return {
             "torch": torch.__version__,
-            "decoder": f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else ""),
+            "decoder": pyav_version()
+            if self._setup.dataset.media == "clip"
+            else f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else ""),
             "workers": self._setup.num_workers,
             "staging": self._config.staging if self._setup.cuda else "none",
             "staging_slots": self._config.slots if self._setup.cuda and self._config.staging == "ring" else 0,
@@ -144,10 +149,16 @@ class TorchRun(Run):
             return Batch(*self._to_device(images, target, lambda x: x), plan)
         plan = complete(result.plan or plan, self._setup.pipeline)
         assert plan.ops is not None
-        tail, layout = split(plan.ops)[1], self._setup.pipeline.memory_format
+        tail = split(plan.ops)[1]
         target = result.target if self._setup.dataset.python else self._labels(plan)
-        images, target = self._to_device(result.images, target, lambda x: apply_tail(x, tail, layout))
+        images, target = self._to_device(result.images, target, lambda x: self._finish(x, tail))
         return Batch(images, target, plan)
+
+    def _finish(self, images: Any, tail: Sequence[Op]) -> Any:
+        memory_format, dataset = self._setup.pipeline.memory_format, self._setup.dataset
+        if dataset.media == "clip":
+            return clip_tail(images, tail, memory_format, dataset.layout)
+        return apply_tail(images, tail, memory_format)
 
     def _labels(self, plan: Plan) -> Tensor | None:
         labels = self._setup.dataset.labels

@@ -31,7 +31,7 @@ from .decode import Undecodable, as_rgb, open_rgb, peek
 from .forms.picture import Picture, size_of
 from .generators import lent, seed_all
 
-__all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed"]
+__all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed", "bad_sample", "stacked"]
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Decode:
                     image = open_rgb(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
                     _check_size(image, plan, row)
                 except Exception as e:
-                    bad.append(_bad_sample(self.dataset, index, e))
+                    bad.append(bad_sample(self.dataset, index, e))
                     continue
                 # With the numbers at hand only the small result is kept; else whole images until all sizes are known.
                 images.append(image if head is None else apply_sample(image, head, row))
@@ -100,11 +100,11 @@ class Decode:
             return Decoded(None, None, None, bad)
         target = _collate_targets(self.dataset, targets)
         if head is not None:
-            return Decoded(_stack(images), target, None, [])
+            return Decoded(stacked(images), target, None, [])
         plan = resolve_plan(plan, self.pipeline, np.array([size_of(image) for image in images], np.int32))
         assert plan.ops is not None
         head = split(plan.ops)[0]
-        return Decoded(_stack([apply_sample(im, head, i) for i, im in enumerate(images)]), target, plan, [])
+        return Decoded(stacked([apply_sample(im, head, i) for i, im in enumerate(images)]), target, plan, [])
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Pack:
                         seen = peek(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
                         media = media if self.swap is None else self.swap(media, seen.coding)
                     except Exception as e:
-                        bad.append(_bad_sample(self.dataset, index, e))
+                        bad.append(bad_sample(self.dataset, index, e))
                         continue
                     encoded = os.fsencode(media) if isinstance(media, str) else media
                     parts.append(np.frombuffer(encoded, np.uint8) if isinstance(encoded, bytes) else as_rgb(encoded))
@@ -163,7 +163,7 @@ class Collate:
                 try:
                     items.append(_fetch(self.dataset, self.dataset.ds.__getitem__, index, seed, row))
                 except Exception as e:
-                    bad.append(_bad_sample(self.dataset, index, e))
+                    bad.append(bad_sample(self.dataset, index, e))
             if bad:
                 return Decoded(None, None, None, bad)
             collate = self.dataset.collate_fn or default_collate
@@ -201,7 +201,7 @@ def _fetch(dataset: Dataset, get: Callable[[int], T], index: int, seed: Callable
     return patiently(lambda: dataset.describe(index), once)
 
 
-def _bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
+def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
     """The error as data. What is no sample's fault is raised again."""
     if isinstance(error, Undecodable):
         return BadSample(index, dataset.describe(index), error.kind, error.reason)
@@ -237,11 +237,11 @@ def _collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
         ) from None
 
 
-def _stack(images: list[Arrays]) -> Any:
+def stacked(images: list[Arrays]) -> Any:
     """[B, H, W, C], or a tuple of such of several views."""
     first: Any = images[0]
     if isinstance(first, tuple):
-        return tuple(_stack(list(view)) for view in zip(*images, strict=True))
+        return tuple(stacked(list(view)) for view in zip(*images, strict=True))
     batch = _allocate((len(images), *first.shape), torch.from_numpy(np.empty(0, first.dtype)).dtype)
     view = batch.numpy()
     for i, image in enumerate(images):

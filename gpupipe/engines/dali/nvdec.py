@@ -1,0 +1,169 @@
+"""Clips decoded on the GPU: a pipeline of its own decodes, and hands its frames to the loader's graph.
+
+Written from DALI's documentation; the GPU side was never run. What is unknown: whether NVDEC's frame numbers are those
+of the index for edit lists, open groups of pictures and variable rates, and how far its colours are from FFmpeg's.
+So ``Dali(video="auto")`` does not choose it. ``tests/gpu/test_gpu_video.py`` asks these questions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import Pipeline, fn, types
+from torch.utils.dlpack import from_dlpack
+
+from ...datasets.video.decode import decode_clip
+from ...errors import BadSample
+from ...types import Plan
+from ..base import Setup
+from ..handover import labels_of
+from ..torch.jobs import bad_sample
+from .feed import Feeder, Ready, padded
+from .graph import MEDIA, encoded
+from .recover import clean
+
+__all__ = ["NvdecFeeder"]
+
+FRAMES = "frames"
+
+log = logging.getLogger("gpupipe")
+
+
+class NvdecFeeder(Feeder):
+    """See the module. ``prefetch_factor`` plans are decoded ahead.
+
+    Where the decoder refuses a batch, PyAV decodes that batch: what it refuses too is bad, and the rest is delivered.
+    """
+
+    def __init__(self, setup: Setup):
+        self._setup = setup
+        self._device = torch.device(setup.device)
+        self._pipe: Pipeline | None = None
+        self._scheduled = 0
+        self._refused = 0
+
+    def run(self, plans: Iterator[Plan]) -> Iterator[Ready]:
+        if self._scheduled:  # of a run that was given up; DALI cannot cancel it
+            self._pipe, self._scheduled = None, 0
+        return self._decoded(plans)
+
+    def _decoded(self, plans: Iterator[Plan]) -> Iterator[Ready]:
+        pending: deque[tuple[Plan, list[BadSample]]] = deque()
+        failure: Exception | None = None
+        more = True
+        while True:
+            while more and len(pending) < self._setup.prefetch_factor:
+                try:
+                    plan = next(plans, None)
+                except Exception as e:
+                    plan, failure = None, e  # those before it are good
+                if plan is None:
+                    more = False
+                    continue
+                bad = self._setup.dataset.bad(plan.indices)
+                if not bad:
+                    self._schedule(plan)
+                pending.append((plan, bad))
+            if not pending:
+                if failure is not None:
+                    raise failure
+                return
+            plan, bad = pending.popleft()
+            yield Ready(plan, bad=tuple(bad)) if bad else self._outputs(plan, [p for p, b in pending if not b])
+
+    def _schedule(self, plan: Plan) -> None:
+        if self._pipe is None:
+            self._pipe = decoding_pipeline(self._setup, self._device.index if self._setup.cuda else None)
+        paths = self._setup.dataset.encoded_paths(plan.indices)
+        assert plan.frames is not None
+        self._pipe.feed_input(MEDIA, padded(paths))
+        self._pipe.feed_input(FRAMES, np.ascontiguousarray(plan.frames, np.int32))
+        self._pipe._run_once()
+        self._scheduled += 1
+
+    def _outputs(self, plan: Plan, following: list[Plan]) -> Ready:
+        assert self._pipe is not None
+        self._scheduled -= 1
+        stream = {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream} if self._setup.cuda else {}
+        try:
+            (clips,) = self._pipe.outputs(**stream)
+            decoded = [from_dlpack(clips[i]) for i in range(len(plan))]
+            self._check(plan, decoded)
+        except (RuntimeError, ValueError) as e:
+            return self._by_pyav(plan, following, e)
+        # The frames point into DALI's memory, which is kept until the consumer's stream has passed.
+        return Ready(plan, _frames(decoded), labels_of(self._setup.dataset, plan), owner=clips)
+
+    def _check(self, plan: Plan, decoded: list[torch.Tensor]) -> None:
+        assert plan.sizes is not None and plan.frames is not None
+        for index, clip, (height, width) in zip(plan.indices.tolist(), decoded, plan.sizes.tolist(), strict=True):
+            wanted = (plan.frames.shape[1], height, width, 3)
+            if tuple(clip.shape) != wanted:
+                name = self._setup.dataset.describe(index)
+                raise ValueError(f"{name}: decoded to {list(clip.shape)} and not to {list(wanted)}")
+
+    def _by_pyav(self, plan: Plan, following: list[Plan], error: Exception) -> Ready:
+        """A batch that the decoder refused. The pipeline is built anew, and what was under way is decoded again."""
+        self._refused += 1
+        if self._refused == 1:
+            log.warning("the GPU's video decoder refused a batch, which PyAV decodes instead: %s", clean(str(error)))
+        self._pipe, self._scheduled = None, 0
+        for other in following:
+            self._schedule(other)
+        dataset, bad = self._setup.dataset, []
+        assert plan.frames is not None
+        frames = plan.frames
+
+        def decode(row: int) -> Any:
+            try:
+                return torch.from_numpy(decode_clip(dataset.entry(int(plan.indices[row])), frames[row]))
+            except Exception as e:
+                return e
+
+        with ThreadPoolExecutor(max(self._setup.num_workers, 1)) as pool:
+            made = list(pool.map(decode, range(len(plan))))
+        for index, clip in zip(plan.indices.tolist(), made, strict=True):
+            if isinstance(clip, Exception):
+                bad.append(bad_sample(dataset, index, clip))
+        if bad:
+            return Ready(plan, bad=tuple(bad))
+        clips = [clip.to(self._device) for clip in made]
+        return Ready(plan, _frames(clips), labels_of(dataset, plan), owner=clips)
+
+    def stop(self) -> None:
+        """What is under way ends by itself; the next run starts with a new pipeline."""
+
+    def close(self) -> None:
+        self._pipe, self._scheduled = None, 0
+
+    def facts(self) -> dict[str, Any]:
+        refused = f", PyAV in its place {self._refused} times" if self._refused else ""
+        return {"video": f"NVDEC (never verified){refused}"}
+
+
+def decoding_pipeline(setup: Setup, device_id: int | None) -> Pipeline:
+    """Files and frame numbers to clips u8[T, H, W, 3]. ``device_id=None`` is DALI's CPU decoder, which has few codecs
+    and other colours: for tests of everything but the decoder."""
+    pipe = Pipeline(
+        batch_size=setup.batch_size,
+        num_threads=max(setup.num_workers, 1),
+        device_id=device_id,
+        prefetch_queue_depth=setup.prefetch_factor,
+    )
+    with pipe:
+        files = encoded("path")
+        numbers = fn.external_source(name=FRAMES, dtype=types.INT32, ndim=1, device="cpu")
+        pipe.set_outputs(fn.decoders.video(files, frames=numbers, device="cpu" if device_id is None else "mixed"))
+    pipe.build()
+    return pipe
+
+
+def _frames(clips: list[torch.Tensor]) -> list[torch.Tensor]:
+    """u8[H, W, 3] each, of all clips, on the same memory."""
+    return [frame for clip in clips for frame in clip.unbind(0)]

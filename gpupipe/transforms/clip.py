@@ -1,0 +1,82 @@
+"""Transforms that choose among the frames of a clip.
+
+They work on frame numbers while a batch is planned, before anything is decoded: a frame that is left out costs nothing,
+and no engine knows of them. All other transforms draw once per clip and do the same to all of its frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import ConfigError
+from .base import F64, I64, Images, Transform, check_probability
+from .ops import Op
+
+__all__ = ["RandomTemporalReverse", "TemporalSubsample", "UniformTemporalSubsample", "positions"]
+
+
+@dataclass(frozen=True, repr=False)
+class _Temporal(Transform):
+    @property
+    def temporal(self) -> bool:
+        return True
+
+    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+        raise self.refuse(
+            "it chooses frames of the whole clip, before images are there; put it into the Compose itself, and not "
+            "into views, RandomApply, RandomChoice or RandomOrder"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class TemporalSubsample(_Temporal):
+    """``num_samples`` frames spread evenly over the clip, the first and the last among them: torchvision's
+    ``UniformTemporalSubsample``, which is that of pytorchvideo, to the last bit of its rounding. A clip with fewer
+    frames repeats some.
+
+    Raises :class:`ConfigError` where ``num_samples`` is no positive integer.
+    """
+
+    num_samples: int
+
+    def __post_init__(self) -> None:
+        if type(self.num_samples) is not int or self.num_samples < 1:
+            name = type(self).__name__
+            raise ConfigError(f"{name}: num_samples must be a positive integer, not {self.num_samples!r}")
+
+    def choose(self, u: F64, frames: I64) -> I64:
+        return frames[:, positions(frames.shape[1], self.num_samples)]
+
+
+@dataclass(frozen=True, repr=False)
+class UniformTemporalSubsample(TemporalSubsample):
+    """torchvision's name of :class:`TemporalSubsample`."""
+
+
+@dataclass(frozen=True, repr=False)
+class RandomTemporalReverse(_Temporal):
+    """Play the clip backwards with probability ``p``."""
+
+    DRAWS: ClassVar[int] = 1
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        self.set(p=check_probability(self.p, f"{type(self).__name__}: p"))
+
+    def choose(self, u: F64, frames: I64) -> I64:
+        return np.where(u < self.p, frames[:, ::-1], frames)
+
+
+def positions(length: int, count: int) -> I64:
+    """i64[count]: ``torch.linspace(0, length - 1, count).long()``, which rounds in float32 and from both ends."""
+    if count == 1:
+        return np.zeros(1, np.int64)
+    at, end = np.arange(count), float(length - 1)
+    step = float(np.float32(np.float32(end) / np.float32(count - 1)))
+    # In double precision and rounded once, as by a fused multiply-add.
+    values = np.where(at < count // 2, step * at, end - step * (count - 1 - at))
+    return values.astype(np.float32).astype(np.int64)

@@ -1,0 +1,194 @@
+"""Clips through the loader: everything that a loader promises of images, it promises of clips."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clips import BATCH, ENGINES, FRAMES, RAW, SEED, TRAIN, clips
+from support import identical, plans_of, python_threads, settled
+from torch import Tensor
+
+from gpupipe import DataLoader, Shard, datasets, engines, memory, transforms as T
+from gpupipe.datasets import Subset
+from gpupipe.errors import ConfigError, SampleError
+from gpupipe.pipelines import kinetics
+from gpupipe.planning import complete
+
+av = pytest.importorskip("av")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("engine", ["null", *ENGINES])
+def test_resume_at_every_step(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
+    dataset = clips(clip_files)
+    loader = clip_loaders(dataset, engine)
+    iterator = iter(loader)
+    states, batches = [loader.state_dict()], []
+    for batch in iterator:
+        batches.append(batch)
+        states.append(loader.state_dict())
+    other = clip_loaders(dataset, engine, seed=99)
+    for step, state in enumerate(states[:-1]):
+        other.load_state_dict(state)
+        rest = list(other)
+        assert len(rest) == len(batches) - step
+        assert all(identical(a, b) for a, b in zip(rest, batches[step:], strict=True))
+    assert len(batches) == 3
+
+
+def test_plans_of_all_ranks_together_are_those_of_one(clip_files: list[Path], clip_loaders: Any, engine: str) -> None:
+    dataset = clips(clip_files, RAW)
+    alone = {int(y): x for xs, ys in clip_loaders(dataset, engine, batch_size=4) for x, y in zip(xs, ys, strict=True)}
+    together: dict[int, Tensor] = {}
+    for rank in range(2):
+        loader = clip_loaders(dataset, engine, batch_size=2, shard=Shard(rank, 2))
+        for xs, ys in loader:
+            together |= {int(y): x for x, y in zip(xs[: loader.valid], ys, strict=False)}
+    assert alone.keys() == together.keys()
+    assert all(torch.equal(alone[i], together[i]) for i in alone)
+
+
+def test_frames_do_not_depend_on_the_batch(clip_files: list[Path], clip_loaders: Any, engine: str) -> None:
+    dataset = clips(clip_files, RAW)
+    small = {int(y): x for xs, ys in clip_loaders(dataset, engine, batch_size=1) for x, y in zip(xs, ys, strict=True)}
+    large = {int(y): x for xs, ys in clip_loaders(dataset, engine, batch_size=8) for x, y in zip(xs, ys, strict=True)}
+    assert small.keys() == large.keys() and all(torch.equal(small[i], large[i]) for i in small)
+    other = clip_loaders(dataset, engine, batch_size=8)
+    other.set_epoch(1)
+    (xs, ys), *_ = other
+    assert any(not torch.equal(small[int(y)], x) for x, y in zip(xs, ys, strict=True))
+
+
+@pytest.fixture
+def broken(clip_files: list[Path], tmp_path: Path) -> tuple[list[Path], Path]:
+    """(good videos around two that are bad from the beginning, one that breaks after it was indexed)"""
+    junk, empty, later = tmp_path / "junk.mp4", tmp_path / "empty.mp4", tmp_path / "later.mp4"
+    junk.write_bytes(b"no video at all" * 100)
+    empty.write_bytes(b"")
+    later.write_bytes(clip_files[0].read_bytes())
+    return [clip_files[0], junk, clip_files[1], later, clip_files[2], empty, clip_files[3], clip_files[4]], later
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_videos_are_skipped_or_replaced_or_raised(
+    engine: str, workers: int, broken: tuple[list[Path], Path], clip_loaders: Any
+) -> None:
+    paths, later = broken
+    dataset = clips(paths, RAW)
+    later.write_bytes(later.read_bytes()[:900])
+    bad = {1, 3, 5}
+
+    skipping = clip_loaders(dataset, engine, num_workers=workers, on_error="skip")
+    assert sorted(int(y) for _, ys in skipping for y in ys) == sorted(set(range(8)) - bad)
+    assert {s.index for s in skipping.report().samples} == bad
+    assert all(Path(s.path).name in ("junk.mp4", "empty.mp4", "later.mp4") for s in skipping.report().samples)
+
+    replacing = clip_loaders(dataset, engine, num_workers=workers, on_error="replace")
+    seen = [int(y) for _, ys in replacing for y in ys]
+    assert len(seen) == 8 and not set(seen) & bad
+    assert seen == [int(y) for _, ys in clip_loaders(dataset, engine, on_error="replace") for y in ys]
+
+    raising = clip_loaders(dataset, engine, num_workers=workers, batch_size=2, shuffle=False)
+    iterator, errors, delivered = iter(raising), [], []
+    while True:
+        try:
+            delivered += next(iterator)[1].tolist()
+        except SampleError as e:
+            errors += [s.index for s in e.samples]
+        except StopIteration:
+            break
+    assert errors == [1, 3, 5] and delivered == [6, 7]
+
+
+def test_an_epoch_that_is_left_and_begun_again(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
+    dataset = clips(clip_files, RAW)
+    whole_epoch = list(clip_loaders(dataset, engine))
+    loader = clip_loaders(dataset, engine, num_workers=2)
+    for _ in range(4):
+        loader.set_epoch(0)
+        for k, batch in enumerate(loader):
+            assert identical(batch, whole_epoch[k])
+            if k:
+                break
+    loader.set_epoch(0)
+    kept = list(loader)  # batches stay what they are, whatever is decoded after them
+    assert all(identical(a, b) for a, b in zip(kept, whole_epoch, strict=True))
+
+
+def test_threads_and_memory_end_with_the_loader(clip_files: list[Path], clip_loaders: Any) -> None:
+    before = python_threads()
+    loader = clip_loaders(clips(clip_files), "dali", num_workers=2)
+    for _ in range(3):
+        list(loader)
+        held = loader._running.engine.feeder.staging.nbytes
+    names = python_threads() - before
+    assert names and all(name.startswith("gpupipe-clips") for name in names)
+    most = BATCH * FRAMES * 64 * 96 * 3
+    assert 0 < held <= 5 * most  # 2 × prefetch_factor + 1 buffers
+    loader.close()
+    gc.collect()
+    assert settled(lambda: python_threads() - before, set())
+
+
+def test_what_it_says_of_itself(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
+    loader = clip_loaders(clips(clip_files), engine, num_workers=2)
+    iter(loader)
+    assert f"PyAV {av.__version__}" in repr(loader)
+    assert ("2 threads" in repr(loader)) == (engine == "dali")
+
+
+def test_needs_count_all_frames(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
+    pipeline = T.Compose([T.TemporalSubsample(4), *TRAIN])
+    estimate = memory.estimate(clip_loaders(clips(clip_files, pipeline), engine))
+    output = next(n for n in estimate.needs if n.what == "output batches")
+    assert output.each == BATCH * 4 * 3 * 24 * 24 * 4
+    decoded = next(n for n in estimate.needs if n.what == "decoded frames")
+    mean = np.mean([h * w for h, w in clips(clip_files).sizes.tolist()])
+    assert decoded.each == pytest.approx((BATCH if engine == "dali" else 1) * 4 * mean * 3, rel=0.01)
+
+
+def test_subsets_and_several_clips_of_a_video(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
+    dataset = clips(clip_files, kinetics.val(24, 32, dtype="uint8"), clips=3, sampling="uniform")
+    part = Subset(dataset, np.arange(6, 15))
+    assert part.clip_ids.tolist() == [[v, k] for v in (2, 3, 4) for k in range(3)]
+    loader = clip_loaders(part, engine, batch_size=4, shuffle=False)
+    got = torch.cat([x for x, _ in loader])
+    everything = torch.cat([x for x, _ in clip_loaders(dataset, engine, batch_size=5, shuffle=False)])
+    assert torch.equal(got, everything[6:15])
+    assert not torch.equal(got[0], got[1])  # other frames of the same video
+
+
+def test_arguments_that_are_refused(clip_files: list[Path]) -> None:
+    with pytest.raises(ConfigError, match='layout must be "CTHW"'):
+        clips(clip_files, layout="THWC")
+    with pytest.raises(ConfigError, match="video must be one of auto, pyav, nvdec"):
+        engines.Dali(video="gpu")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        DataLoader(clips(clip_files), engine=engines.Dali(video="nvdec"), device="cpu")
+
+
+def test_the_example_of_the_design(clip_files: list[Path], tmp_path: Path, clip_loaders: Any) -> None:
+    for i, path in enumerate(clip_files[:4]):
+        (tmp_path / f"class{i % 2}").mkdir(exist_ok=True)
+        (tmp_path / f"class{i % 2}" / path.name).write_bytes(path.read_bytes())
+    dataset = datasets.VideoFolder(tmp_path, frames=16, stride=4, transform=kinetics.train(224))
+    images, target = next(iter(clip_loaders(dataset, "auto", batch_size=2)))
+    assert images.shape == (2, 3, 16, 224, 224) and target.shape == (2,)
+
+
+def test_resolving_again_does_not_choose_frames_again(clip_files: list[Path]) -> None:
+    dataset = clips(clip_files, T.Compose([T.TemporalSubsample(2), *TRAIN]))
+    (plan, *_) = plans_of(dataset, seed=SEED, batch_size=BATCH)
+    assert plan.frames is not None and plan.frames.shape == (BATCH, 2)
+    again = complete(replace(plan, ops=None), dataset.transform)
+    assert np.array_equal(again.frames, plan.frames)
