@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..engines.torch.forms import FORMS
 from ..errors import ConfigError
-from ..transforms.ops import Crop, Flip, Normalize, Op, Resize, ToDtype
+from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
 
 __all__ = ["Difference", "Spread", "border_masks", "difference", "grey_levels", "to_pixels"]
 
@@ -183,6 +183,13 @@ def _border(ops: Sequence[Op], i: int, size: tuple[int, int]) -> Mask | None:
             size = int(op.height[i]), int(op.width[i])
         elif isinstance(op, Flip) and mask is not None:
             mask = _array(FORMS[Flip](mask, op, i))
+        elif isinstance(op, (Warp, Perspective, Elastic, Blur)):
+            if mask is not None:
+                black = op if isinstance(op, Blur) else replace(op, fill=None)
+                mask = np.where(_array(FORMS[type(op)](mask, black, i)) > 0, 255, 0).astype(np.uint8)
+                mask = mask.reshape(*mask.shape[:2], 1)
+            if isinstance(op, Warp) and op.mask[i]:
+                size = int(op.height[i]), int(op.width[i])
         elif isinstance(op, Resize):
             new = int(op.height[i]), int(op.width[i])
             if mask is not None:

@@ -13,7 +13,22 @@ from typing import Literal
 
 from ..errors import ConfigError
 from ..transforms.compose import Compose
-from ..transforms.ops import Call, Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
+from ..transforms.ops import (
+    Blur,
+    Call,
+    Crop,
+    Elastic,
+    Erase,
+    Flip,
+    Gray,
+    Noise,
+    Normalize,
+    Op,
+    Perspective,
+    Resize,
+    ToDtype,
+    Warp,
+)
 from .difference import Difference, Spread
 
 __all__ = ["DECODE", "TABLE", "Bound", "Pair", "Tolerance", "check", "markdown", "tolerance"]
@@ -91,6 +106,13 @@ _CLIPS = (
     "Pillow and torch clip to 0..255 between their two passes, which cuts overshoots at hard edges; DALI clips last"
 )
 
+_TIES = (
+    "places are computed in float32 by DALI, in 16.16 fixed point or float64 by Pillow; where one falls between two "
+    "pixels, DALI may take the other one"
+)
+_RIM = "a place on the rim of the image, within the last bit of a float32, may count as outside"
+_PLACES = "places are computed in float32 on both sides, in another order"
+
 TABLE: dict[str, _Row] = {
     DECODE: _Row("decode, decode a window", Tolerance(EQUAL, reason="the same libjpeg-turbo, the same settings")),
     "crop": _Row("crop, pad", Tolerance(EQUAL)),
@@ -128,6 +150,31 @@ TABLE: dict[str, _Row] = {
             reason="where a place falls exactly between two rows or columns, DALI may take the other one",
         ),
     ),
+    "warp nearest": _Row("rotate, affine, nearest", Tolerance(Bound(255, 0.02, 0.0005), reason=_TIES)),
+    "warp bilinear pil uint8": _Row(
+        "rotate, affine, bilinear, of PIL images", Tolerance(Bound(255, 0.02, 0.0003), reason=_RIM)
+    ),
+    "warp bilinear tensor uint8": _Row(
+        "rotate, affine, bilinear, of tensors", Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")
+    ),
+    "warp bilinear tensor float": _Row(
+        "rotate, affine, bilinear, of floats", Tolerance(Bound(0.2, 0.002), reason=_PLACES)
+    ),
+    "perspective nearest": _Row("perspective, nearest", Tolerance(Bound(255, 0.05, 0.0015), reason=_TIES)),
+    "perspective bilinear pil uint8": _Row(
+        "perspective, bilinear, of PIL images", Tolerance(Bound(255, 0.02, 0.0005), reason=_RIM)
+    ),
+    "perspective bilinear tensor uint8": _Row(
+        "perspective, bilinear, of tensors", Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")
+    ),
+    "perspective bilinear tensor float": _Row(
+        "perspective, bilinear, of floats", Tolerance(Bound(0.2, 0.002), reason=_PLACES)
+    ),
+    "blur uint8": _Row("blur", Tolerance(Bound(1, 0.001), reason="sums that end in .5 round apart")),
+    "blur float": _Row("blur of floats", Tolerance(Bound(0.001, 0.0005), reason="sums in another order")),
+    "elastic, noise, erase": _Row(
+        "elastic fields, noise, erase", Tolerance(EQUAL, reason="done by the same code on the batch")
+    ),
     "arithmetic float32": _Row(
         "scale, normalize",
         Tolerance(
@@ -164,6 +211,14 @@ def _keys(ops: Sequence[Op]) -> list[str]:
             else:
                 of = "uint8" if dtype == "uint8" else "float"
                 keys.append(f"resize {op.interpolation} {of}" + (" antialias" if op.antialias else ""))
+        elif isinstance(op, (Warp, Perspective)):
+            what = "warp" if isinstance(op, Warp) else "perspective"
+            of = "uint8" if dtype == "uint8" else "float"
+            keys.append(f"{what} bilinear {op.kind} {of}" if op.interpolation == "bilinear" else f"{what} nearest")
+        elif isinstance(op, Blur):
+            keys.append("blur uint8" if dtype == "uint8" else "blur float")
+        elif isinstance(op, (Elastic, Noise, Erase)):
+            keys.append("elastic, noise, erase")
         elif isinstance(op, ToDtype):
             dtype, arithmetic = op.dtype, True
         elif isinstance(op, Normalize):

@@ -1,0 +1,121 @@
+"""Blur, noise and erasing: torchvision's bit by bit where the numbers are the same, and DALI against the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import SEED, images_of, pictures, plans_of
+
+from gpupipe import DataLoader, transforms as T
+from gpupipe.bench.difference import Difference, difference
+from gpupipe.bench.photos import photograph
+from gpupipe.bench.tolerances import check
+from gpupipe.datasets import Arrays
+from gpupipe.engines.torch.apply import reference
+from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS
+from gpupipe.engines.torch.forms.draws import normal
+from gpupipe.engines.torch.forms.picture import array
+from gpupipe.transforms.ops import Blur, Erase, Noise
+
+F = pytest.importorskip("torchvision.transforms.v2.functional")
+
+SIZES = [(60, 80), (97, 61), (64, 64), (33, 150), (12, 13)]
+SIGMAS = np.array([0.1, 0.8, 1.3, 2.0, 7.0])
+ALL = np.ones(5, np.bool_)
+
+
+@pytest.mark.parametrize("kind", ["pil", "tensor", "float", "packed float"])
+@pytest.mark.parametrize("kernel_size", [(3, 3), (5, 9), (9, 5), (23, 23), (1, 1)])
+def test_blur(kind: str, kernel_size: tuple[int, int]) -> None:
+    op = Blur(ALL, SIGMAS, kernel_size=kernel_size, kind="pil" if kind == "pil" else "tensor")
+    for i, (h, w) in enumerate(SIZES):
+        image: Any = Image.fromarray(photograph(h, w, i))
+        if kind != "pil":
+            image = F.pil_to_tensor(image)
+            image = image / 255 if "float" in kind else image
+            image = image.contiguous() if kind != "packed float" else image
+        want = F.gaussian_blur(image, list(kernel_size), [float(SIGMAS[i])] * 2)
+        want = F.pil_to_tensor(want) if kind == "pil" else want
+        given = image if kind == "pil" else image.permute(1, 2, 0).numpy().copy()
+        got = torch.from_numpy(np.array(array(FORMS[Blur](given, op, i)))).permute(2, 0, 1)
+        assert torch.equal(got, want), (i, (got.float() - want.float()).abs().max())
+        batch = (F.pil_to_tensor(image) if kind == "pil" else image)[None].clone()
+        assert torch.equal(BATCH_FORMS[Blur](batch, op.take(slice(i, i + 1)))[0], want)
+
+
+def test_blur_of_a_batch_at_once_is_that_of_its_images() -> None:
+    """A GPU does all of them in one convolution."""
+    from gpupipe.engines.torch.forms.filter import _blurred
+
+    x = torch.from_numpy(pictures(5)).permute(0, 3, 1, 2)
+    want = [F.gaussian_blur(row, [9, 5], [float(s)] * 2) for row, s in zip(x, SIGMAS, strict=True)]
+    assert (_blurred(x, SIGMAS, (9, 5)).int() - torch.stack(want).int()).abs().max() <= 1
+    masked = Blur(np.array([True, False, True, False, False]), SIGMAS, kernel_size=(9, 5))
+    out = BATCH_FORMS[Blur](x.clone(), masked)
+    for i in range(5):
+        assert torch.equal(out[i], want[i] if masked.mask[i] else x[i])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16])
+@pytest.mark.parametrize("clip", [True, False])
+def test_noise(dtype: torch.dtype, clip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision, given our normal numbers."""
+    if dtype == torch.uint8 and not clip:
+        x = torch.full((2, 3, 20, 30), 128, dtype=dtype)  # what leaves 0..255 wraps around: not what we compare
+    else:
+        x = torch.from_numpy(pictures(2, 20, 30)).permute(0, 3, 1, 2).contiguous()
+        x = x if dtype == torch.uint8 else (x / 255).to(dtype)
+    op = Noise(np.array([True, False]), np.array([5, 6], np.uint64), mean=0.02, sigma=0.05, clip=clip)
+    numbers = normal(op.seed[:1], 3 * 20 * 30, x.device).view(3, 20, 30)
+    monkeypatch.setattr(torch, "randn_like", lambda like, dtype=None: numbers.to(dtype or like.dtype))
+    want = F.gaussian_noise(x[0], mean=0.02, sigma=0.05, clip=clip)
+    got = BATCH_FORMS[Noise](x.clone(), op)
+    limit = 0 if dtype == torch.uint8 else 1e-6 if dtype == torch.float32 else 1e-3
+    assert (got[0].float() - want.float()).abs().max() <= limit
+    assert torch.equal(got[1], x[1]) and not torch.equal(got[0], x[0])
+
+
+@pytest.mark.parametrize("value", [(0.0,), (0.5, -1.0, 2.0), None])
+def test_erase(value: Any) -> None:
+    x = torch.from_numpy(pictures(3)).permute(0, 3, 1, 2) / 255
+    numbers = [np.array(v, np.int32) for v in ([3, 0, 9], [5, 0, 9], [10, 48, 0], [7, 56, 4])]
+    op = Erase(np.array([True, True, False]), *numbers, np.arange(3, dtype=np.uint64), value=value)
+    got = BATCH_FORMS[Erase](x.clone(), op)
+    for i in range(3):
+        top, left, h, w = (int(n[i]) for n in numbers)
+        v = normal(op.seed[i : i + 1], 3 * h * w, x.device).view(3, h, w) if value is None else torch.tensor(value)
+        v = v if value is None else v[:, None, None]
+        assert torch.equal(got[i], F.erase(x[i], top, left, h, w, v) if op.mask[i] else x[i])
+
+
+NORMALIZE = T.Normalize((0.5,), (0.2,))
+PIPELINES = {
+    "blur pil": [T.GaussianBlur(9), T.ToTensor(), NORMALIZE],
+    "blur pil 23": [T.RandomHorizontalFlip(), T.GaussianBlur((23, 5), (0.5, 3.0)), T.ToImage()],
+    "blur tensor": [T.ToImage(), T.GaussianBlur(3, 1.0)],
+    "blur float": [T.ToTensor(), T.GaussianBlur(5), NORMALIZE],
+    "noise": [T.ToImage(), T.GaussianNoise()],
+    "noise float": [T.ToTensor(), T.GaussianNoise(0.1, 0.2), NORMALIZE],
+    "erase": [T.ToTensor(), NORMALIZE, T.RandomErasing(p=0.7, value=(1, 2, 3))],
+    "erase random": [T.RandomHorizontalFlip(), T.ToTensor(), NORMALIZE, T.RandomErasing(p=1.0, value="random")],
+    "erase colour": [T.ToTensor(), NORMALIZE, T.RandomErasing(p=1.0, value="color", count=(1, 3))],
+    "erase bytes": [T.ToImage(), T.RandomErasing(p=1.0, value=200)],
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_dali_against_the_reference(name: str) -> None:
+    dataset = Arrays(pictures(16, 70, 90), transform=T.Compose(PIPELINES[name]))
+    found = Difference()
+    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine="dali", device="cpu") as loader:
+        for plan, batch in zip(plans_of(dataset, batch_size=8), loader, strict=True):
+            assert plan.ops is not None and dataset.sizes is not None
+            want = reference(dataset, plan, dataset.transform)
+            found += difference(images_of(batch), want, plan.ops, dataset.sizes[plan.indices])
+    broken = check("dali/torch", dataset.transform, found)
+    assert not broken, "\n".join([*broken, f"found: {found.to_dict()}"])
+    assert found.images == 16
