@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....transforms.ops import Call, Crop, Flip, Gray, Normalize, Op, Resize, ToDtype
+from ....transforms.ops import Blur, Call, Crop, Elastic, Flip, Gray, Normalize, Op, Perspective, Resize, ToDtype, Warp
 from .batch import BATCH_FORMS, arithmetic
 from .color import gray
+from .filter import blur
 from .function import call
 from .geometry import crop, flip, resize
 from .picture import Picture
+from .warp import elastic, perspective, warp
 
 __all__ = ["BATCH_FORMS", "FORMS", "POINTWISE", "arithmetic"]
 
@@ -22,6 +24,10 @@ FORMS: dict[type[Op], Callable[[Picture, Any, int], Picture]] = {
     Resize: resize,
     Flip: flip,
     Gray: gray,
+    Blur: blur,
+    Warp: warp,
+    Perspective: perspective,
+    Elastic: elastic,
     Call: call,
 }
 """``form(image, op, i)``: row ``i`` of the op on one image. What the mask leaves out must come out as it came in."""

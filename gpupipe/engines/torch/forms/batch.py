@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from ....errors import PipelineError
-from ....transforms.ops import Call, Normalize, Op, ToDtype
+from ....transforms.ops import Blur, Call, Elastic, Erase, Noise, Normalize, Op, Perspective, ToDtype, Warp
+from .erase import erase_batch
+from .filter import blur_batch, noise_batch
 from .function import call_batch
+from .warp import elastic_batch, perspective_batch, warp_batch
 
 __all__ = ["BATCH_FORMS", "arithmetic"]
 
@@ -45,6 +48,12 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 BATCH_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {
     Call: call_batch,
+    Blur: blur_batch,
+    Noise: noise_batch,
+    Erase: erase_batch,
+    Warp: warp_batch,
+    Perspective: perspective_batch,
+    Elastic: elastic_batch,
 }
 """Beside ToDtype and Normalize, which know of layouts: see :func:`arithmetic`. The row ``i`` of an op belongs to
 image ``i``; what the mask leaves out must come out as it came in."""
