@@ -23,11 +23,10 @@ from .geometry import (
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
-    RandomResizedCrop,
     RandomVerticalFlip,
-    Resize,
 )
 from .policy import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
+from .resizing import RandomResizedCrop, Resize
 from .sizes import RandomShortestSize, RandomZoomOut, ScaleJitter
 from .views import FiveCrop, MultiView, TenCrop
 from .warp import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation

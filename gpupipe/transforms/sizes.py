@@ -10,7 +10,8 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, check_probability, interpolation_name, items, pair, resolves
-from .ops import Crop, Op, Resize
+from .ops import Crop, Op
+from .resizing import resized
 
 __all__ = ["RandomShortestSize", "RandomZoomOut", "ScaleJitter"]
 
@@ -18,17 +19,8 @@ F32 = np.float32
 
 
 def _resized(transform: Any, images: Images, height: I64, width: I64) -> tuple[tuple[Op, ...], Images]:
-    if images.kind == "tensor" and transform.interpolation in ("box", "hamming"):
-        raise transform.refuse(f"interpolation {transform.interpolation!r} exists for PIL images only")
     height, width = np.maximum(height, 1), np.maximum(width, 1)
-    op = Resize(
-        height.astype(np.int32),
-        width.astype(np.int32),
-        interpolation=transform.interpolation,
-        antialias=transform.antialias or images.kind == "pil",
-        kind=images.kind,
-    )
-    return resolves((op,), images.sized(height, width))
+    return resolves(resized(transform, images, height, width), images.sized(height, width))
 
 
 def _factors(value: Any, what: str, least: float) -> tuple[float, float]:

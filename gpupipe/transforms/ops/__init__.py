@@ -19,6 +19,7 @@ from .color import (
     JPEG,
     AutoContrast,
     Blur,
+    BoxBlur,
     Brightness,
     Contrast,
     Equalize,
@@ -31,6 +32,7 @@ from .color import (
     Saturation,
     Sharpness,
     Solarize,
+    SolarizeAdd,
 )
 from .geometry import Crop, Elastic, Flip, Perspective, Resize, Warp
 from .structure import Call, CutMix, Mix, MixUp, Views
@@ -41,6 +43,7 @@ __all__ = [
     "TARGET_OPS",
     "AutoContrast",
     "Blur",
+    "BoxBlur",
     "Brightness",
     "Call",
     "Contrast",
@@ -66,6 +69,7 @@ __all__ = [
     "Saturation",
     "Sharpness",
     "Solarize",
+    "SolarizeAdd",
     "ToDtype",
     "Views",
     "Warp",
@@ -76,7 +80,7 @@ __all__ = [
 OPS: tuple[type[Op], ...] = (
     Crop, Resize, Flip, Gray, ToDtype, Normalize,
     Brightness, Contrast, Saturation, Hue, Sharpness, Posterize, Solarize, Invert, AutoContrast, Equalize, JPEG,
-    Blur, Noise, Warp, Perspective, Elastic, Erase, Mix, Call, Views, MixUp, CutMix,
+    SolarizeAdd, Blur, BoxBlur, Noise, Warp, Perspective, Elastic, Erase, Mix, Call, Views, MixUp, CutMix,
 )  # fmt: skip
 """Every op there is. A test fails if an engine lacks one of them."""
 

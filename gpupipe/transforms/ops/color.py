@@ -11,6 +11,7 @@ __all__ = [
     "JPEG",
     "AutoContrast",
     "Blur",
+    "BoxBlur",
     "Brightness",
     "Contrast",
     "Equalize",
@@ -23,6 +24,7 @@ __all__ = [
     "Saturation",
     "Sharpness",
     "Solarize",
+    "SolarizeAdd",
 ]
 
 
@@ -89,6 +91,13 @@ class Solarize(Masked):
 
 
 @dataclass(frozen=True, eq=False)
+class SolarizeAdd(Masked):
+    """Add ``addend``, 0 to 128, to the values below 128 of a uint8 image."""
+
+    addend: I32
+
+
+@dataclass(frozen=True, eq=False)
 class Invert(Masked):
     """The largest value minus the value."""
 
@@ -122,6 +131,13 @@ class Blur(Masked):
     sigma: F64
     kernel_size: tuple[int, int] = (3, 3)
     kind: Kind = "pil"
+
+
+@dataclass(frozen=True, eq=False)
+class BoxBlur(Masked):
+    """Pillow's ``GaussianBlur`` of ``radius`` pixels on a uint8 image: three box filters along each axis."""
+
+    radius: F64
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....transforms.ops import Blur, Call, Crop, Elastic, Flip, Gray, Normalize, Op, Perspective, Resize, ToDtype, Warp
+from ....transforms.ops import (
+    Blur,
+    BoxBlur,
+    Call,
+    Crop,
+    Elastic,
+    Flip,
+    Gray,
+    Mix,
+    Normalize,
+    Op,
+    Perspective,
+    Resize,
+    SolarizeAdd,
+    ToDtype,
+    Warp,
+)
 from .batch import BATCH_FORMS, arithmetic
 from .color import gray
 from .filter import blur
 from .function import call
 from .geometry import crop, flip, resize
 from .picture import Picture
+from .structure import mix
+from .timm import box_blur, solarize_add
 from .warp import elastic, perspective, warp
 
 __all__ = ["BATCH_FORMS", "FORMS", "POINTWISE", "arithmetic"]
@@ -28,6 +46,9 @@ FORMS: dict[type[Op], Callable[[Picture, Any, int], Picture]] = {
     Warp: warp,
     Perspective: perspective,
     Elastic: elastic,
+    Mix: mix,
+    SolarizeAdd: solarize_add,
+    BoxBlur: box_blur,
     Call: call,
 }
 """``form(image, op, i)``: row ``i`` of the op on one image. What the mask leaves out must come out as it came in."""

@@ -13,10 +13,26 @@ import torch
 from torch import Tensor
 
 from ....errors import PipelineError
-from ....transforms.ops import Blur, Call, Elastic, Erase, Noise, Normalize, Op, Perspective, ToDtype, Warp
+from ....transforms.ops import (
+    Blur,
+    BoxBlur,
+    Call,
+    Elastic,
+    Erase,
+    Mix,
+    Noise,
+    Normalize,
+    Op,
+    Perspective,
+    SolarizeAdd,
+    ToDtype,
+    Warp,
+)
 from .erase import erase_batch
 from .filter import blur_batch, noise_batch
 from .function import call_batch
+from .structure import mix_batch
+from .timm import box_blur_batch, solarize_add_batch
 from .warp import elastic_batch, perspective_batch, warp_batch
 
 __all__ = ["BATCH_FORMS", "arithmetic"]
@@ -48,6 +64,9 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 BATCH_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {
     Call: call_batch,
+    Mix: mix_batch,
+    SolarizeAdd: solarize_add_batch,
+    BoxBlur: box_blur_batch,
     Blur: blur_batch,
     Noise: noise_batch,
     Erase: erase_batch,
