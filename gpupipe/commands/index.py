@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..datasets.images import ImageFiles
+from ..datasets.summary import Summary
+from ..datasets.video.files import VideoFiles
+from ..errors import DatasetError
 from .console import console, pairs, quantity, size
-from .inputs import open_dataset
+from .inputs import open_dataset, open_videos
 
 __all__ = ["run"]
 
@@ -19,7 +23,13 @@ _SHOWN = 20
 
 
 def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
-    dataset = open_dataset(folder, exif=exif)
+    try:
+        dataset = open_dataset(folder, exif=exif)
+    except DatasetError:
+        videos = open_videos(folder)
+        if videos is None:
+            raise
+        return _videos(videos, folder, rebuild)
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
         dataset.reindex()
@@ -38,6 +48,11 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
     out.print(pairs(rows, title=str(folder)))
+    _bad(out, folder, summary)
+    return 0
+
+
+def _bad(out: Console, folder: Path, summary: Summary) -> None:
     if summary.bad:
         table = Table(
             title=f"{quantity(len(summary.bad), 'bad file')}", title_justify="left", title_style="bold yellow"
@@ -51,6 +66,34 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
         if len(summary.bad) > _SHOWN:
             out.print(f"... and {len(summary.bad) - _SHOWN:,} more")
         out.print("A loader names them when it meets them; they do not end a run by themselves.", style="dim")
+
+
+def _videos(dataset: VideoFiles, folder: Path, rebuild: bool) -> int:
+    summary = dataset.index_summary()
+    if rebuild and not (summary.built and not summary.reused):
+        dataset.reindex()
+        summary = dataset.index_summary()
+    out = console()
+    good = summary.count - len(summary.bad)
+    frames, rates = dataset.frame_counts, dataset.frame_rates
+    known = frames > 0
+    spread = f"{frames[known].min():,} to {frames[known].max():,} frames" if known.any() else "unknown"
+    speed = f"{rates[known].min():.4g} to {rates[known].max():.4g} per second" if known.any() else "unknown"
+    rows = [
+        ("videos", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
+        ("classes", f"{len(dataset.classes):,}" if dataset.classes else "none"),
+        ("codecs", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"),
+        ("length", f"{spread}; {frames.sum():,} together"),
+        ("frames", f"{speed}; of a varying rate: {quantity(int(dataset.variable.sum()), 'video')}"),
+        ("height", _spread(dataset.sizes[:, 0])),
+        ("width", _spread(dataset.sizes[:, 1])),
+        ("rotation", f"{quantity(summary.oriented, 'video has', 'videos have')} one; upright=True turns them"),
+        ("files", size(summary.total_bytes)),
+        ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
+        ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
+    ]
+    out.print(pairs(rows, title=str(folder)))
+    _bad(out, folder, summary)
     return 0
 
 

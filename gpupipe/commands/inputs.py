@@ -11,13 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from ..datasets import ImageFolder, ImageList
+from ..datasets import ImageFolder, ImageList, VideoFolder, VideoList
 from ..datasets.folder import IMG_EXTENSIONS
 from ..datasets.images import ImageFiles
+from ..datasets.video.files import VideoFiles
+from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
 from ..transforms.compose import Compose, as_compose
 
-__all__ = ["device_type", "open_dataset", "open_pipeline"]
+__all__ = ["device_type", "open_dataset", "open_pipeline", "open_videos"]
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> ImageFiles:
@@ -39,6 +41,18 @@ def open_dataset(path: Path, *, exif: bool = False) -> ImageFiles:
     if not files:
         raise DatasetError(f"{path}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
     return ImageList(files, exif=exif)
+
+
+def open_videos(path: Path) -> VideoFiles | None:
+    """A ``VideoFolder`` where there are folders with videos in them, else a ``VideoList`` of the videos that lie there;
+    ``None`` where there are none."""
+    path = path.expanduser()
+    if not path.is_dir():
+        return None
+    flat = sorted(p for p in path.iterdir() if p.suffix.lower() in VIDEO_EXTENSIONS and p.is_file())
+    if any(p.suffix.lower() in VIDEO_EXTENSIONS for p in path.rglob("*") if p.parent != path):
+        return VideoFolder(path, 1, allow_empty=True)
+    return VideoList(flat, 1) if flat else None
 
 
 def open_pipeline(text: str) -> Compose:

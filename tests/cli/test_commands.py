@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,24 @@ def test_index_of_a_flat_folder_and_of_a_list(tmp_path: Path) -> None:
 def test_index_names_what_is_missing(tmp_path: Path) -> None:
     assert "there is no such folder or file" in error("index", tmp_path / "nothing")
     assert "no images here" in error("index", tmp_path)
+
+
+def test_index_of_videos(tmp_path: Path, videos: dict[str, Path]) -> None:
+    for name, to in (("cfr.mp4", "run/1.mp4"), ("vfr.mkv", "jump/2.mkv")):
+        (tmp_path / to).parent.mkdir()
+        (tmp_path / to).write_bytes(videos[name].read_bytes())
+    (tmp_path / "run" / "3.mp4").write_bytes(b"")
+    out = gpupipe("index", tmp_path).stdout
+    for text in (
+        "3, 2 of them usable",
+        "h264 2",
+        "22 to 40 frames; 62 together",
+        "rate: 1 video",
+        "1 bad file",
+        "empty",
+    ):
+        assert text in out, text
+    assert re.search(r"classes +none", gpupipe("index", tmp_path / "jump").stdout)
 
 
 # ---- compare
