@@ -93,7 +93,8 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
 def _reach(ops: Sequence[Op], size: Size) -> tuple[int, Size]:
     """(how many of the ops DALI can do, size of the image there if it is the same for all)"""
     for n, op in enumerate(ops):
-        if type(op) not in LOWERINGS:
+        inner = (o for branch in getattr(op, "branches", ()) for o in branch)
+        if type(op) not in LOWERINGS or any(type(o) not in LOWERINGS for o in inner):
             return n, size
         size = _after(op, size)
     return len(ops), size

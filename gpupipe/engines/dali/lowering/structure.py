@@ -1,0 +1,43 @@
+"""Weighted sums of what several sequences of ops make of one image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn, types
+
+from ....transforms.ops import Mix
+from .canvas import Array, Canvas, Path, conditional
+
+__all__ = ["mix"]
+
+
+def mix(canvas: Canvas, path: Path, op: Mix) -> None:
+    from . import LOWERINGS  # of which this is one
+
+    image = canvas.settle()
+    total: Any = None
+    for k, branch in enumerate(op.branches):
+        view = replace(canvas, image=image)
+        for i, inner in enumerate(branch):
+            LOWERINGS[type(inner)](view, (*path, k, i), inner)
+        weight = canvas.feed(path, f"weight{k}", types.FLOAT, 0, _weight(k))
+        # A product in float32; arithmetic with a cast of the image takes four times as long.
+        part = fn.brightness_contrast(view.settle(), contrast=weight, contrast_center=0.0, dtype=types.FLOAT)
+        total = part if total is None else total + part
+    # It rounds, and torch cuts fractions off.
+    mixed = fn.brightness_contrast(total, brightness_shift=(-0.5 + 1e-3) / 255, dtype=types.UINT8)
+    if not op.always:
+        # The sums are taken of all: the ops within are fed for whole batches.
+        mask = canvas.feed(path, "mask", types.BOOL, 0, lambda op: op.mask)
+        drawn, _ = conditional.split(mixed, predicate=mask)
+        _, rest = conditional.split(image, predicate=mask)
+        mixed = conditional.merge(drawn, rest, predicate=mask)
+    canvas.image = mixed
+
+
+def _weight(k: int) -> Callable[[Mix], Array]:
+    return lambda op: op.weights[:, k].astype(np.float32)
