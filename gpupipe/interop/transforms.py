@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from .. import transforms as ours
 from ..errors import GpupipeError, TranslationError
 from ..transforms import Compose, Transform
 from .classes import changed_methods, class_name, exact_name, known_class, shown
+from .rules import CONTAINERS, RULES, Refused, fill_of, filter_of
+from .timm import TIMM
 
 __all__ = ["translate_transform"]
 
-_PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 _CHOICES = (
     'What is left: gpupipe\'s own transforms (gpupipe.transforms) in its place, or DataLoader(..., engine="torch"), '
     "which runs the original dataset as it is."
 )
-
-
-class _Refused(Exception):
-    """A transform, or one of its parameters, that has no form here; the message says why."""
 
 
 class _Place:
@@ -29,6 +27,7 @@ class _Place:
     def __init__(self, channels: int):
         self.kind = "pil"
         self.channels = channels
+        self.views = False
 
 
 def translate_transform(t: Any, *, channels: int = 3) -> Compose:
@@ -59,7 +58,7 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
     for where, item in flat:
         try:
             translated = _translate(item, place)
-        except (_Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
+        except (Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
             problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
             continue
         for new in translated:
@@ -104,15 +103,48 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     cls = known_class(t, "torchvision.transforms")
     if exact_name(t, "torch.nn.modules.linear") == "Identity":
         return []
+    if cls is None and (timms := known_class(t, "timm")) is not None:
+        if changed := changed_methods(t, timms):
+            raise Refused(f"a subclass of {timms.__name__} with its own {', '.join(changed)}")
+        if timms.__name__ not in TIMM:
+            raise Refused("gpupipe has no such transform of timm")
+        if timms.__name__ == "MaybeToTensor" and place.kind != "pil":
+            return []
+        return TIMM[timms.__name__](t)
     if cls is None:
-        raise _Refused("not a torchvision transform")
+        if isinstance(t, (FunctionType, BuiltinFunctionType)):
+            return [_function(t, ours.Lambda(t), place)]
+        raise Refused("not a torchvision transform; gpupipe.transforms.Lambda takes what keeps the size of the image")
     if changed := changed_methods(t, cls):
-        raise _Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
     if _hooked(t):
-        raise _Refused(f"a {cls.__name__} with forward hooks or a replaced forward()")
-    if cls.__name__ not in _RULES:
-        raise _Refused("gpupipe has no such transform")
-    return _RULES[cls.__name__](t, place)
+        raise Refused(f"a {cls.__name__} with forward hooks or a replaced forward()")
+    name = cls.__name__
+    if name in CONTAINERS:
+        inner = [_inner(item, place) for item in t.transforms]
+        return [CONTAINERS[name](t, inner)]
+    if name in _RULES:
+        return _RULES[name](t, place)
+    if name not in RULES:
+        raise Refused("gpupipe has no such transform")
+    made = RULES[name](t)
+    return [_function(t, made, place) if isinstance(made, ours.Lambda) else made]
+
+
+def _inner(t: Any, place: _Place) -> Any:
+    """What a container holds in one place: one transform, or a pipeline of several."""
+    found: list[Transform] = []
+    for _, item in _flatten(t, ""):
+        found += _translate(item, place)
+    return found[0] if len(found) == 1 else Compose(found)
+
+
+def _function(t: Any, made: Transform, place: _Place) -> Transform:
+    if place.views:
+        raise Refused(
+            "a function of all views at once; the batch is a tuple of views, so stack them in the training loop"
+        )
+    return made
 
 
 def _follow(t: Transform, place: _Place) -> None:
@@ -123,24 +155,11 @@ def _follow(t: Transform, place: _Place) -> None:
         place.kind = "tensor"
     elif isinstance(t, ours.Grayscale):
         place.channels = t.num_output_channels
+    elif isinstance(t, (ours.FiveCrop, ours.TenCrop)):
+        place.views = True
 
 
 # ---- parameters
-
-
-def _filter(t: Any) -> str:
-    """The name of an interpolation that was given as torchvision's enum, as a name, or as PIL's number."""
-    value = getattr(t.interpolation, "value", t.interpolation)
-    return _PIL_FILTERS.get(value, str(value)) if isinstance(value, int) else str(value)
-
-
-def _fill(t: Any) -> Any:
-    if t.fill is None:
-        return 0
-    values = list(t.fill) if isinstance(t.fill, (list, tuple)) else [t.fill]
-    if not all(isinstance(v, (int, float)) for v in values):
-        raise _Refused(f"fill={t.fill!r}; it can be a number or three")
-    return t.fill if isinstance(t.fill, (int, float)) else tuple(values)
 
 
 def _second_generation(t: Any) -> bool:
@@ -150,11 +169,11 @@ def _second_generation(t: Any) -> bool:
 
 def _resize(t: Any, place: _Place) -> list[Transform]:
     # antialias=None means False for tensors; for PIL images it makes no difference.
-    return [ours.Resize(t.size, _filter(t), t.max_size, antialias=bool(t.antialias))]
+    return [ours.Resize(t.size, filter_of(t), t.max_size, antialias=bool(t.antialias))]
 
 
 def _random_resized_crop(t: Any, place: _Place) -> list[Transform]:
-    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, _filter(t), antialias=bool(t.antialias))]
+    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, filter_of(t), antialias=bool(t.antialias))]
 
 
 def _random_crop(t: Any, place: _Place) -> list[Transform]:
@@ -163,8 +182,8 @@ def _random_crop(t: Any, place: _Place) -> list[Transform]:
         left, right, top, bottom = padding  # the second generation stores it in this order
         padding = (left, top, right, bottom)
     if padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
-        raise _Refused(f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice")
-    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, _fill(t), t.padding_mode)]
+        raise Refused(f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice")
+    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, fill_of(t), t.padding_mode)]
 
 
 def _dtype(t: Any, place: _Place) -> Any:
@@ -177,7 +196,7 @@ def _dtype(t: Any, place: _Place) -> Any:
             return dtype
     if "others" in t.dtype:
         return t.dtype["others"]
-    raise _Refused(f"names no data type for {wanted[1]}, which is what the image is at this place")
+    raise Refused(f"names no data type for {wanted[1]}, which is what the image is at this place")
 
 
 def _to_dtype(t: Any, place: _Place) -> list[Transform]:
@@ -187,7 +206,7 @@ def _to_dtype(t: Any, place: _Place) -> list[Transform]:
 
 def _rgb(t: Any, place: _Place) -> list[Transform]:
     if place.channels == 1:
-        raise _Refused("the image has one channel here; use Grayscale(num_output_channels=3) before it instead")
+        raise Refused("the image has one channel here; use Grayscale(num_output_channels=3) before it instead")
     return []  # the engines decode to RGB
 
 
@@ -199,7 +218,7 @@ def _to_pure_tensor(t: Any, place: _Place) -> list[Transform]:
 def _classification_preset(t: Any, place: _Place) -> list[Transform]:
     """What ``weights.transforms()`` of torchvision's models returns."""
     return [
-        ours.Resize(t.resize_size, _filter(t), antialias=bool(t.antialias)),
+        ours.Resize(t.resize_size, filter_of(t), antialias=bool(t.antialias)),
         ours.CenterCrop(t.crop_size),
         ours.PILToTensor() if place.kind == "pil" else ours.ToImage(),
         ours.ConvertImageDtype("float32"),
@@ -209,13 +228,15 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
 
 _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
     "CenterCrop": lambda t, place: [ours.CenterCrop(t.size)],
-    "ConvertImageDtype": lambda t, place: [ours.ConvertImageDtype(t.dtype)],
+    "ConvertImageDtype": lambda t, place: [
+        ours.ToDtype(t.dtype, scale=True) if _second_generation(t) else ours.ConvertImageDtype(t.dtype)
+    ],
     "Grayscale": lambda t, place: [ours.Grayscale(t.num_output_channels)],
     "Identity": lambda t, place: [],
     "ImageClassification": _classification_preset,
     "Normalize": lambda t, place: [ours.Normalize(t.mean, t.std, t.inplace)],
     "PILToTensor": lambda t, place: [ours.PILToTensor()],
-    "Pad": lambda t, place: [ours.Pad(t.padding, _fill(t), t.padding_mode)],
+    "Pad": lambda t, place: [ours.Pad(t.padding, fill_of(t), t.padding_mode)],
     "RGB": _rgb,
     "RandomCrop": _random_crop,
     "RandomGrayscale": lambda t, place: [ours.RandomGrayscale(t.p)],

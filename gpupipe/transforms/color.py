@@ -93,6 +93,8 @@ class ToDtype(Transform):
     truncates, and nothing that trains needs it).
     """
 
+    _divides: ClassVar[bool] = False
+
     dtype: Any
     scale: bool = False
 
@@ -106,12 +108,16 @@ class ToDtype(Transform):
             return resolves((), images)
         if self.dtype == "uint8":
             raise self.refuse(f"the image is {images.dtype} here and cannot become uint8 again; leave this step out")
-        return resolves((ToDtypeOp(self.dtype, scale=self.scale, kind="tensor"),), replace(images, dtype=self.dtype))
+        op = ToDtypeOp(self.dtype, scale=self.scale, kind="pil" if self._divides else "tensor")
+        return resolves((op,), replace(images, dtype=self.dtype))
 
 
 @dataclass(frozen=True, repr=False)
 class ConvertImageDtype(ToDtype):
-    """``ToDtype(dtype, scale=True)`` under the name of torchvision's first transforms."""
+    """``ToDtype(dtype, scale=True)`` as torchvision's first transforms have it: they divide by 255, the second ones
+    multiply by 1/255, which rounds differently."""
+
+    _divides: ClassVar[bool] = True
 
     dtype: Any = "float32"
     scale: bool = True

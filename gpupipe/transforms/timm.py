@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, interpolation_name, items, pair, resolves
 from .distributions import beta_quantile, dirichlet
+from .geometry import CenterCrop, Pad
 from .matrices import rotation_warp
 from .ops import (
     AutoContrast,
@@ -36,7 +37,7 @@ from .ops import (
 from .ops.base import Mask
 from .resizing import resized
 
-__all__ = ["Levels", "ResizeKeepRatio", "Step", "TimmAugMix", "TimmAutoAugment", "TimmRandAugment"]
+__all__ = ["CenterCropOrPad", "Levels", "ResizeKeepRatio", "Step", "TimmAugMix", "TimmAutoAugment", "TimmRandAugment"]
 
 
 class Step(NamedTuple):
@@ -315,6 +316,23 @@ class TimmAugMix(_Timm):
         both = np.stack([np.float32(1) - share, share], axis=1)
         outer = Mix(every, both, branches=((), (inner,)), kind=images.kind, always=True)
         return resolves((outer,), images)
+
+
+@dataclass(frozen=True, repr=False)
+class CenterCropOrPad(CenterCrop):
+    """:class:`CenterCrop` with a choice of what surrounds a smaller image."""
+
+    fill: float | Sequence[float] = 0
+    padding_mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pad = Pad(0, self.fill, self.padding_mode)  # which checks both
+        self.set(fill=pad.fill, padding_mode=pad.padding_mode)
+
+    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+        (crop,), images = super().resolve(u, images)
+        return resolves((replace(crop, fill=self.fill, mode=self.padding_mode),), images)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, repr=False)

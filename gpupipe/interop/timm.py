@@ -1,0 +1,92 @@
+"""What timm's ``create_transform`` returns, beside torchvision's classes, as gpupipe's transforms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import transforms as ours
+from ..transforms import Transform, timm
+from .rules import Refused, filter_of
+
+__all__ = ["TIMM"]
+
+_PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+
+
+def _filters(t: Any) -> Any:
+    """One name, or several of which each image draws one."""
+    if not isinstance(t.interpolation, (tuple, list)):
+        return filter_of(t)
+    return tuple(str(i.value) for i in t.interpolation)
+
+
+def _random_resized_crop(t: Any) -> list[Transform]:
+    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, _filters(t))]
+
+
+def _resize_keep_ratio(t: Any) -> list[Transform]:
+    values = (t.random_scale_prob, t.random_scale_range, t.random_scale_area, t.random_aspect_prob)
+    return [timm.ResizeKeepRatio(t.size, t.longest, _filters(t), *values, t.random_aspect_range)]
+
+
+def _center_crop_or_pad(t: Any) -> list[Transform]:
+    return [timm.CenterCropOrPad(t.size, t.fill, t.padding_mode)]
+
+
+def _random_erasing(t: Any) -> list[Transform]:
+    if t.num_splits > 1:
+        raise Refused(f"num_splits={t.num_splits}: batches are not split here; leave it out")
+    value = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
+    ratio = tuple(map(math.exp, t.log_aspect_ratio))
+    area = (t.min_area, t.max_area)
+    return [ours.RandomErasing(t.probability, area, ratio, value, count=(t.min_count, t.max_count))]
+
+
+def _levels(steps: list[Any]) -> timm.Levels:
+    """What timm keeps in every step, though it is the same for all."""
+    first = steps[0]
+    h, resample = first.hparams, first.kwargs["resample"]
+    modes = resample if isinstance(resample, (tuple, list)) else (resample,)
+    return timm.Levels(
+        magnitude_std=float(first.magnitude_std),
+        magnitude_max=float(first.magnitude_max or 10),
+        translate_const=float(h.get("translate_const", 250)),
+        translate_pct=float(h.get("translate_pct", 0.45)),
+        fill=first.kwargs["fillcolor"],
+        interpolation=tuple(_PIL_FILTERS[int(m)] for m in modes),
+    )
+
+
+def _steps(steps: Any) -> list[tuple[str, float, float]]:
+    return [(s.name, s.prob, s.magnitude) for s in steps]
+
+
+def _rand_augment(t: Any) -> list[Transform]:
+    weights = None if t.choice_weights is None else [float(w) for w in t.choice_weights]
+    return [timm.TimmRandAugment(_steps(t.ops), t.num_layers, weights, _levels(t.ops))]
+
+
+def _auto_augment(t: Any) -> list[Transform]:
+    return [timm.TimmAutoAugment([_steps(p) for p in t.policy], _levels([s for p in t.policy for s in p]))]
+
+
+def _aug_mix(t: Any) -> list[Transform]:
+    if t.blended:
+        raise Refused("blended mode (b1), which timm itself calls not well tested; leave it out")
+    return [timm.TimmAugMix(_steps(t.ops), t.alpha, t.width, t.depth, _levels(t.ops))]
+
+
+TIMM: dict[str, Callable[[Any], list[Transform]]] = {
+    "AugMixAugment": _aug_mix,
+    "AutoAugment": _auto_augment,
+    "CenterCropOrPad": _center_crop_or_pad,
+    "MaybePILToTensor": lambda t: [ours.ToImage()],
+    "MaybeToTensor": lambda t: [ours.ToTensor()],
+    "RandAugment": _rand_augment,
+    "RandomErasing": _random_erasing,
+    "RandomResizedCropAndInterpolation": _random_resized_crop,
+    "ResizeKeepRatio": _resize_keep_ratio,
+}
+"""By class name, of classes in the package ``timm``."""
