@@ -120,6 +120,19 @@ def test_upload_through_the_ring() -> None:
     assert upload.nbytes == 0
 
 
+def test_views_share_a_slot() -> None:
+    journal = Journal()
+    upload = Uploader(journal, torch.device("cpu"), Ring(1, pinned=False))
+    views = torch.arange(2 * 5 * 3, dtype=torch.uint8).view(2, 5, 3), torch.arange(8, dtype=torch.float32).view(2, 4)
+    for _ in range(2):
+        journal.lines.clear()
+        (a, b), _target = upload(views, torch.zeros(2), lambda x: tuple(view.clone() for view in x))
+        assert torch.equal(a, views[0]) and torch.equal(b, views[1]) and b.dtype == torch.float32
+        # One place of the ring, and not a pinned tensor for each view.
+        assert [line for line in journal.lines if line != "synchronize"] == ["pin", "record", "hand over 3"]
+    assert upload.nbytes == 32 + 32  # the second view begins where any type can be read
+
+
 def test_upload_of_structures_and_without_a_ring() -> None:
     for ring in (None, Ring(2, pinned=False)):
         journal = Journal()
