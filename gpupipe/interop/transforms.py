@@ -103,7 +103,7 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     cls = known_class(t, "torchvision.transforms")
     if exact_name(t, "torch.nn.modules.linear") == "Identity":
         return []
-    if cls is None and (timms := known_class(t, "timm")) is not None:
+    if (timms := known_class(t, "timm")) is not None:  # some of which are subclasses of torchvision's
         if changed := changed_methods(t, timms):
             raise Refused(f"a subclass of {timms.__name__} with its own {', '.join(changed)}")
         if timms.__name__ not in TIMM:
