@@ -219,7 +219,7 @@ def test_a_matrix_that_is_half_a_pixel_off_is_told() -> None:
     dataset = Arrays(pictures(8, 70, 90), transform=PIPELINES["affine pil bilinear"])
     (plan,) = plans_of(dataset, batch_size=8)
     assert plan.ops is not None and isinstance(plan.ops[0], Warp) and dataset.sizes is not None
-    moved = replace(plan.ops[0], matrix=plan.ops[0].matrix + [0, 0, 0.5, 0, 0, 0])
+    moved = replace(plan.ops[0], matrix=plan.ops[0].matrix + np.array([0, 0, 0.5, 0, 0, 0]))
     other = reference(dataset, replace(plan, ops=(moved, *plan.ops[1:])), dataset.transform)
     found = difference(other, reference(dataset, plan, dataset.transform), plan.ops, dataset.sizes[plan.indices])
     assert check("dali/torch", dataset.transform, found)
@@ -228,7 +228,7 @@ def test_a_matrix_that_is_half_a_pixel_off_is_told() -> None:
 def test_dali_refuses_what_it_lacks() -> None:
     dataset = Arrays(pictures(4), transform=T.Compose([T.RandomAffine(9, interpolation="bicubic"), T.ToTensor()]))
     with (
-        pytest.raises(PipelineError, match="bicubic.*use 'nearest' or 'bilinear'"),
+        pytest.raises(PipelineError, match=r"bicubic.*use 'nearest' or 'bilinear'"),
         DataLoader(dataset, batch_size=4, engine="dali", device="cpu") as loader,
     ):
         next(iter(loader))
