@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 from rich.text import Text
@@ -117,8 +118,17 @@ def _software(found: Installed) -> list[tuple[str, str]]:
         ("pillow", f"{versions.get('pillow', '?')}, libjpeg-turbo {found.turbo or 'missing'}"),
         ("numpy", versions.get("numpy", "?")),
         ("torchvision", versions.get("torchvision", "not installed; not needed")),
+        ("video", _video()),
     ]
     return rows + [(name, version) for name, version in versions.items() if name.startswith("nvidia-")]
+
+
+def _video() -> str:
+    try:
+        version = metadata.version("av")
+    except metadata.PackageNotFoundError:
+        return "PyAV is not installed; for clips: pip install gpupipe[video]"
+    return f"PyAV {version} decodes clips for every engine, in num_workers threads or processes"
 
 
 def _hardware(found: Installed) -> list[tuple[str, str]]:

@@ -1,0 +1,76 @@
+"""The example for videos, run as a reader would run it: as a command, on small clips, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("av")
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = str(ROOT / "examples" / "train_video.py")
+
+
+def run(out: Path, *arguments: object, ranks: int = 1) -> str:
+    command = [sys.executable]
+    if ranks > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    fixed = ("--device", "cpu", "--size", 32, "--frames", 4, "--workers", 1, "--save-every", 2, "--val-clips", 2)
+    command += [SCRIPT, *map(str, (*arguments, "--out", out, *fixed))]
+    # One thread each: several would fight for the cores of a small machine.
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the example makes where it is given nothing: 4 classes of 5 videos, and of 1 to validate on."""
+    out = tmp_path_factory.mktemp("made")
+    run(out, "--epochs", 0, "--videos", 5)
+    return out / "videos"
+
+
+def checkpoint(out: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = torch.load(out / "checkpoint.pt", weights_only=True)
+    return loaded
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether two checkpoints have the same weights, to the last bit, and the same place in the data."""
+    weights = all(torch.equal(a["model"][k], v) for k, v in b["model"].items())
+    return weights and a["loader"] == b["loader"] and a["step"] == b["step"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(data: Path, tmp_path: Path, ranks: int) -> None:
+    # 5 steps an epoch, a checkpoint at every even step.
+    engine = "auto" if ranks == 1 else "torch"
+    fixed = (data, "--epochs", 3 - ranks, "--batch-size", 4 // ranks, "--engine", engine)
+    run(tmp_path / "whole", *fixed, ranks=ranks)
+    run(tmp_path / "parts", *fixed, "--max-steps", 3, ranks=ranks)
+    middle = checkpoint(tmp_path / "parts")
+    assert (middle["step"], middle["loader"]["epoch"], middle["loader"]["delivered"]) == (2, 0, 8)
+    run(tmp_path / "parts", *fixed, "--resume", ranks=ranks)
+    assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    # 4 videos of 2 clips; over two ranks nothing is counted twice.
+    assert [(row["videos"], row["clips"]) for row in metrics(tmp_path / "whole")] == [(4, 8)] * (3 - ranks)
+
+
+def test_it_says_what_is_missing(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="there is no"):
+        run(tmp_path, data, "--resume")

@@ -1,0 +1,153 @@
+"""Clips on a GPU: those that PyAV decodes, through pinned memory, and those that NVDEC decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clips import FRAMES, NAMES, RAW, SEED, TRAIN, clips
+from support import plans_of
+from torch import Tensor
+
+from gpupipe import DataLoader, transforms as T
+from gpupipe.datasets import VideoList
+from gpupipe.engines import Dali
+from gpupipe.engines.torch.apply import reference
+
+pytest.importorskip("av")
+
+MILLISECOND = 1_500_000
+"""About so many cycles of a GPU's clock."""
+WHOLE = T.Compose([T.CenterCrop(36), T.PILToTensor()])
+NVDEC = Dali(video="nvdec")
+
+
+@pytest.fixture(scope="session")
+def files(videos: dict[str, Path]) -> list[Path]:
+    found = [videos[name] for name in NAMES if name in videos]
+    if len(found) < 4:
+        pytest.skip("this PyAV has no libx264")
+    return found
+
+
+def load(dataset: Any, engine: Any = "dali", **arguments: Any) -> DataLoader:
+    given = {"batch_size": 3, "shuffle": True, "num_workers": 4, "device": "cuda", "seed": SEED, **arguments}
+    return DataLoader(dataset, engine=engine, **given)
+
+
+def images(dataset: Any, engine: Any = "dali", **arguments: Any) -> list[Tensor]:
+    with load(dataset, engine, **arguments) as loader:
+        return [x.cpu() for x, _ in loader]
+
+
+def read_late(loader: DataLoader, epochs: int = 2) -> list[Tensor]:
+    """The batches, each read by a kernel that starts long after its Python object is gone."""
+    copies = []
+    with loader:
+        for _ in range(epochs):
+            for x, _ in loader:
+                torch.cuda._sleep(12 * MILLISECOND)  # type: ignore[no-untyped-call]
+                copies.append(x.clone())
+                del x
+        torch.cuda.synchronize()
+    return [c.cpu() for c in copies]
+
+
+@pytest.mark.parametrize("layout", ["CTHW", "TCHW"])
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_pyavs_pixels_are_the_same_on_every_device(files: list[Path], engine: str, layout: str) -> None:
+    dataset = clips(files, RAW, layout=layout)
+    want = [reference(dataset, plan, RAW) for plan in plans_of(dataset, seed=SEED, batch_size=3)]
+    assert all(torch.equal(a, b) for a, b in zip(images(dataset, engine), want, strict=True))
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
+def test_normalized_clips(files: list[Path], memory_format: str, measured: Callable[..., None]) -> None:
+    dataset = clips(files, T.Compose(TRAIN.transforms, memory_format=memory_format))
+    want = [reference(dataset, plan, dataset.transform) for plan in plans_of(dataset, seed=SEED, batch_size=3)]
+    got = images(dataset)
+    apart = [(a - b).abs() for a, b in zip(got, want, strict=True)]
+    measured(f"clips: {memory_format}", max=max(float(d.max()) for d in apart), mean=float(apart[0].mean()))
+    assert all(d.mean() < 0.02 for d in apart)
+
+
+@pytest.mark.parametrize("engine", ["dali", NVDEC], ids=["pyav", "nvdec"])
+def test_memory_is_not_reused_while_a_queued_kernel_reads_it(files: list[Path], engine: Any) -> None:
+    dataset = clips(files * 4, RAW)
+    with load(dataset, engine) as loader:
+        want = []
+        for _ in range(2):
+            for x, _ in loader:
+                torch.cuda.synchronize()
+                want.append(x.cpu())
+    got = read_late(load(dataset, engine))
+    assert len(got) == len(want) and all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_pinned_buffers_do_not_grow(files: list[Path]) -> None:
+    with load(clips(files * 4, RAW)) as loader:
+        held = []
+        for _ in range(3):
+            list(loader)
+            held.append(loader._running.engine.feeder.staging.nbytes)  # type: ignore[union-attr,attr-defined]
+    assert held[1] == held[2]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "faststart.mp4", "hevc.mp4", "vp9.webm", "av1.mkv", "edited.mp4"])
+def test_nvdec_gives_the_frames_of_pyav(
+    name: str, videos: dict[str, Path], measured: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each frame must be nearer to the frame of its number than to its neighbours: colours may differ, numbers may
+    not."""
+    if name not in videos:
+        pytest.skip(f"this PyAV makes no {name}")
+    dataset = VideoList([videos[name]] * 3, FRAMES, stride=3, labels=[0, 1, 2], transform=WHOLE, layout="TCHW")
+    got = [x.double() for x in images(dataset, NVDEC)]
+    apart = []
+    for x, plan in zip(got, plans_of(dataset, seed=SEED, batch_size=3), strict=True):
+        want = reference(dataset, plan, WHOLE).double()
+        apart.append((x - want).abs())
+        for t in range(FRAMES):
+            distances = [(x[:, t] - want[:, k]).abs().mean(dim=(1, 2, 3)) for k in range(FRAMES)]
+            assert (torch.stack(distances).argmin(dim=0) == t).all(), f"frame {t} is another one"
+    refused = "PyAV decodes instead" in caplog.text
+    measured(f"nvdec: {name}", max=float(apart[0].max()), mean=float(apart[0].mean()), refused=refused)
+    assert apart[0].mean() < 10
+
+
+def test_nvdec_goes_on_after_what_it_refuses(
+    files: list[Path], videos: dict[str, Path], tmp_path: Path, measured: Callable[..., None]
+) -> None:
+    if "ffv1.mkv" not in videos:
+        pytest.skip("this PyAV makes no FFV1")
+    later = tmp_path / "later.mp4"
+    later.write_bytes(files[0].read_bytes())
+    dataset = VideoList(
+        [files[0], videos["ffv1.mkv"], files[1], later, files[2], files[3]], FRAMES,
+        labels=list(range(6)), transform=WHOLE, layout="TCHW",
+    )  # fmt: skip
+    later.write_bytes(later.read_bytes()[:900])
+    with load(dataset, NVDEC, batch_size=2, on_error="skip", shuffle=False) as loader:
+        for _ in range(2):
+            seen = [int(y) for _, ys in loader for y in ys]
+            assert seen == [0, 1, 2, 4, 5]
+        assert {s.index for s in loader.report().samples} == {3}
+        measured("nvdec: refusals", video=repr(loader).partition("video ")[2].partition(",")[0])
+
+
+def test_an_epoch_that_is_left(files: list[Path]) -> None:
+    dataset = clips(files * 2, RAW)
+    want = images(dataset)
+    for engine in ("dali", NVDEC):
+        with load(dataset, engine) as loader:
+            for _ in range(4):
+                loader.set_epoch(0)
+                first = next(iter(loader))[0].cpu()
+            if engine == "dali":
+                assert torch.equal(first, want[0])
+            else:
+                assert np.abs(first.numpy().astype(int) - want[0].numpy().astype(int)).mean() < 10

@@ -1,0 +1,89 @@
+"""Everything of the GPU's video path but the GPU: the same pipeline on DALI's CPU decoder, which has few codecs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import plans_of
+
+from gpupipe import transforms as T
+from gpupipe.datasets import VideoList
+from gpupipe.datasets.video.decode import decode_clip
+from gpupipe.engines.base import Setup
+from gpupipe.engines.dali.nvdec import NvdecFeeder
+from gpupipe.types import Plan
+
+pytest.importorskip("av")
+
+
+def dataset_of(videos: dict[str, Path], *names: str) -> VideoList:
+    if any(name not in videos for name in names):
+        pytest.skip(f"this PyAV makes no {', '.join(names)}")
+    paths = [videos[name] for name in names]
+    return VideoList(paths, 4, stride=2, labels=list(range(len(paths))), transform=T.Compose([T.PILToTensor()]))
+
+
+def feeder_of(dataset: VideoList, batch_size: int = 2) -> NvdecFeeder:
+    return NvdecFeeder(Setup(dataset, dataset.transform, "cpu", batch_size, num_workers=2))
+
+
+def by_pyav(dataset: VideoList, plan: Plan) -> Any:
+    assert plan.frames is not None
+    return np.stack(
+        [decode_clip(dataset.entry(int(i)), f) for i, f in zip(plan.indices, plan.frames, strict=True)]
+    ).reshape(-1, 64, 96, 3)
+
+
+def test_frames_and_labels_in_the_order_of_the_plans(videos: dict[str, Path]) -> None:
+    dataset = dataset_of(videos, *["vp8.webm", "vp9.webm"] * 3)
+    plans = plans_of(dataset, batch_size=2)
+    feeder = feeder_of(dataset)
+    for _ in range(2):
+        for plan, ready in zip(plans, feeder.run(iter(plans)), strict=True):
+            assert ready.plan is plan and not ready.bad
+            assert ready.target.tolist() == plan.indices.tolist()
+            got, want = torch.stack(ready.media).numpy().astype(int), by_pyav(dataset, plan).astype(int)
+            # Other colours, but these frames: any other one is further away.
+            assert np.abs(got - want).mean() < 10
+            assert np.abs(got[1:] - want[:-1]).mean() > 15
+    feeder.close()
+
+
+def test_a_run_that_is_left_leaves_nothing_behind(videos: dict[str, Path]) -> None:
+    dataset = dataset_of(videos, *["vp8.webm", "vp9.webm"] * 3)
+    plans, feeder = plans_of(dataset, batch_size=2), feeder_of(dataset)
+    first = next(iter(feeder.run(iter(plans))))
+    again = next(iter(feeder.run(iter(plans[1:]))))
+    assert first.plan is plans[0] and again.plan is plans[1]
+    assert np.abs(torch.stack(again.media).numpy() - by_pyav(dataset, plans[1]).astype(int)).mean() < 10
+    feeder.close()
+
+
+def test_what_the_decoder_refuses_pyav_decodes(videos: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    # DALI's CPU decoder has no H.264.
+    dataset = dataset_of(videos, "vp9.webm", "vp9.webm", "cfr.mp4", "vp8.webm", "vp8.webm", "vp9.webm")
+    plans, feeder = plans_of(dataset, batch_size=2, shuffle=False), feeder_of(dataset)
+    with caplog.at_level(logging.WARNING, "gpupipe"):
+        found = list(feeder.run(iter(plans)))
+    assert [r.plan.step for r in found] == [0, 1, 2] and not any(r.bad for r in found)
+    assert np.array_equal(torch.stack(found[1].media).numpy(), by_pyav(dataset, plans[1]))
+    assert np.abs(torch.stack(found[2].media).numpy() - by_pyav(dataset, plans[2]).astype(int)).mean() < 10
+    assert "refused a batch, which PyAV decodes instead" in caplog.text
+    assert "PyAV in its place 1 times" in feeder.facts()["video"]
+    feeder.close()
+
+
+def test_what_pyav_refuses_too_is_bad(videos: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "later.mp4"
+    path.write_bytes(videos["cfr.mp4"].read_bytes())
+    dataset = VideoList([videos["vp9.webm"], path], 4, transform=T.Compose([T.PILToTensor()]))
+    path.write_bytes(path.read_bytes()[:800])
+    feeder = feeder_of(dataset)
+    (ready,) = feeder.run(iter(plans_of(dataset, batch_size=2, shuffle=False)))
+    assert [bad.index for bad in ready.bad] == [1] and "later.mp4" in ready.bad[0].path
+    feeder.close()
