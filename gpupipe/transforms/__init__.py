@@ -15,6 +15,15 @@ from .color import (
 )
 from .compose import Compose
 from .containers import RandomApply, RandomChoice, RandomOrder
+from .enhance import (
+    JPEG,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
 from .erasing import RandomErasing
 from .filter import GaussianBlur, GaussianNoise
 from .function import Lambda
@@ -25,6 +34,7 @@ from .geometry import (
     RandomHorizontalFlip,
     RandomVerticalFlip,
 )
+from .jitter import ColorJitter
 from .policy import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from .resizing import RandomResizedCrop, Resize
 from .sizes import RandomShortestSize, RandomZoomOut, ScaleJitter
@@ -32,9 +42,11 @@ from .views import FiveCrop, MultiView, TenCrop
 from .warp import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
+    "JPEG",
     "AugMix",
     "AutoAugment",
     "CenterCrop",
+    "ColorJitter",
     "Compose",
     "ConvertImageDtype",
     "CutMix",
@@ -50,18 +62,24 @@ __all__ = [
     "PILToTensor",
     "Pad",
     "RandAugment",
+    "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
+    "RandomAutocontrast",
     "RandomChoice",
     "RandomCrop",
+    "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
     "RandomOrder",
     "RandomPerspective",
+    "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomShortestSize",
+    "RandomSolarize",
     "RandomTemporalReverse",
     "RandomVerticalFlip",
     "RandomZoomOut",

@@ -6,24 +6,36 @@ from collections.abc import Callable
 from typing import Any
 
 from ....transforms.ops import (
+    JPEG,
+    AutoContrast,
     Blur,
     BoxBlur,
+    Brightness,
     Call,
+    Contrast,
     Crop,
     Elastic,
+    Equalize,
     Flip,
     Gray,
+    Hue,
+    Invert,
     Mix,
     Normalize,
     Op,
     Perspective,
+    Posterize,
     Resize,
+    Saturation,
+    Sharpness,
+    Solarize,
     SolarizeAdd,
     ToDtype,
     Warp,
 )
 from .batch import BATCH_FORMS, arithmetic
-from .color import gray
+from .color import brightness, contrast, gray, hue, saturation
+from .enhance import autocontrast, equalize, invert, jpeg, posterize, sharpness, solarize
 from .filter import blur
 from .function import call
 from .geometry import crop, flip, resize
@@ -42,6 +54,17 @@ FORMS: dict[type[Op], Callable[[Picture, Any, int], Picture]] = {
     Resize: resize,
     Flip: flip,
     Gray: gray,
+    Brightness: brightness,
+    Contrast: contrast,
+    Saturation: saturation,
+    Hue: hue,
+    Sharpness: sharpness,
+    Posterize: posterize,
+    Solarize: solarize,
+    Invert: invert,
+    AutoContrast: autocontrast,
+    Equalize: equalize,
+    JPEG: jpeg,
     Blur: blur,
     Warp: warp,
     Perspective: perspective,

@@ -28,6 +28,7 @@ from ....transforms.ops import (
     ToDtype,
     Warp,
 )
+from .batch_color import COLOR_BATCH_FORMS
 from .erase import erase_batch
 from .filter import blur_batch, noise_batch
 from .function import call_batch
@@ -63,6 +64,7 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 
 BATCH_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {
+    **COLOR_BATCH_FORMS,
     Call: call_batch,
     Mix: mix_batch,
     SolarizeAdd: solarize_add_batch,
