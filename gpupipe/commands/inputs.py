@@ -109,7 +109,7 @@ def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
 
 def _ready_made(module: str, text: str) -> ModuleType:
     package = importlib.import_module("gpupipe.pipelines")
-    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
     if module not in names:
         found = [f"{n}.{f}" for n in names for f in _functions(importlib.import_module(f"gpupipe.pipelines.{n}"))]
         raise ConfigError(

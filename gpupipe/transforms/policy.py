@@ -150,7 +150,9 @@ def _color(name: str, mask: Mask, magnitude: F64, images: Images) -> Op:
     if name == "Posterize":
         return Posterize(mask, np.where(mask, magnitude, 8).astype(np.int32))
     if name == "Solarize":
-        return Solarize(mask, 255.0 * np.where(mask, magnitude, 1.0))
+        threshold = 255.0 * np.where(mask, magnitude, 1.0)
+        # torch compares in float32
+        return Solarize(mask, threshold if images.kind == "pil" else threshold.astype(np.float32).astype(np.float64))
     if name == "Invert":
         return Invert(mask)
     return (AutoContrast if name == "AutoContrast" else Equalize)(mask, kind=images.kind)

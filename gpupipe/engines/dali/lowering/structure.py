@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from nvidia.dali import fn, types
+from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ....transforms.ops import Mix
-from .canvas import Array, Canvas, Path, conditional
+from .canvas import Array, Canvas, Path
 
 __all__ = ["mix"]
 

@@ -1,0 +1,58 @@
+"""What several recipes share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpupipe.errors import ConfigError
+from gpupipe.transforms import (
+    AugMix,
+    AutoAugment,
+    CutMix,
+    MixUp,
+    Normalize,
+    RandAugment,
+    RandomChoice,
+    ToDtype,
+    ToImage,
+    ToTensor,
+    Transform,
+    TrivialAugmentWide,
+)
+
+__all__ = ["finish", "mixing", "policy"]
+
+POLICIES = ("ra", "ta_wide", "augmix", "imagenet", "cifar10", "svhn")
+
+
+def finish(dtype: Any, mean: Sequence[float], std: Sequence[float]) -> list[Transform]:
+    """To a tensor of ``dtype``, normalised if that is a float type."""
+    name = str(dtype).removeprefix("torch.")
+    if name == "uint8":
+        return [ToImage()]
+    normalized: list[Transform] = [ToTensor(), Normalize(mean, std)]
+    return normalized if name == "float32" else [*normalized, ToDtype(name)]
+
+
+def policy(name: str | None, interpolation: str) -> list[Transform]:
+    """The automatic augmentation of that name, which is one of torchvision's training scripts."""
+    if name is None:
+        return []
+    if name not in POLICIES:
+        raise ConfigError(f"auto_augment must be None or one of {', '.join(POLICIES)}, not {name!r}")
+    if name == "ra":
+        return [RandAugment(interpolation=interpolation)]
+    if name == "ta_wide":
+        return [TrivialAugmentWide(interpolation=interpolation)]
+    return [AugMix(interpolation=interpolation) if name == "augmix" else AutoAugment(name, interpolation=interpolation)]
+
+
+def mixing(mixup: float, cutmix: float, num_classes: int | None) -> list[Transform]:
+    """MixUp and CutMix with these alphas, 0 for none of it; of both, one by chance for each batch."""
+    made: list[Transform] = []
+    if mixup:
+        made.append(MixUp(alpha=mixup, num_classes=num_classes))
+    if cutmix:
+        made.append(CutMix(alpha=cutmix, num_classes=num_classes))
+    return [RandomChoice(made)] if len(made) == 2 else made
