@@ -21,6 +21,7 @@ from ..transforms.ops import (
     Erase,
     Flip,
     Gray,
+    Mix,
     Noise,
     Normalize,
     Op,
@@ -192,6 +193,10 @@ TABLE: dict[str, _Row] = {
             reason="DALI computes in float32 and rounds once; a step of bfloat16 is up to a level wide",
         ),
     ),
+    "mix": _Row(
+        "weighted sums of AugMix",
+        Tolerance(Bound(1, 0.5), reason="sums in another order around whole numbers, where the fraction is cut off"),
+    ),
 }
 
 
@@ -223,6 +228,9 @@ def _keys(ops: Sequence[Op]) -> list[str]:
             dtype, arithmetic = op.dtype, True
         elif isinstance(op, Normalize):
             arithmetic = True
+        elif isinstance(op, Mix):
+            # The sum of a branch's bounds holds for the mean of all branches.
+            keys += [*(key for branch in op.branches for key in _keys(branch)), "mix"]
         elif isinstance(op, Call):
             keys.append("a function")  # of which nobody knows what it makes of a difference
         else:
