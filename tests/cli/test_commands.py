@@ -167,8 +167,8 @@ def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("pipeline", "message"),
     [
-        ("imagenet.trian", "there is no function 'trian'; there are train, val"),
-        ("imagnet.train", "is no pipeline; there are imagenet.train, imagenet.val"),
+        ("imagenet.trian", "there is no function 'trian'; there are train, train_light, train_strong, val"),
+        ("imagnet.train", "is no pipeline; there are cifar.train, cifar.val, dino.train, imagenet.train"),
         ("train", "is no pipeline"),
         ("imagenet.train:siz=3", "unexpected keyword argument 'siz'; it is train(size"),
         ("imagenet.train:size=-3", "size must be a positive integer"),
