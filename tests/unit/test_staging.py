@@ -20,6 +20,9 @@ class LateCopy:
         self.source = source
         self.result: Tensor | None = None
 
+    def query(self) -> bool:
+        return self.result is not None
+
     def synchronize(self) -> None:
         if self.result is None:
             self.result = self.source.clone()
@@ -48,6 +51,19 @@ def test_slots_take_turns_and_only_the_oldest_is_waited_for() -> None:
     ring.release(b, copies[1])
     assert ring.acquire(4) is a
     assert copies[0].result is not None and copies[1].result is None
+
+
+def test_a_copy_that_has_finished_is_not_waited_for() -> None:
+    class Finished:
+        def query(self) -> bool:
+            return True
+
+        def synchronize(self) -> None:
+            raise AssertionError("the host waited")
+
+    ring = Ring(1, pinned=False)
+    for _ in range(3):
+        ring.release(ring.acquire(4), Finished())
 
 
 def test_slots_grow_once_and_are_freed() -> None:
@@ -85,6 +101,9 @@ class Journal:
         journal = self
 
         class Fired:
+            def query(self) -> bool:
+                return False
+
             def synchronize(self) -> None:
                 journal.lines.append("synchronize")
 

@@ -25,6 +25,7 @@ from ..base import Engine, Run, Setup
 from ..handover import to_device
 from ..torch.apply import apply_batch
 from ..torch.clips import rest_of_clips, spread
+from . import pools
 from .clips import Loan
 from .feed import Feeder, Ready, feeder_for
 from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
@@ -116,7 +117,9 @@ class DaliEngine(Engine):
         transform (``None`` of arrays), as DALI's lists. Raises RuntimeError where that plan failed."""
         self.scheduled -= 1
         graph = self.graph
-        images = graph.pipe.outputs(**self._stream())
+        # torch's default stream is the number 0, which DALI takes for that of the current device.
+        with torch.cuda.device(self.device) if self.setup.cuda else contextlib.nullcontext():
+            images = graph.pipe.outputs(**self._stream())
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
 
@@ -183,8 +186,13 @@ class DaliEngine(Engine):
         self._feeder = self._graph = self._probe = None
         self.scheduled = 0
         if built:
-            # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory.
+            # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
+            # keep all of a GPU's.
             host.trim()
+            if self.setup.cuda:
+                with contextlib.suppress(RuntimeError, EngineError):  # a device that failed has nothing to give back
+                    torch.cuda.synchronize(self.device)  # batches are freed in the order of the consumer's stream
+                    pools.release()
 
     def forked(self) -> None:
         for owner in (self._graph, self._probe):

@@ -94,7 +94,8 @@ class IndexFeeder(Feeder):
         arrays = [_rgb(dataset.fetch(i)[0]) for i in plan.indices.tolist()]
         owner = None
         if self._pinned:
-            owner = torch.empty(sum(a.size for a in arrays), dtype=torch.uint8, pin_memory=True)
+            # On the CPU by name: somebody may have called torch.set_default_device().
+            owner = torch.empty(sum(a.size for a in arrays), dtype=torch.uint8, device="cpu", pin_memory=True)
             views = _views(owner, np.cumsum([0, *(a.size for a in arrays[:-1])]).tolist(), [a.shape for a in arrays])
             for view, array in zip(views, arrays, strict=True):
                 view[...] = array

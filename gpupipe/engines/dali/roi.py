@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -27,6 +28,8 @@ __all__ = ["roi_decoding_works", "self_test"]
 log = logging.getLogger("gpupipe")
 
 _SECONDS = 120
+_PASSING = ("ImportError", "ModuleNotFoundError", "out of memory", "bad_alloc", "cannot start")
+"""In a reason that has nothing to do with windows: it is not remembered."""
 
 
 def roi_decoding_works(device: str) -> bool:
@@ -39,6 +42,8 @@ def roi_decoding_works(device: str) -> bool:
     works, reason = _try(device)
     if not works:
         log.warning("windows decoded on %s fail their self-test (%s): decoding whole images", identity["gpu"], reason)
+        if any(sign in reason for sign in _PASSING):
+            return False  # and no verdict on the decoder
     with contextlib.suppress(OSError):  # without a cache it is tried again next time
         make_folder(str(file.parent))
         with replacing(str(file)) as out:
@@ -64,11 +69,22 @@ def _identity(device: str) -> dict[str, str]:
 
 
 def _try(device: str) -> tuple[bool, str]:
-    code = f"from gpupipe.engines.dali.roi import self_test; self_test({int(device.split(':')[1])})"
+    return _answer(f"from gpupipe.engines.dali.roi import self_test; self_test({int(device.split(':')[1])})")
+
+
+def _answer(code: str) -> tuple[bool, str]:
+    """Whether a process that runs ``code`` ends well, and why not. It may crash or hang."""
+    # Modules are found where this process finds them, also where gpupipe is not installed.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_SECONDS)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True, text=True, timeout=_SECONDS, env=environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False, f"no answer within {_SECONDS} s"
+    except OSError as e:
+        return False, f"cannot start a process: {e}"
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return False, f"exit status {done.returncode}: {last}"
