@@ -69,8 +69,3 @@ def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(data: Path, t
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
     # 4 videos of 2 clips; over two ranks nothing is counted twice.
     assert [(row["videos"], row["clips"]) for row in metrics(tmp_path / "whole")] == [(4, 8)] * (3 - ranks)
-
-
-def test_it_says_what_is_missing(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="there is no"):
-        run(tmp_path, data, "--resume")

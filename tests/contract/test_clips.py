@@ -186,7 +186,8 @@ def test_mixing(engine: str, layout: Any, clip_files: list[Path], clip_loaders: 
 def test_batches_that_nothing_was_done_to_are_copies(clip_files: list[Path], clip_loaders: Any) -> None:
     # DALI passes them through: without a copy the memory that is decoded into would be handed out.
     pipeline = T.Compose([T.PILToTensor()], memory_format="channels_last")
-    dataset = clips([clip_files[0]] * 6, pipeline, layout="TCHW")
+    # A single frame is handed on as it lies.
+    dataset = clips([clip_files[0]] * 6, pipeline, layout="TCHW", frames=1)
     loader = clip_loaders(dataset, "dali", batch_size=1, num_workers=2)
     kept = list(loader)
     want = clip_loaders(dataset, "torch", batch_size=1)
