@@ -139,7 +139,8 @@ class DataLoader:
             (int). With more, :class:`SampleError` is raised after all.
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
-    device; or the images alone where the dataset has no labels. Every ``iter()`` ends the one before it and is a new
+    device; or the images alone where the dataset has no labels. Clips are ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H,
+    W]`` where the dataset has ``layout="TCHW"``. Every ``iter()`` ends the one before it and is a new
     epoch, which begins with its first batch: one that gives no batch does not count.
 
     Raises:

@@ -42,7 +42,7 @@ class Compose:
             :class:`~gpupipe.transforms.Lambda`.
         memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch
         objects.
-            Channels-last costs no copy: DALI's output is a view.
+            Channels-last costs no copy: DALI's output is a view. Of clips it is ``channels_last_3d``.
 
     Raises:
         ConfigError: something in the list is not a transform.

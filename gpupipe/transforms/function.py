@@ -26,7 +26,9 @@ class Lambda(Transform):
     global generators of torch, numpy and Python is a function of seed, epoch and sample, and leaves them as they were.
 
     The torch engine runs it. DALI runs no Python on single images: there ``batch=True`` is the form, which gets the
-    tensor [B, C, H, W] on the device, in both engines; what it draws is then a function of the batch's first sample.
+    tensor [B, C, H, W] on the device, in both engines; what it draws is then a function of the batch's first sample. Of
+    clips it is called for each frame, with the same draws for all frames of a clip; with ``batch=True`` it gets
+    [B * T, C, H, W].
 
     Args:
         lambd: the function. State, pipeline and fingerprint know it by its qualified name, and by the line of a

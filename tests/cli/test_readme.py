@@ -11,11 +11,17 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_python_examples_run_when_pasted_one_after_another(photos: Path) -> None:
+def test_the_python_examples_run_when_pasted_one_after_another(
+    photos: Path, videos: dict[str, Path], tmp_path: Path
+) -> None:
     pytest.importorskip("torchvision")
+    for name in ("cfr.mp4", "vfr.mp4", "bframes.mp4"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).symlink_to(videos[name])
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 4
-    names: dict[str, object] = {"root": photos}
+    names: dict[str, object] = {"root": photos, "videos": tmp_path}
     for number, block in enumerate(blocks):
         exec(compile(block, f"README.md, example {number + 1}", "exec"), names)
     for name in ("loader", "train"):
