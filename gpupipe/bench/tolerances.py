@@ -14,19 +14,30 @@ from typing import Literal
 from ..errors import ConfigError
 from ..transforms.compose import Compose
 from ..transforms.ops import (
+    JPEG,
+    AutoContrast,
     Blur,
+    Brightness,
     Call,
+    Contrast,
     Crop,
     Elastic,
+    Equalize,
     Erase,
     Flip,
     Gray,
+    Hue,
+    Invert,
     Mix,
     Noise,
     Normalize,
     Op,
     Perspective,
+    Posterize,
     Resize,
+    Saturation,
+    Sharpness,
+    Solarize,
     ToDtype,
     Warp,
 )
@@ -114,6 +125,12 @@ _TIES = (
 _RIM = "a place on the rim of the image, within the last bit of a float32, may count as outside"
 _PLACES = "places are computed in float32 on both sides, in another order"
 
+_FACTORS = "for factors of up to 2: "
+_SUMS = "sums that end close to a whole number are cut off apart"
+_GRAYS = "torchvision cuts the fraction of gray off, DALI rounds"
+_BATCH = "done by the same code on the batch"
+_STEPS = "one level in its input can become many"
+
 TABLE: dict[str, _Row] = {
     DECODE: _Row("decode, decode a window", Tolerance(EQUAL, reason="the same libjpeg-turbo, the same settings")),
     "crop": _Row("crop, pad", Tolerance(EQUAL)),
@@ -176,6 +193,22 @@ TABLE: dict[str, _Row] = {
     "elastic, noise, erase": _Row(
         "elastic fields, noise, erase", Tolerance(EQUAL, reason="done by the same code on the batch")
     ),
+    "brightness": _Row("brightness", Tolerance(Bound(1, 0.01), gain=2, reason=f"{_FACTORS}{_SUMS}")),
+    "contrast pil": _Row("contrast of PIL images", Tolerance(Bound(1, 0.01), gain=3, reason=f"{_FACTORS}{_SUMS}")),
+    "contrast tensor": _Row("contrast of tensors", Tolerance(Bound(1, 0.3), gain=3, reason=f"{_FACTORS}{_GRAYS}")),
+    "saturation pil": _Row("saturation of PIL images", Tolerance(Bound(1, 0.01), gain=3, reason=f"{_FACTORS}{_SUMS}")),
+    "saturation tensor": _Row("saturation of tensors", Tolerance(Bound(1, 0.5), gain=3, reason=f"{_FACTORS}{_GRAYS}")),
+    "hue": _Row("hue", Tolerance(EQUAL, gain=4, reason=f"{_BATCH}; hues of pale colours turn with one level")),
+    "sharpness": _Row("sharpness", Tolerance(Bound(1, 0.001), gain=3, reason=f"{_FACTORS}{_SUMS}")),
+    "posterize": _Row("posterize", Tolerance(EQUAL, gain=255, reason=_STEPS)),
+    "solarize": _Row("solarize", Tolerance(EQUAL, gain=255, reason=_STEPS)),
+    "invert": _Row("invert", Tolerance(EQUAL)),
+    "autocontrast": _Row("autocontrast", Tolerance(Bound(1, 0.1), gain=255, reason=f"{_SUMS}; {_STEPS}")),
+    "equalize": _Row(
+        "equalize",
+        Tolerance(Bound(1, 0.5), gain=255, reason=f"Pillow counts in whole steps, DALI in fractions of them; {_STEPS}"),
+    ),
+    "jpeg": _Row("JPEG", Tolerance(EQUAL, gain=255, reason=f"the same libjpeg-turbo; {_STEPS}")),
     "arithmetic float32": _Row(
         "scale, normalize",
         Tolerance(
@@ -198,6 +231,9 @@ TABLE: dict[str, _Row] = {
         Tolerance(Bound(1, 0.5), reason="sums in another order around whole numbers, where the fraction is cut off"),
     ),
 }
+
+
+_COLOURS = (Brightness, Hue, Sharpness, Posterize, Solarize, Invert, AutoContrast, Equalize, JPEG)
 
 
 def _keys(ops: Sequence[Op]) -> list[str]:
@@ -224,6 +260,10 @@ def _keys(ops: Sequence[Op]) -> list[str]:
             keys.append("blur uint8" if dtype == "uint8" else "blur float")
         elif isinstance(op, (Elastic, Noise, Erase)):
             keys.append("elastic, noise, erase")
+        elif isinstance(op, (Contrast, Saturation)):
+            keys.append(f"{type(op).__name__.lower()} {op.kind}")
+        elif isinstance(op, _COLOURS):
+            keys.append(type(op).__name__.lower())
         elif isinstance(op, ToDtype):
             dtype, arithmetic = op.dtype, True
         elif isinstance(op, Normalize):
@@ -272,11 +312,11 @@ def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -
 def _after(before: Bound, part: Bound, gain: float) -> Bound:
     if before.max == 0:
         return part
-    if part.max == 0:
+    if part.max == 0 and gain == 1:
         return before
-    largest, mean = before.max * gain + part.max, before.mean * gain + part.mean
+    largest, mean = (min(255.0, a * gain + b) for a, b in ((before.max, part.max), (before.mean, part.mean)))
     # Markov: the share of values above one is at most their mean.
-    over = before.over_1 if part.max < 0.01 else min(1.0, mean)
+    over = before.over_1 if part.max < 0.01 and gain == 1 else min(1.0, mean)
     return Bound(largest, mean, over if largest > 1 else 0.0)
 
 

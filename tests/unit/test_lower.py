@@ -230,9 +230,16 @@ def test_random_grayscale_touches_the_chosen_only() -> None:
     assert torch.equal(got[gray][:, 0], got[gray][:, 2])
 
 
-def test_gray_on_floats_is_refused_by_name() -> None:
-    with pytest.raises(PipelineError, match="cannot run Gray: it needs a uint8 image; put it before ToTensor"):
-        graph(T.Compose([T.ToTensor(), T.Grayscale(3)]))
+def test_colours_of_floats_are_left_to_torch() -> None:
+    jitter = [T.ColorJitter(0.4, 0.4, 0.4), T.RandomInvert(), T.Grayscale(3), NORMALIZE]
+    pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), *jitter])
+    assert graph(pipeline).cut.shared == 2
+    got, want = dali(pipeline)
+    assert (got - want).abs().max() < 1e-4
+    with pytest.raises(PipelineError, match="cannot run Brightness on images of different sizes"):
+        graph(T.Compose([T.ToTensor(), *jitter]))
+    with pytest.raises(PipelineError, match=r"JPEG.*must be uint8"):
+        graph(T.Compose([T.CenterCrop(32), T.ToTensor(), T.JPEG(50)]))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Op, Views, arrange
+from ...transforms.ops import Call, Op, ToDtype, Views, arrange
 from ..torch.forms import BATCH_FORMS, POINTWISE
-from .lowering import LOWERINGS, Canvas, Path
+from .lowering import LOWERINGS, ONLY_BYTES, Canvas, Path
 
 __all__ = ["Cut", "Output", "cut", "lower"]
 
@@ -92,10 +92,14 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
 
 def _reach(ops: Sequence[Op], size: Size) -> tuple[int, Size]:
     """(how many of the ops DALI can do, size of the image there if it is the same for all)"""
+    floats = False
     for n, op in enumerate(ops):
         inner = (o for branch in getattr(op, "branches", ()) for o in branch)
         if type(op) not in LOWERINGS or any(type(o) not in LOWERINGS for o in inner):
             return n, size
+        if floats and type(op) in ONLY_BYTES:
+            return n, size
+        floats = floats or (isinstance(op, ToDtype) and op.dtype != "uint8")
         size = _after(op, size)
     return len(ops), size
 

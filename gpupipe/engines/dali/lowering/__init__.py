@@ -5,22 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....transforms.ops import Blur, Crop, Flip, Gray, Mix, Normalize, Op, Perspective, Resize, SolarizeAdd, ToDtype, Warp
+from ....transforms.ops import (
+    JPEG,
+    AutoContrast,
+    Blur,
+    Brightness,
+    Contrast,
+    Crop,
+    Equalize,
+    Flip,
+    Gray,
+    Invert,
+    Mix,
+    Normalize,
+    Op,
+    Perspective,
+    Posterize,
+    Resize,
+    Saturation,
+    Sharpness,
+    Solarize,
+    SolarizeAdd,
+    ToDtype,
+    Warp,
+)
 from .canvas import Canvas, Input, Path
-from .color import gray, normalize, to_dtype
+from .color import brightness, contrast, gray, normalize, saturation, to_dtype
+from .enhance import autocontrast, equalize, invert, jpeg, posterize, sharpness, solarize
 from .filter import blur
 from .geometry import crop, flip, resize
-from .timm import solarize_add
 from .structure import mix
+from .timm import solarize_add
 from .warp import perspective, warp
 
-__all__ = ["LOWERINGS", "Canvas", "Input", "Path"]
+__all__ = ["LOWERINGS", "ONLY_BYTES", "Canvas", "Input", "Path"]
 
 LOWERINGS: dict[type[Op], Callable[[Canvas, Path, Any], None]] = {
     Crop: crop,
     Resize: resize,
     Flip: flip,
     Gray: gray,
+    Brightness: brightness,
+    Contrast: contrast,
+    Saturation: saturation,
+    Sharpness: sharpness,
+    Posterize: posterize,
+    Solarize: solarize,
+    Invert: invert,
+    AutoContrast: autocontrast,
+    Equalize: equalize,
+    JPEG: jpeg,
     ToDtype: to_dtype,
     Normalize: normalize,
     SolarizeAdd: solarize_add,
@@ -30,3 +64,18 @@ LOWERINGS: dict[type[Op], Callable[[Canvas, Path, Any], None]] = {
     Mix: mix,
 }
 """What the graph does itself. What is not here, and everything after it, is done on the batch in torch."""
+
+ONLY_BYTES: tuple[type[Op], ...] = (
+    Gray,
+    Brightness,
+    Contrast,
+    Saturation,
+    Sharpness,
+    Posterize,
+    Solarize,
+    Invert,
+    AutoContrast,
+    Equalize,
+    JPEG,
+)
+"""What the graph does to uint8 only; behind ``ToTensor`` torch does it."""

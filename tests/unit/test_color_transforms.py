@@ -1,0 +1,162 @@
+"""What jitter and its neighbours resolve to: torchvision's ranges and checks, and its distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from goodness import chi_square_p, ks_two_sample_p, ks_uniform_p
+
+from gpupipe import transforms as T
+from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.transforms import ops
+from gpupipe.transforms.compose import as_compose
+
+P = 1e-3
+SIZES = np.full((3000, 2), 8)
+
+
+def resolve(pipeline: Any, seed: int = 0, sizes: Any = SIZES) -> tuple[Any, ...]:
+    return as_compose(pipeline).resolve(seed, 0, np.arange(len(sizes), dtype=np.uint64), sizes)[0]
+
+
+# ---- ColorJitter
+
+ARGUMENTS: list[dict[str, Any]] = [
+    {"brightness": 0.4, "contrast": 0.3, "saturation": 0.2, "hue": 0.1},
+    {"brightness": 1.7, "hue": (-0.1, 0.4)},
+    {"contrast": (0.0, 0.5), "saturation": [1.0, 3.0]},
+    {"brightness": 0, "contrast": None, "saturation": (1, 1), "hue": 0.0},
+    {"hue": 0.5},
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_jitter_draws_as_torchvision_does(arguments: dict[str, Any]) -> None:
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    theirs = v2.ColorJitter(**arguments)
+    mine = T.ColorJitter(**arguments)
+    for name in ("brightness", "contrast", "saturation", "hue"):
+        assert getattr(mine, name) == getattr(theirs, name)
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    drawn = [theirs.make_params([]) for _ in range(len(SIZES))]
+    torch.set_rng_state(state)
+    found = {type(op).__name__.lower(): op for op in resolve(mine)}
+    for name in ("brightness", "contrast", "saturation", "hue"):
+        want = [d[f"{name}_factor"] for d in drawn]
+        assert (name in found) == (want[0] is not None)
+        if name in found:
+            op = found[name]
+            assert op.always and op.mask.all() and op.kind == "pil"
+            assert ks_two_sample_p(np.array(want), op.factor) > P
+            low, high = getattr(mine, name)
+            assert ks_uniform_p((op.factor - low) / (high - low)) > P
+
+
+def test_jitter_keeps_one_order_and_each_step_its_own_numbers() -> None:
+    found = resolve(T.ColorJitter(0.4, 0.3, 0.2, 0.1))
+    assert [type(op) for op in found] == [ops.Brightness, ops.Contrast, ops.Saturation, ops.Hue]
+    alone = resolve(T.ColorJitter(hue=0.1))
+    assert np.array_equal(found[3].factor, alone[0].factor)
+    scaled = [(op.factor - op.factor.min()) / np.ptp(op.factor) for op in found]
+    assert all(abs(np.corrcoef(a, b)[0, 1]) < 0.08 for i, a in enumerate(scaled) for b in scaled[:i])
+
+
+def test_jitter_of_gray_images_and_of_tensors() -> None:
+    jitter = T.ColorJitter(0.4, 0.3, 0.2, 0.1)
+    assert [type(op) for op in resolve([T.Grayscale(1), jitter])[1:]] == [ops.Brightness, ops.Contrast]
+    assert {op.kind for op in resolve([T.ToImage(), jitter])} == {"tensor"}
+    assert T.ColorJitter() == T.ColorJitter(0, 0, 0, 0) and resolve(T.ColorJitter()) == ()
+    assert T.ColorJitter(0.5) == T.ColorJitter((0.5, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"brightness": -0.1}, "brightness as one number must not be negative"),
+        ({"contrast": (-0.1, 1)}, "within 0 to inf"),
+        ({"saturation": (2, 1)}, "must be increasing"),
+        ({"hue": 0.6}, "within -0.5 to 0.5"),
+        ({"hue": (-0.6, 0.1)}, "within -0.5 to 0.5"),
+        ({"hue": "0.1"}, "one number or a pair"),
+        ({"brightness": (1, 2, 3)}, "one number or a pair"),
+        ({"brightness": True}, "one number or a pair"),
+        ({"brightness": float("nan")}, "must not be negative"),
+    ],
+)
+def test_jitter_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        T.ColorJitter(**arguments)
+
+
+# ---- by chance
+
+BY_CHANCE: list[tuple[Any, dict[str, Any], type[Any]]] = [
+    (T.RandomInvert, {}, ops.Invert),
+    (T.RandomPosterize, {"bits": 3}, ops.Posterize),
+    (T.RandomSolarize, {"threshold": 100.5}, ops.Solarize),
+    (T.RandomAdjustSharpness, {"sharpness_factor": 2}, ops.Sharpness),
+    (T.RandomAutocontrast, {}, ops.AutoContrast),
+    (T.RandomEqualize, {}, ops.Equalize),
+]
+
+
+@pytest.mark.parametrize(("cls", "arguments", "op_type"), BY_CHANCE)
+def test_by_chance(cls: Any, arguments: dict[str, Any], op_type: type[Any]) -> None:
+    for p in (0.0, 0.25, 0.5, 1.0):
+        (op,) = resolve(cls(**arguments, p=p))
+        assert type(op) is op_type and op.always == (p == 1.0)
+        n = int(op.mask.sum())
+        assert n in (0, len(SIZES)) if p in (0, 1) else chi_square_p([n, 3000 - n], [3000 * p, 3000 * (1 - p)]) > P
+        for value in arguments.values():
+            (numbers,) = (v for k, v in op.numbers().items() if k != "mask")
+            assert (numbers == value).all()
+    assert cls(**arguments).p == 0.5
+    assert not np.array_equal(resolve(cls(**arguments))[0].mask, resolve(cls(**arguments), seed=1)[0].mask)
+    half = np.arange(len(SIZES)) % 2 == 0
+    some = op.only(half, SIZES)
+    assert not some.always and np.array_equal(some.mask, half)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: T.RandomInvert(1.5), "RandomInvert: p must be"),
+        (lambda: T.RandomPosterize(9), "bits must be an integer from 0 to 8, not 9"),
+        (lambda: T.RandomPosterize(2.0), "bits must be an integer"),  # type: ignore[arg-type]
+        (lambda: T.RandomSolarize("x"), "threshold must be a number"),  # type: ignore[arg-type]
+        (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor must be a number of at least 0, not -1"),
+        (lambda: T.JPEG(0), "quality must be an integer from 1 to 100"),
+        (lambda: T.JPEG((60, 50)), "quality must be"),
+        (lambda: T.JPEG([50]), "quality must be"),
+        (lambda: T.JPEG(True), "quality must be"),
+        (lambda: T.JPEG(50.0), "quality must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_refusals(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_refusals_that_depend_on_the_place() -> None:
+    with pytest.raises(PipelineError, match="whose largest value is 1; give threshold in"):
+        T.Compose([T.ToTensor(), T.RandomSolarize(128)])
+    with pytest.raises(PipelineError, match="whose largest value is 255"):
+        T.Compose([T.ToImage(), T.RandomSolarize(256)])
+    with pytest.raises(PipelineError, match="put it before ToTensor"):
+        T.Compose([T.ToTensor(), T.JPEG(50)])
+    T.Compose([T.RandomSolarize(256), T.ToTensor(), T.RandomSolarize(0.5)])
+
+
+# ---- JPEG
+
+
+def test_jpeg_quality_is_uniform_with_both_ends() -> None:
+    (op,) = resolve(T.JPEG((20, 24)))
+    assert op.always and op.quality.dtype == np.int32
+    assert chi_square_p(np.bincount(op.quality, minlength=25)[20:], np.full(5, 600.0)) > P
+    assert (resolve(T.JPEG(75))[0].quality == 75).all()
+    assert T.JPEG(75) == T.JPEG((75, 75)) and repr(T.JPEG(75)) == "JPEG(quality=(75, 75))"
