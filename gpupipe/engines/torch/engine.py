@@ -176,7 +176,7 @@ def _check(head: Sequence[Op], channels: int) -> None:
                 _check(branch, channels)
         if isinstance(op, Gray):
             channels = op.channels
-        fill = getattr(op, "fill", ())
+        fill = getattr(op, "fill", None) or ()
         if len(fill) not in (0, 1, channels):
             raise PipelineError(f"fill={fill} has {len(fill)} values for an image of {channels} channel(s)")
         if isinstance(op, ToDtype) and op.dtype == "bfloat16":

@@ -1,0 +1,59 @@
+"""The cases that parity is measured with: they can be made, differ where they should, and cover the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvidia.dali")
+
+from gpupipe.bench import parity
+from gpupipe.bench.tolerances import TABLE
+
+
+def test_every_case_has_a_pipeline_that_is_another_one() -> None:
+    made = {name: repr(make()) for name, make in {**parity.CASES, **parity.RECIPES}.items()}
+    assert len(set(made.values())) == len(made)
+
+
+def test_the_cases_cover_the_table_or_say_which_row_they_lack() -> None:
+    measured = {
+        name: {"photographs": {k: {"max": 0.0, "mean": 0.0, "over_1": 0.0} for k in ("interior", "border")}}
+        for name in {**parity.CASES, **parity.RECIPES}
+    }
+    found = parity.rows(measured)
+    assert set(found["rows"]) | set(found["unmeasured"]) >= set(TABLE) - {"decode"}
+    for row in ("crop", "flip", "resize bilinear uint8 antialias", "blur uint8", "arithmetic bfloat16"):
+        assert row in found["rows"]
+    assert "arithmetic float32" in found["rows"] and not found["rows"]["arithmetic float32"]["others"]
+
+
+@pytest.mark.parametrize("kind", parity.INPUTS)
+def test_measuring_on_the_cpu(kind: parity.Kind) -> None:
+    found = parity.measure(parity.arrays(kind, parity.CASES["flips"], 5), "cpu")
+    assert found["reference"].images == 5 and found["reference"].max == 0 == found["cpu"].max
+    found = parity.measure(parity.arrays(kind, parity.CASES["blur, pil"], 5), "cpu")
+    assert found["reference"].max <= 1 and found["cpu"].max == 0
+
+
+def test_a_difference_is_found_in_whatever_view_it_is() -> None:
+    dataset = parity.arrays("photographs", parity.CASES["five crops"], 3)
+    one = parity.batches(dataset, "dali", "cpu")
+    two = [tuple(v.clone() for v in views) for views in one]
+    assert len(one[0]) == 5 and parity.apart(dataset, one, two).equal == 1
+    two[0][3][1, 2, 7, 9] ^= 128
+    found = parity.apart(dataset, one, two)
+    assert found.max == 128 and found.images - found.equal_images == 1
+
+
+def test_the_files_have_every_kind_of_chroma(tmp_path: Path) -> None:
+    dataset = parity.folder(parity.jpegs(tmp_path, 9), parity.CASES["crop"])
+    found = parity.measure(dataset, "cpu", roi=False)
+    assert found["reference"].max == 0 and found["reference"].images == 9
+
+
+def test_decoder_settings_are_settings_of_the_engine() -> None:
+    from gpupipe.engines import Dali
+
+    assert len({repr(Dali(**options)) for options in parity.DECODERS.values()}) == 8
