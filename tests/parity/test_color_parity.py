@@ -30,10 +30,6 @@ def on(n: int) -> Any:
     return np.ones(n, np.bool_)
 
 
-def number(value: float) -> Callable[[int], Any]:
-    return lambda n: np.full(n, value, np.float64)
-
-
 def whole(value: int) -> Callable[[int], Any]:
     return lambda n: np.full(n, value, np.int32)
 
@@ -64,7 +60,7 @@ for bits in (1, 3, 7, 8):
     )
 for threshold in (0.0, 0.4, 1.0, 127.5, 128.0, 255.0):
     CASES[f"Solarize {threshold}"] = (
-        lambda kind, n, threshold=threshold: O.Solarize(on(n), number(threshold)(n)),
+        lambda kind, n, threshold=threshold: O.Solarize(on(n), np.full(n, threshold)),
         lambda x, threshold=threshold: F.solarize(x, threshold),
     )
 CASES["Invert"] = (lambda kind, n: O.Invert(on(n)), F.invert)
@@ -236,11 +232,8 @@ def test_flips_on_a_batch(axis: Any) -> None:
 @pytest.mark.parametrize("fill", [(0.0,), (9.0, 200.7, 3.0)])
 @pytest.mark.parametrize("place", ["same", "inside", "outside"])
 def test_crops_on_a_batch(place: str, fill: tuple[float, ...]) -> None:
-    top, left = {
-        "same": ([3, 3, 3], [2, 2, 2]),
-        "inside": ([0, 3, 10], [4, 0, 8]),
-        "outside": ([-5, 3, 40], [4, -30, 15]),
-    }[place]
+    inside, outside = ([0, 3, 10], [4, 0, 8]), ([-5, 3, 40], [4, -30, 15])
+    top, left = {"same": ([3, 3, 3], [2, 2, 2]), "inside": inside, "outside": outside}[place]
     corner = [np.array(v, np.int32) for v in (top, left)]
     op = O.Crop(*corner, whole(20)(3), whole(12)(3), padded=place == "outside", fill=fill)
     x = torch.stack([as_tensor(photograph(30, 20, i)) for i in range(3)])
