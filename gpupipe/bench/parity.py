@@ -93,11 +93,11 @@ def _resizes() -> dict[str, Make]:
 def _warps() -> dict[str, Make]:
     found: dict[str, Make] = {}
     for name in ("nearest", "bilinear"):
-        for of, where in (("pil", _pil), ("uint8 tensor", _tensor), ("floats", _float)):
-            found[f"rotate {name}, {of}"] = where(lambda n=name: T.RandomRotation(60, n, fill=7))  # type: ignore[misc]
+        for of, where, fill in (("pil", _pil, 7.0), ("uint8 tensor", _tensor, 7.0), ("floats", _float, 0.03)):
+            found[f"rotate {name}, {of}"] = where(lambda n=name, f=fill: T.RandomRotation(60, n, fill=f))  # type: ignore[misc]
             found[f"affine {name}, {of}"] = where(lambda n=name: T.RandomAffine(**_AFFINE, interpolation=n))  # type: ignore[misc]
             found[f"perspective {name}, {of}"] = where(
-                lambda n=name: T.RandomPerspective(0.5, 1.0, n, fill=7)  # type: ignore[misc]
+                lambda n=name, f=fill: T.RandomPerspective(0.5, 1.0, n, fill=f)  # type: ignore[misc]
             )
     return found
 

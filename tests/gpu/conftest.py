@@ -1,5 +1,7 @@
 """For tests that only a GPU can answer. What they measure is printed at the end and, where
-``GPUPIPE_MEASURED`` names a file, written there as JSON: promises for the GPU are made from measurements."""
+``GPUPIPE_MEASURED`` names a file, written there as JSON after every test: promises for the GPU are made from
+measurements. ``GPUPIPE_DRY_RUN=1`` runs on the CPU those that ask for ``where``, which proves the tests alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpu_tools import DEVICE, DRY_RUN
 from support import write_photos
 
 from gpupipe.bench.photos import make_photos
@@ -21,8 +24,18 @@ _MEASURED: dict[str, Any] = {}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if here not in item.path.parents:
+            continue
+        if not DRY_RUN:
             item.add_marker(pytest.mark.gpu)
+        elif "where" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason="needs CUDA itself, also when the other tests are tried out"))
+
+
+@pytest.fixture(scope="session")
+def where() -> str:
+    """``"cuda"``, or ``"cpu"`` where the tests are only tried out."""
+    return DEVICE
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +44,8 @@ def measured() -> Callable[..., None]:
 
     def keep(name: str, **values: Any) -> None:
         _MEASURED[name] = values
+        if (file := os.environ.get("GPUPIPE_MEASURED")) and not DRY_RUN:
+            Path(file).write_text(json.dumps(_MEASURED, indent=1, default=str) + "\n")
 
     return keep
 
@@ -38,12 +53,10 @@ def measured() -> Callable[..., None]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not _MEASURED:
         return
-    terminalreporter.section("measured on the GPU")
+    terminalreporter.section("measured on the CPU, to try the tests out" if DRY_RUN else "measured on the GPU")
     for name, values in _MEASURED.items():
         shown = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
         terminalreporter.write_line(f"{name}: {shown}")
-    if file := os.environ.get("GPUPIPE_MEASURED"):
-        Path(file).write_text(json.dumps(_MEASURED, indent=1, default=str))
 
 
 @pytest.fixture(scope="session")

@@ -93,7 +93,7 @@ def test_twenty_loaders_one_after_another_leave_nothing(numbered: Path, measured
 def script(root: Path, engine: str, seed: int) -> list[str]:
     code = f"""
         import sys
-        sys.path.insert(0, {str(TESTS)!r})
+        sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent)!r}]
         from support import EVAL, all_seen
         from gpupipe import DataLoader
         from gpupipe.datasets import ImageFolder
@@ -174,7 +174,7 @@ def test_no_gpu_memory_before_the_first_iter(numbered: Path) -> None:
 def test_constructing_does_not_start_cuda(numbered: Path) -> None:
     code = f"""
         import sys
-        sys.path.insert(0, {str(TESTS)!r})
+        sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent)!r}]
         import torch
         from support import EVAL
         from gpupipe import DataLoader

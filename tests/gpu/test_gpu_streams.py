@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ from support import SEED, images_of, pictures
 from torch import Tensor
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.datasets import Arrays, ImageFolder, from_torch
+from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali, Torch
 from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.handover import Lease
@@ -41,7 +39,7 @@ def arrays(pixels: Any) -> Arrays:
 
 
 def load(dataset: Any, engine: Any = "dali", **arguments: Any) -> DataLoader:
-    given = {"batch_size": 16, "shuffle": True, "num_workers": 4, "device": "cuda", "seed": SEED, **arguments}
+    given = {"batch_size": 16, "shuffle": True, "num_workers": 2, "device": "cuda", "seed": SEED, **arguments}
     return DataLoader(dataset, engine=engine, **given)
 
 
@@ -90,126 +88,78 @@ def test_memory_is_not_reused_while_a_queued_kernel_reads_it(
     assert wrong == 0
 
 
-def test_memory_is_not_reused_under_a_side_stream(arrays: Arrays) -> None:
-    """The consumer's stream is the one that is current when it asks."""
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_memory_is_not_reused_under_a_side_stream(arrays: Arrays, engine: str) -> None:
+    """The consumer's stream is the one that is current when it asks. Fails where the default stream is taken for it."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    want = expected(arrays)
+    want = expected(arrays, engine)
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        got = read_late(load(arrays))
+        got = read_late(load(arrays, engine))
     assert overwritten(got, want) == 0
 
 
-@pytest.mark.parametrize("keep", [0, 1])
-@pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
-@pytest.mark.parametrize("leased", [True, False], ids=["leased", "unleased"])
-def test_what_each_protection_is_worth(
-    arrays: Arrays, leased: bool, bound: bool, keep: int, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., None]
-) -> None:
-    """Without the two protections bytes are expected to change; how many is reported, because it is a race."""
-    want = expected(arrays)
-    if not leased:
-        monkeypatch.setattr(Lease, "take", lambda self, owner: None)
-    if not bound:
-        monkeypatch.setattr(DaliEngine, "_stream", lambda self: {})
-    wrong = overwritten(read_late(load(arrays), keep=keep), want)
-    name = f"streams: {'leased' if leased else 'not leased'}, {'bound' if bound else 'not bound'}, {keep} kept"
-    measured(name, overwritten=wrong, of=len(want))
-    if leased and bound:
-        assert wrong == 0
-
-
-def datasets(arrays: Arrays, large: Path) -> dict[str, Any]:
-    folder = ImageFolder(large, imagenet.train(224))
-    return {
-        "arrays": arrays,
-        "folder": folder,
-        "bytes": from_torch(_Bytes(large), media="bytes", transform=imagenet.train(224)),
-    }
-
-
-class _Bytes:
-    def __init__(self, root: Path):
-        self.files = sorted(str(p) for p in root.rglob("*.jpg"))
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        return Path(self.files[i]).read_bytes(), i
-
-
 @pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize("kind", ["arrays", "folder", "bytes"])
-def test_the_host_does_not_wait_for_the_consumers_stream(
-    engine: str, kind: str, arrays: Arrays, large: Path, measured: Callable[..., None]
-) -> None:
-    """While the consumer's stream is busy for a second, several batches are handed out in much less."""
-    with load(datasets(arrays, large)[kind], engine, batch_size=8) as loader:
-        list(loader)
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        time.sleep(1)  # the next ones are ready
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        torch.cuda._sleep(1000 * MILLISECOND)  # type: ignore[no-untyped-call]
+def test_a_batch_is_ready_on_the_stream_that_asks_for_it(arrays: Arrays, engine: str) -> None:
+    """Another stream for every batch, while the default stream is busy. Fails where a batch is handed out before it is
+    there, or where all wait for the default stream."""
+    want = [int(w.long().sum()) for w in expected(arrays, engine)]
+    streams = [torch.cuda.Stream() for _ in range(3)]  # type: ignore[no-untyped-call]
+    sums, kept = [], []
+    with load(arrays, engine) as loader:
         for _ in range(2):
-            next(iterator)
-        took = time.perf_counter() - started
-        torch.cuda.synchronize()
-        whole = time.perf_counter() - started
-    measured(f"host wait: {engine}, {kind}", two_batches_ms=took * 1e3, kernel_ms=whole * 1e3)
-    assert took < whole / 2
-
-
-@contextmanager
-def no_synchronisation() -> Any:
+            iterator = iter(loader)
+            for number in range(len(loader)):
+                torch.cuda._sleep(3 * MILLISECOND)  # type: ignore[no-untyped-call]
+                with torch.cuda.stream(streams[number % 3]):
+                    images = images_of(next(iterator))
+                    sums.append(images.sum(dtype=torch.int64))
+                    kept.append(images)  # what one stream has read, another may be given
+            assert next(iterator, None) is None
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    assert [int(s) for s in sums] == want
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-@pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize("kind", ["arrays", "folder", "bytes"])
-def test_torch_is_asked_for_no_synchronisation(engine: str, kind: str, arrays: Arrays, large: Path) -> None:
-    with load(datasets(arrays, large)[kind], engine, batch_size=8) as loader:
-        list(loader)  # constants and slots are made once
-        with no_synchronisation():
-            for images, target in loader:
-                images.float().mean()
-                target + 1
+def unleased(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "take", lambda self, owner: None)
 
 
-@pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize("kind", ["arrays", "folder"])
-def test_calls_that_wait_in_the_consumers_thread(
-    engine: str, kind: str, arrays: Arrays, large: Path, measured: Callable[..., None]
+def unbound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DaliEngine, "_stream", lambda self: {})
+
+
+def unrecorded(patch: pytest.MonkeyPatch) -> None:
+    def hand_over(self: CopyStream, tensors: list[Tensor]) -> None:
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    patch.setattr(CopyStream, "hand_over", hand_over)
+
+
+PROTECTIONS: dict[str, tuple[str, list[Callable[[pytest.MonkeyPatch], None]]]] = {
+    "dali, no lease": ("dali", [unleased]),
+    "dali, not bound to the stream": ("dali", [unbound]),
+    "dali, neither": ("dali", [unleased, unbound]),
+    "torch, record_stream left out": ("torch", [unrecorded]),
+}
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("without", PROTECTIONS)
+def test_without_its_protection_memory_is_overwritten(
+    without: str, keep: int, arrays: Arrays, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., None]
 ) -> None:
-    """Counted by the profiler in this thread alone: DALI's own threads may wait as they like."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with load(datasets(arrays, large)[kind], engine, batch_size=8) as loader:
-        list(loader)
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
-            batches = 0
-            for images, _ in loader:
-                with torch.profiler.record_function("consumer"):
-                    images.float().mean()
-                batches += 1
-    events = recorded.events()
-    threads = {e.thread for e in events if e.name == "consumer"}
-    waits = Counter(e.name for e in events if "Synchronize" in e.name and e.thread in threads)
-    elsewhere = Counter(e.name for e in events if "Synchronize" in e.name and e.thread not in threads)
-    if not any(e.name.startswith("cuda") for e in events):
-        pytest.skip("the profiler sees no CUDA calls on this machine")
-    measured(f"waits: {engine}, {kind}", batches=batches, here=dict(waits), in_other_threads=dict(elsewhere))
-    # The end of a run waits for what is still leased, and the profiler itself once at its end.
-    assert sum(waits.values()) <= 3, waits
+    """The counter-proof of the tests above. It is a race: where no byte changes, this machine proves nothing, and that
+    is said as a skip; and where one of DALI's two protections is enough, the other one stands."""
+    engine, removed = PROTECTIONS[without]
+    want = expected(arrays, engine)
+    with monkeypatch.context() as patch:
+        for remove in removed:
+            remove(patch)
+        wrong = overwritten(read_late(load(arrays, engine), keep=keep), want)
+    measured(f"streams: {without}, {keep} kept", overwritten=wrong, of=len(want))
+    assert overwritten(read_late(load(arrays, engine), keep=keep), want) == 0
+    if not wrong:
+        pytest.skip(f"not provable on this machine: {without}, and no byte changed")
 
 
 # ---- the torch engine's pinned ring

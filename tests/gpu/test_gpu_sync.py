@@ -1,0 +1,182 @@
+"""The host does not wait for the device: not in torch's functions, not in CUDA's, not for the consumer's stream.
+
+Constants and slots are made once, so an epoch goes before everything that is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpu_tools import no_synchronisation, profiled
+from support import SEED, pictures
+from torch import Tensor
+
+from gpupipe import DataLoader, transforms as T
+from gpupipe.datasets import Arrays, ImageFolder, from_torch
+from gpupipe.engines import Torch
+from gpupipe.pipelines import imagenet, simclr
+
+MILLISECOND = 1_500_000
+"""About so many cycles of a GPU's clock."""
+
+FLOAT = [T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD)]
+
+
+def _after(*steps: T.Transform) -> T.Compose:
+    return T.Compose([T.RandomResizedCrop(96), *steps, *FLOAT])
+
+
+PIPELINES: dict[str, Callable[[], T.Compose]] = {
+    "train": lambda: imagenet.train(96),
+    "train float16 channels_last": lambda: imagenet.train(96, dtype="float16", memory_format="channels_last"),
+    "strong: policy, erasing, mixup or cutmix": lambda: imagenet.train_strong(96),
+    "light": lambda: imagenet.train_light(96),
+    "two views": lambda: simclr.train(96),
+    "hue": lambda: _after(T.ColorJitter(hue=0.3)),
+    "hue of floats": lambda: T.Compose([T.RandomResizedCrop(96), T.ToTensor(), T.ColorJitter(hue=0.3)]),
+    "colour": lambda: _after(T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomGrayscale(0.5)),
+    "RandAugment": lambda: _after(T.RandAugment()),
+    "TrivialAugmentWide": lambda: _after(T.TrivialAugmentWide()),
+    "AutoAugment": lambda: _after(T.AutoAugment()),
+    "AugMix": lambda: _after(T.AugMix()),
+    "warp and perspective behind hue": lambda: _after(
+        T.ColorJitter(hue=0.3), T.RandomAffine(30, (0.1, 0.1), fill=9), T.RandomPerspective(0.5, 0.5)
+    ),
+    "blur behind hue": lambda: _after(T.ColorJitter(hue=0.3), T.RandomApply([T.GaussianBlur(5)], 0.5)),
+    "elastic": lambda: _after(T.ElasticTransform(40.0, 4.0)),
+    "noise": lambda: T.Compose([T.RandomResizedCrop(96), T.ToTensor(), T.GaussianNoise()]),
+    "erasing with noise": lambda: T.Compose([*_after(), T.RandomErasing(0.8, value="random")]),
+    "mixup": lambda: T.Compose([*_after(), T.MixUp(num_classes=1000)]),
+    "cutmix": lambda: T.Compose([*_after(), T.CutMix(num_classes=1000)]),
+}
+
+
+class _Bytes:
+    def __init__(self, root: Path):
+        self.files = sorted(str(p) for p in root.rglob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return Path(self.files[i]).read_bytes(), i
+
+
+def dataset(kind: str, pipeline: T.Compose, large: Path) -> Any:
+    if kind == "folder":
+        return ImageFolder(large, pipeline)
+    if kind == "bytes":
+        return from_torch(_Bytes(large), media="bytes", transform=pipeline)
+    return Arrays(np.tile(pictures(16, 120, 140), (4, 1, 1, 1)), np.arange(64), transform=pipeline)
+
+
+CASES = [(name, "arrays") for name in PIPELINES] + [("train", "folder"), ("train", "bytes")]
+ENGINES = {"dali": "dali", "torch, ring": Torch(), "torch, pin_memory": Torch(staging="pin_memory")}
+
+
+def load(data: Any, engine: str) -> DataLoader:
+    return DataLoader(
+        data, 8, shuffle=True, num_workers=2, device="cuda", seed=SEED, engine=ENGINES[engine], drop_last=True
+    )
+
+
+def views(images: Any) -> tuple[Tensor, ...]:
+    return images if isinstance(images, tuple) else (images,)
+
+
+def consume(loader: DataLoader) -> int:
+    """A loop as a training has it: reads everything, and waits for nothing."""
+    batches = 0
+    for images, target in loader:
+        for view in views(images):
+            view.float().mean()
+        target + 1
+        batches += 1
+    return batches
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+def test_torch_says_so_when_something_waits() -> None:
+    """The counter-proof: without it the tests below might pass because nothing is watched."""
+    x = torch.ones(2, device="cuda")
+    with no_synchronisation():
+        with pytest.raises(RuntimeError, match="synchroniz"):
+            x.sum().item()
+        with pytest.raises(RuntimeError, match="synchroniz"):
+            torch.ones(4).to("cuda")
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_torch_is_asked_for_no_synchronisation(engine: str, name: str, kind: str, large: Path) -> None:
+    """Fails at the function of torch's that waits: a copy out of memory that is not pinned, a mask used as an index,
+    ``.item()``."""
+    with load(dataset(kind, PIPELINES[name](), large), engine) as loader:
+        consume(loader)
+        with no_synchronisation():
+            assert consume(loader) == len(loader)
+
+
+def test_the_profiler_counts_waits(tmp_path: Path) -> None:
+    """The counter-proof of the test below: three waits of this thread are three."""
+    x = torch.ones(2, device="cuda")
+    with profiled(tmp_path / "trace.json") as found:
+        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
+        x.sum().item()
+    here, _elsewhere, calls = found
+    if not calls:
+        pytest.skip("the profiler sees no calls of CUDA's on this machine")
+    assert sum(here.values()) >= 3, here
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_no_wait_for_each_batch(
+    engine: str, name: str, kind: str, large: Path, tmp_path: Path, measured: Callable[..., None]
+) -> None:
+    """In the consumer's thread; DALI's own threads may wait as they like. Fails where there are as many waits as
+    batches. A few belong to the end of the epoch, and to a ring whose copies are late."""
+    with load(dataset(kind, PIPELINES[name](), large), engine) as loader:
+        consume(loader)
+        consume(loader)
+        torch.cuda.synchronize()
+        with profiled(tmp_path / "trace.json") as found:
+            batches = consume(loader)
+    here, elsewhere, calls = found
+    if not calls:
+        pytest.skip("the profiler sees no calls of CUDA's on this machine")
+    measured(f"waits: {engine}, {kind}, {name}", batches=batches, here=dict(here), in_other_threads=dict(elsewhere))
+    assert sum(here.values()) < batches, here
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch, ring"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("train", "arrays"), ("train", "folder"), ("train", "bytes"), ("mixup", "arrays")]
+)
+def test_the_host_does_not_wait_for_the_consumers_stream(
+    engine: str, name: str, kind: str, large: Path, measured: Callable[..., None]
+) -> None:
+    """Fails where two batches that are ready are handed out only after the consumer's kernel of a second has ended."""
+    with load(dataset(kind, PIPELINES[name](), large), engine) as loader:
+        consume(loader)
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        time.sleep(1)  # the next ones are ready
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        torch.cuda._sleep(1000 * MILLISECOND)  # type: ignore[no-untyped-call]
+        for _ in range(2):
+            next(iterator)
+        took = time.perf_counter() - started
+        torch.cuda.synchronize()
+        whole = time.perf_counter() - started
+    measured(f"host wait: {engine}, {kind}, {name}", two_batches_ms=took * 1e3, kernel_ms=whole * 1e3)
+    assert took < whole / 2
