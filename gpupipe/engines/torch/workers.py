@@ -71,7 +71,8 @@ class _Jobs(TorchDataset[Any], Generic[R]):
 
     def __init__(self, job: Callable[[Plan], R], shared: bool):
         self.job = job
-        current = torch.zeros(1, dtype=torch.int64)
+        # On the CPU by name: somebody may have called torch.set_default_device().
+        current = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.current: Tensor = current.share_memory_() if shared else current  # type: ignore[no-untyped-call]
         """i64[1]: the number of the present run, seen by all workers."""
 
@@ -110,7 +111,8 @@ class _Pool(Generic[R]):
         self._feed.items, self._feed.run = items, self._feed.run + 1
         self._jobs.current[0] = self._feed.run
         try:
-            return self._feed.run, iter(self._loader)
+            with torch.device("cpu"):  # torch draws a seed on the default device, out of a generator of the CPU
+                return self._feed.run, iter(self._loader)
         except BaseException as e:
             self.stop()
             if isinstance(e, OSError):

@@ -23,7 +23,7 @@ def mix(image: Picture, op: Mix, i: int) -> Picture:
     for k, branch in enumerate(op.branches):
         made = apply_sample(whole, branch, i)
         assert isinstance(made, np.ndarray)
-        part = torch.mul(chw(made), torch.tensor(op.weights[i, k]))
+        part = torch.mul(chw(made), torch.tensor(op.weights[i, k], device="cpu"))
         total = part if total is None else total.add_(part)
     assert total is not None
     return hwc(total.to(torch.uint8) if whole.dtype == np.uint8 else total)
