@@ -1,0 +1,81 @@
+"""The graphs for a GPU, drawn without one: every operator exists for the device that it is put on, and what parametrises
+it is on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvidia.dali")
+
+from nvidia.dali import backend
+
+from gpupipe.bench import parity
+from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
+
+NAMES = [*parity.CASES, *parity.RECIPES]
+REGISTERED = {
+    "cpu": backend.RegisteredCPUOps(),
+    "gpu": backend.RegisteredGPUOps(),
+    "mixed": backend.RegisteredMixedOps(),
+}
+ALLOWED = {"MakeContiguous"}  # what a copy to the GPU is made of
+
+
+def draw(name: str, **options: Any) -> Graph:
+    given: dict[str, Any] = {"media": "path", "decoder": DecoderOptions(), **options}
+    pipeline = {**parity.CASES, **parity.RECIPES}[name]()
+    return build_graph(
+        pipeline, batch_size=4, num_threads=1, prefetch=2, device_id=0, common=lambda: (150, 170), **given
+    )
+
+
+def nodes(graph: Graph) -> dict[int, Any]:
+    """All operators that the outputs come from."""
+    found: dict[int, Any] = {}
+    todo = [output.node.source for output in graph.outputs]
+    while todo:
+        source = todo.pop()
+        if source is not None and id(source) not in found:
+            found[id(source)] = source
+            todo += [node.source for node in source.inputs]
+    return found
+
+
+def schema(source: Any) -> tuple[str, str]:
+    """(name of the operator, device)"""
+    text = str(source.spec)
+    device = text.partition("device: ")[2].split()[0]
+    return text.splitlines()[0].removeprefix("OpSpec for ").rstrip(":"), device
+
+
+@pytest.mark.parametrize("media", ["path", "bytes", "array"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operator_exists_for_its_device(name: str, media: str) -> None:
+    graph = draw(name, media=media)
+    for source in nodes(graph).values():
+        operator, device = schema(source)
+        assert operator in ALLOWED or operator in REGISTERED[device], f"{operator} is not there for {device}"
+    assert all(output.node.device == "gpu" for output in graph.outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_fed_is_on_the_cpu_and_images_stay_on_the_gpu(name: str) -> None:
+    """An image that came back to the CPU, or a number for each sample that had to be fetched from the GPU, would make
+    the host wait in every batch."""
+    for source in nodes(draw(name)).values():
+        operator, device = schema(source)
+        if operator == "ExternalSource":
+            assert device == "cpu"
+        if device == "cpu" and operator != "_Shape":  # it looks at no pixel
+            assert all(node.device == "cpu" for node in source.inputs), operator
+
+
+@pytest.mark.parametrize("roi", [True, False])
+def test_decoders_get_their_options(roi: bool) -> None:
+    options = DecoderOptions(roi=roi, hw_decoder_load=0.25, jpeg_fancy_upsampling=True)
+    (decoder,) = [s for s in nodes(draw("random crop", decoder=options)).values() if schema(s)[1] == "mixed"]
+    text = str(decoder.spec)
+    assert "hw_decoder_load: 0.25" in text and "jpeg_fancy_upsampling: True" in text
+    assert ("ImageSlice" in schema(decoder)[0]) is roi
