@@ -40,11 +40,8 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/figures.py
 
-gpu: $(READY)  ## the GPU tests, which then may not be skipped, and the GPU benchmarks
-	GPUPIPE_REQUIRE_CUDA=1 $(BIN)/python -m pytest -m gpu
-	$(BIN)/python benchmarks/gpu_loader.py
-	$(BIN)/python benchmarks/gpu_copy.py
-	$(BIN)/python benchmarks/gpu_training.py
+gpu: $(READY)  ## on a machine with a GPU: doctor, GPU tests (none may be skipped for lack of one), benchmarks, figures
+	$(BIN)/python benchmarks/gpu_all.py
 
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist gpupipe.egg-info

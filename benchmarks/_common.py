@@ -63,6 +63,15 @@ def import_torchvision() -> Any:
     return torchvision
 
 
+def left_out(jobs: Sequence[Any]) -> list[Any]:
+    """The jobs (see ``_candidates.py``) without those whose library is not installed, which it names."""
+    here = importlib.util.find_spec("torchvision") is not None
+    for job in jobs:
+        if job.loader == "torchvision" and not here:
+            print(f"left out: {job.name} (torchvision is not installed)", flush=True)
+    return [job for job in jobs if here or job.loader != "torchvision"]
+
+
 # ---- pictures
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import _common  # noqa: F401  (makes a source checkout importable)
+from _gpu_figures import draw, gpu
 
 from gpupipe.bench.tolerances import markdown
 
@@ -115,7 +116,7 @@ def figures() -> str:
 
 
 def written(readme: str) -> str:
-    for name, text in (("figures", figures()), ("promises", markdown())):
+    for name, text in (("figures", figures()), ("gpu", gpu(RESULTS)), ("promises", markdown())):
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         readme = re.sub(pattern, lambda m, t=text: f"{m[1]}{t.strip()}\n{m[2]}", readme, flags=re.DOTALL)
     return readme
@@ -125,6 +126,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if README.md is not up to date")
     args = parser.parse_args()
+    if not args.check:
+        draw(RESULTS)
     now = README.read_text()
     new = written(now)
     if args.check:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
-from _common import Budget, Table, describe_files, machine, photographs, save
+from _common import Budget, Table, describe_files, left_out, machine, photographs, save
 
 OURS = Job("gpupipe, DALI engine", "gpupipe-dali")
 HAND = Job("DALI by hand", "dali-by-hand")
@@ -128,7 +128,7 @@ def main() -> None:
         chosen = {"main": MAIN} | {name: [OURS, *jobs] for name, jobs in SWEEPS.items()}
         names = args.only or (["main", "output", "roi"] if args.quick else list(chosen))
         for name in names:
-            stages.run(name, chosen[name])
+            stages.run(name, left_out(chosen[name]))
     print(save(args.name, result))
 
 

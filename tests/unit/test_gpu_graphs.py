@@ -1,4 +1,4 @@
-"""The graphs for a GPU, drawn without one: every operator exists for the device that it is put on, and what parametrises
+"""The graphs for a GPU, drawn without one: every operator exists for the device that it is put on, and what is fed to
 it is on the CPU."""
 
 from __future__ import annotations
