@@ -7,7 +7,7 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from ...types import Batch, Plan
 from ..base import Engine, Run, Setup
 from ..handover import to_device
 from ..torch.apply import apply_batch
-from ..torch.clips import rest_of_clips, spread
+from ..torch.clips import arranged, spread
+from ..torch.threads import ImageThreads
 from . import pools
 from .clips import Loan
 from .feed import Feeder, Ready, feeder_for
@@ -53,6 +54,7 @@ class DaliEngine(Engine):
         self._graph: Graph | None = None
         self._feeder: Feeder | None = None
         self._probe: Probe | None = None
+        self._threads = ImageThreads(setup.num_workers)
         self.scheduled = 0
 
     @property
@@ -134,14 +136,19 @@ class DaliEngine(Engine):
                 tensor = tensor.permute(0, 3, 1, 2)
             if output.dtype == "bfloat16":
                 tensor = tensor.to(torch.bfloat16)
+            if rest:
+                tensor = self._apply(tensor, rest, memory_format)
             if plan.frames is not None:
-                tensor = rest_of_clips(tensor, rest, self.frames, dataset.layout, memory_format)
+                tensor = arranged(tensor, self.frames, dataset.layout, memory_format)
                 if isinstance(ready.owner, Loan) and ready.owner.holds(tensor):
                     tensor = tensor.clone()  # what DALI passed through is decoded into again
-                made.append(tensor)
-                continue
-            made.append(apply_batch(tensor, rest, memory_format) if rest else tensor)
+            made.append(tensor)
         return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
+
+    def _apply(self, batch: torch.Tensor, ops: Sequence[Op], memory_format: str) -> Any:
+        if self.setup.cuda:
+            return apply_batch(batch, ops, memory_format)
+        return self._threads.apply(batch, ops, memory_format)
 
     def changed(self, plan: Plan, shapes: Any) -> list[BadSample]:
         """Samples that are not of the size that the plan was made for."""
@@ -182,6 +189,7 @@ class DaliEngine(Engine):
     def close(self) -> None:
         if self._feeder is not None:
             self._feeder.close()
+        self._threads.close()
         built = self._graph is not None
         self._feeder = self._graph = self._probe = None
         self.scheduled = 0

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import PipelineError
 from ...transforms.ops import Call, Op, ToDtype, Views, arrange
 from ..torch.forms import BATCH_FORMS, POINTWISE
-from .lowering import LOWERINGS, ONLY_BYTES, Canvas, Path
+from .lowering import LOWERINGS, Canvas, Path, lacks
 
 __all__ = ["Cut", "Output", "cut", "lower"]
 
@@ -94,10 +94,7 @@ def _reach(ops: Sequence[Op], size: Size) -> tuple[int, Size]:
     """(how many of the ops DALI can do, size of the image there if it is the same for all)"""
     floats = False
     for n, op in enumerate(ops):
-        inner = (o for branch in getattr(op, "branches", ()) for o in branch)
-        if type(op) not in LOWERINGS or any(type(o) not in LOWERINGS for o in inner):
-            return n, size
-        if floats and type(op) in ONLY_BYTES:
+        if lacks(op, floats):
             return n, size
         floats = floats or (isinstance(op, ToDtype) and op.dtype != "uint8")
         size = _after(op, size)

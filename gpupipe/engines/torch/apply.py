@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .forms.picture import Array, Picture, array, chw, hwc, size_of
 
 __all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "reference", "split", "stack"]
 
+Form = Callable[[Picture, Any, int], Picture]
 Arrays = Array | tuple[Array, ...]
 """One image, or one for each view."""
 
@@ -59,13 +60,14 @@ def _matters(op: Crop | Flip) -> bool:
     return isinstance(op, Crop) and op.padded
 
 
-def apply_sample(image: Picture, ops: Sequence[Op], i: int) -> Arrays:
+def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[Op], Form] = FORMS) -> Arrays:
     """Row ``i`` of ``ops`` on one image.
 
     Args:
         image: u8 or f32[H, W, C], or a PIL image in mode RGB or L.
         ops: any, in order; see :func:`split` for those that are cheaper on the batch.
         i: which row of the ops' arrays.
+        forms: of each op; those of the reference by default.
 
     Returns:
         u8, f16 or f32[H', W', C'], possibly a view of ``image``; of several views a tuple of such.
@@ -73,8 +75,9 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int) -> Arrays:
     for op in ops:
         if isinstance(op, Views):
             own = op.local and isinstance(image, Image.Image)  # a function may draw into the image
-            return tuple(apply_sample(image.copy() if own else image, b, i) for b in op.branches)  # type: ignore[misc]
-        form = FORMS.get(type(op))
+            views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
+            return tuple(views)  # type: ignore[arg-type]
+        form = forms.get(type(op))
         image = form(image, op, i) if form is not None else _as_batch(image, op, i)
     return array(image)
 

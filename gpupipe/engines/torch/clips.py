@@ -16,11 +16,11 @@ from ...planning import complete
 from ...transforms.compose import Compose
 from ...transforms.ops import Op, Views
 from ...types import Plan
-from .apply import apply_batch, apply_sample, apply_tail, split
+from .apply import apply_sample, apply_tail, split
 from .forms import POINTWISE
 from .jobs import Decoded, bad_sample, stacked
 
-__all__ = ["DecodeClips", "arranged", "clip_reference", "clip_tail", "pyav_version", "rest_of_clips", "spread"]
+__all__ = ["DecodeClips", "arranged", "clip_reference", "clip_tail", "pyav_version", "spread"]
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,6 @@ def arranged(images: Tensor, frames: int, layout: Layout, memory_format: str) ->
         return clips
     clips = clips.transpose(1, 2)
     return clips if memory_format == "channels_last" else clips.contiguous()
-
-
-def rest_of_clips(images: Tensor, ops: Sequence[Op], frames: int, layout: Layout, memory_format: str) -> Tensor:
-    """The last ``ops`` on [B * T, C, H, W], which is left as it is, and :func:`arranged`. ``ops`` have B * T rows."""
-    x = apply_batch(images, ops, memory_format) if ops else images
-    return arranged(x, frames, layout, memory_format)
 
 
 def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout) -> Any:

@@ -38,7 +38,7 @@ from .structure import mix
 from .timm import solarize_add
 from .warp import perspective, warp
 
-__all__ = ["LOWERINGS", "ONLY_BYTES", "Canvas", "Input", "Path"]
+__all__ = ["LOWERINGS", "ONLY_BYTES", "Canvas", "Input", "Path", "lacks"]
 
 LOWERINGS: dict[type[Op], Callable[[Canvas, Path, Any], None]] = {
     Crop: crop,
@@ -77,5 +77,15 @@ ONLY_BYTES: tuple[type[Op], ...] = (
     AutoContrast,
     Equalize,
     JPEG,
+    SolarizeAdd,
 )
 """What the graph does to uint8 only; behind ``ToTensor`` torch does it."""
+
+
+def lacks(op: Op, floats: bool) -> bool:
+    """Whether DALI has no form of an op, or of one within it. ``floats``: whether the image is no longer uint8."""
+    if type(op) not in LOWERINGS or (floats and isinstance(op, ONLY_BYTES)):
+        return True
+    if isinstance(op, (Warp, Perspective)) and op.interpolation == "bicubic":
+        return True
+    return any(lacks(inner, floats) for branch in getattr(op, "branches", ()) for inner in branch)

@@ -1,0 +1,80 @@
+"""What the DALI engine leaves to torch is, on the CPU, done as the reference does it, in threads of its own."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpupipe import transforms as T
+from gpupipe.bench.photos import photograph
+from gpupipe.engines.torch.apply import apply_batch, apply_sample, apply_tail, split, stack
+from gpupipe.engines.torch.threads import ImageThreads
+
+PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])
+FLOAT = [T.ToTensor(), T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+
+
+def resolved(*transforms: Any) -> Any:
+    return T.Compose(list(transforms)).resolve(0, 0, np.arange(7, dtype=np.uint64), np.tile([40, 56], (7, 1)))[0]
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+@pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
+def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -> None:
+    ops = resolved(T.ColorJitter(hue=0.2), T.RandomGrayscale(0.5), T.RandomEqualize(), *FLOAT, T.RandomErasing(1.0))
+    batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
+    head, tail = split(ops)
+    want = apply_tail(stack([apply_sample(p.copy(), head, i) for i, p in enumerate(PIXELS)]), tail, memory_format)
+    before = batch.clone()
+    pool = ImageThreads(threads)
+    got = pool.apply(batch, ops, memory_format)
+    pool.close()
+    assert torch.equal(got, want) and got.is_contiguous(memory_format=getattr(torch, memory_format))
+    assert torch.equal(batch, before)
+
+
+def test_blur_goes_along_one_axis_after_the_other_and_stays_within_a_level() -> None:
+    ops = resolved(T.GaussianBlur((9, 5), (0.5, 2.0)))
+    batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
+    pool = ImageThreads(2)
+    got = pool.apply(batch, ops, "contiguous_format").int()
+    pool.close()
+    apart = (got - apply_batch(batch, ops).int()).abs()
+    assert apart.max() <= 1 and apart.float().mean() < 0.001
+    assert (got - batch.int()).abs().float().mean() > 1
+
+
+def test_functions_of_the_batch_get_the_batch() -> None:
+    seen = []
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(x.shape))
+        return x
+
+    ops = resolved(T.ToImage(), T.Lambda(look, batch=True), T.ToDtype("float32", scale=True))
+    ImageThreads(2).apply(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), ops, "contiguous_format")
+    assert seen == [(7, 3, 40, 56)]
+
+
+def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        pool = ImageThreads(2)
+        pool.apply(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), resolved(T.RandomEqualize(1.0)), "contiguous_format")
+        inside = list(pool._threads().map(lambda _: torch.get_num_threads(), range(4)))
+        later: list[int] = []
+        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert torch.get_num_threads() == 3 and later == [3] and set(inside) == {1}
+        names = {t.name for t in threading.enumerate()}
+        assert any(n.startswith("gpupipe-images") for n in names)
+        pool.close()
+        assert not any(t.name.startswith("gpupipe-images") for t in threading.enumerate())
+    finally:
+        torch.set_num_threads(before)
