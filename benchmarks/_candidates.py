@@ -1,4 +1,4 @@
-"""Loaders that do the same work (RandomResizedCrop 224, flip, normalise) and processes to measure them in.
+"""Loaders that do the same work (a recipe) and processes to measure them in.
 
 Each candidate lives in a process of its own, so that its memory and CPU time are its own and no thread pool or Python
 lock is shared; the parent lets them work in turn. A reading begins after some batches, when the queues that filled up
@@ -19,12 +19,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from _common import cpu_seconds, gpu_memory_mb, import_torchvision, memory_mb
+from _common import cpu_seconds, gpu_memory_mb, memory_mb
+from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+from gpupipe.staging import map_tensors
 
-Batches = Iterator[tuple[Tensor, Tensor]]
+Batches = Iterator[tuple[Any, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,11 @@ class Job:
     channels_last: bool = False
     workers: int | None = None
     prefetch: int | None = None
+    recipe: str = "train"
+    """See ``_recipes.py``; graphs by hand know the first one only."""
 
     def batches(self, work: Work) -> Batches:
-        """Batches without end: (f32[B, 3, size, size], i64[B]) on the device."""
+        """Batches without end: (f32[B, 3, size, size] or several views, targets of B samples) on the device."""
         return _LOADERS[self.loader](self, work)
 
 
@@ -73,7 +76,6 @@ class Job:
 
 def _gpupipe(job: Job, work: Work) -> Batches:
     from gpupipe import DataLoader, datasets, engines
-    from gpupipe.pipelines import imagenet
 
     if job.loader == "gpupipe-dali":
         engine: Any = engines.Dali(
@@ -82,9 +84,11 @@ def _gpupipe(job: Job, work: Work) -> Batches:
     else:
         engine = engines.Torch(staging=job.staging)
     layout = "channels_last" if job.channels_last else "contiguous_format"
-    pipeline = imagenet.train(work.size, dtype=job.dtype, memory_format=layout)
+    options = {} if job.recipe == "RandAugment" else {"dtype": job.dtype, "memory_format": layout}
+    pipeline = ours(job.recipe, work.size, **options)
+    labels = [label % 1000 for label in work.labels]
     loader = DataLoader(
-        datasets.ImageList(work.files(), work.labels, transform=pipeline),
+        datasets.ImageList(work.files(), labels, transform=pipeline),
         batch_size=work.batch_size,
         shuffle=True,
         drop_last=True,
@@ -172,13 +176,11 @@ class _Folder(torch.utils.data.Dataset[Any]):
 
 
 def _torchvision(job: Job, work: Work) -> Batches:
-    import_torchvision()
-    from torchvision.transforms import Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToTensor
-
-    transform = Compose([RandomResizedCrop(work.size), RandomHorizontalFlip(), ToTensor(), Normalize(MEAN, STD)])
+    transform, mix = torchvisions(job.recipe, work.size)
+    labels = [label % 1000 for label in work.labels]
     cuda = work.device == "cuda"
     loader = torch.utils.data.DataLoader(
-        _Folder(work.files(), work.labels, transform),
+        _Folder(work.files(), labels, transform),
         batch_size=work.batch_size,
         shuffle=True,
         drop_last=True,
@@ -189,7 +191,9 @@ def _torchvision(job: Job, work: Work) -> Batches:
     )
     while True:
         for images, labels in loader:
-            yield images.to(work.device, non_blocking=True), labels.to(work.device, non_blocking=True)
+            images = map_tensors(lambda x: x.to(work.device, non_blocking=True), images)
+            labels = labels.to(work.device, non_blocking=True)
+            yield (images, labels) if mix is None else mix(images, labels)
 
 
 _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {

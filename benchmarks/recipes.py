@@ -1,0 +1,83 @@
+"""How fast are whole recipes, DALI beside what a user writes with torchvision today?
+
+Prediction (two CPU cores): RandomResizedCrop and flip alone 1.7 times torch's DataLoader with torchvision; with light
+colour 1.5 times; with RandAugment or TrivialAugment 1.3 times, because the warps and the equalisation cost DALI's CPU
+backend more than Pillow; SimCLR 1.2 times, because hue is done in torch.
+
+Measured: each recipe by itself; its candidates take turns in one run, each in a process of its own, in steady state
+(see ``_candidates.py``), files in the page cache. SimCLR counts images read, of which each becomes two views.
+
+    python benchmarks/recipes.py [FOLDER]     # writes results/recipes_<cpu|gpu>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
+from _common import IMAGES, Table, describe_files, machine, photographs, save
+
+RECIPES = ("train", "train_light", "RandAugment", "train_strong", "SimCLR")
+BASE = "torch DataLoader + torchvision"
+LOADERS = {"gpupipe, DALI engine": "gpupipe-dali", "gpupipe, reference engine": "gpupipe-torch", BASE: "torchvision"}
+
+
+def measure(args: argparse.Namespace, paths: list[str]) -> dict[str, Any]:
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
+    result: dict[str, Any] = {
+        "question": (__doc__ or "").splitlines()[0],
+        "machine": machine(),
+        "files": describe_files(paths),
+        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+        "recipes": {},
+    }
+    name = f"recipes_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    table = Table("recipe", *LOADERS, "ratio")
+    for recipe in args.recipes:
+        candidates: list[Candidate] = []
+        try:
+            for loader in LOADERS.items():
+                candidates.append(Candidate(Job(loader[0], loader[1], recipe=recipe), work))  # type: ignore[arg-type]
+            readings: dict[str, list[Reading]] = {n: [] for n in LOADERS}
+            for done in rounds(candidates, args.rounds, args.seconds):
+                for n in LOADERS:
+                    readings[n].append(done[n])
+            speed = {n: [r.images_per_second for r in readings[n]] for n in LOADERS}
+            result["recipes"][recipe] = {
+                "candidates": {c.job.name: summary(c, readings[c.job.name]) for c in candidates},
+                "ratios": {n: ratio(speed[n], speed[BASE]) for n in LOADERS},
+            }
+        finally:
+            for candidate in candidates:
+                candidate.close()
+        found = result["recipes"][recipe]
+        medians = [found["candidates"][n]["median_images_per_second"] for n in LOADERS]
+        table.row(recipe, *medians, next(iter(found["ratios"].values()))["median"])
+        print(save(name, result))  # after every recipe, so that an interruption loses nothing
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--epoch", type=int, default=100_000)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="one short round; the result goes to the temporary folder"
+    )
+    args = parser.parse_args()
+    if args.dry_run:
+        args.rounds, args.seconds, args.batch_size = 1, 0.5, 16
+    with photographs(args.folder, count=256, ram=args.device == "cuda") as paths:
+        measure(args, paths)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""How far is each transform from torchvision, and DALI from the reference?
+
+Prediction: the reference is equal to torchvision wherever torchvision is deterministic given its numbers; DALI is
+within one grey level of the reference, apart from the borders of what interpolates.
+
+Measured: every transform with certainty (p=1), on photographs of 320 x 320 pixels, with the numbers of one plan for
+all three: DALI's CPU backend against the reference on PIL images; the reference against torchvision's functions on PIL
+images and on uint8 tensors. In grey levels of 0 to 255.
+
+    python benchmarks/transforms_table.py [FOLDER]    # writes results/transforms.json
+    python benchmarks/transforms_table.py --write     # writes gpupipe/transforms/README.md from it
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _common import IMAGES, ROOT, Table, describe_files, load, machine, photographs, save
+from _torchvision import Unknown, apply
+from PIL import Image
+
+from gpupipe import DataLoader, datasets, engines, transforms as T
+from gpupipe.bench.difference import Difference, difference
+from gpupipe.bench.tolerances import tolerance
+from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
+from gpupipe.errors import PipelineError
+from gpupipe.transforms.ops import Op
+
+README = ROOT / "gpupipe" / "transforms" / "README.md"
+SIZE, PICTURE = 224, 320
+
+FINISH = (T.ToImage(), T.ToDtype("float32", scale=True))
+
+ROWS: dict[str, tuple[T.Transform, ...]] = {
+    "Resize(256)": (T.Resize(256), T.CenterCrop(SIZE)),
+    'Resize(256, "bicubic")': (T.Resize(256, "bicubic"), T.CenterCrop(SIZE)),
+    "RandomResizedCrop(160)": (T.RandomResizedCrop(160),),
+    "RandomCrop(192, padding=8)": (T.RandomCrop(192, padding=8),),
+    "Pad(7, fill=90)": (T.Pad(7, fill=90),),
+    "RandomHorizontalFlip": (T.RandomHorizontalFlip(1.0),),
+    "RandomVerticalFlip": (T.RandomVerticalFlip(1.0),),
+    "RandomGrayscale": (T.RandomGrayscale(1.0),),
+    "ColorJitter(brightness=0.4)": (T.ColorJitter(brightness=0.4),),
+    "ColorJitter(contrast=0.4)": (T.ColorJitter(contrast=0.4),),
+    "ColorJitter(saturation=0.4)": (T.ColorJitter(saturation=0.4),),
+    "ColorJitter(hue=0.1)": (T.ColorJitter(hue=0.1),),
+    "ColorJitter(0.4, 0.4, 0.4, 0.1)": (T.ColorJitter(0.4, 0.4, 0.4, 0.1),),
+    "RandomInvert": (T.RandomInvert(1.0),),
+    "RandomPosterize(4)": (T.RandomPosterize(4, 1.0),),
+    "RandomSolarize(128)": (T.RandomSolarize(128, 1.0),),
+    "RandomAdjustSharpness(2)": (T.RandomAdjustSharpness(2, 1.0),),
+    "RandomAutocontrast": (T.RandomAutocontrast(1.0),),
+    "RandomEqualize": (T.RandomEqualize(1.0),),
+    "GaussianBlur(23)": (T.GaussianBlur(23),),
+    "JPEG((30, 95))": (T.JPEG((30, 95)),),
+    "RandomRotation(30)": (T.RandomRotation(30),),
+    'RandomRotation(30, "bilinear")': (T.RandomRotation(30, "bilinear"),),
+    'RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear")': (
+        T.RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear"),
+    ),
+    "RandomPerspective": (T.RandomPerspective(p=1.0),),
+    "ElasticTransform": (T.ElasticTransform(),),
+    "RandomZoomOut": (T.RandomZoomOut(p=1.0), T.CenterCrop(SIZE)),
+    "RandomErasing": (*FINISH, T.RandomErasing(p=1.0)),
+    "GaussianNoise": (*FINISH, T.GaussianNoise()),
+    "RandAugment": (T.RandAugment(),),
+    'RandAugment(interpolation="bilinear")': (T.RandAugment(interpolation="bilinear"),),
+    "TrivialAugmentWide": (T.TrivialAugmentWide(),),
+    "AutoAugment": (T.AutoAugment(),),
+    "AugMix": (T.AugMix(),),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
+    parser.add_argument("--write", action="store_true", help="write the page from the results")
+    parser.add_argument("--samples", type=int, default=96)
+    args = parser.parse_args()
+    if args.write:
+        README.write_text(page(load("transforms")))
+        return
+    with photographs(args.folder, count=128) as paths:
+        pixels = np.stack([_square(path) for path in paths[: args.samples]])
+        result: dict[str, Any] = {
+            "question": (__doc__ or "").splitlines()[0],
+            "machine": machine(),
+            "files": describe_files(paths),
+            "settings": {"samples": len(pixels), "size": PICTURE},
+            "rows": {},
+        }
+    table = Table("transform", "DALI equal", "max", "mean", "over 1", "PIL max", "tensor max", first=58)
+    for name, steps in ROWS.items():
+        row = result["rows"][name] = measure(pixels, steps)
+        dali, pil, tensor = (row[k] for k in ("dali/torch", "torch/pil", "torch/tensor"))
+        cells = [f"{100 * dali['equal']:.0f} %", dali["max"], dali["mean"], f"{100 * dali['over_1']:.2f} %"]
+        table.row(name, *(cells if "max" in dali else [dali["why"]] * 4), pil.get("max"), tensor.get("max"))
+    print(save("transforms", result))
+
+
+def _square(path: str) -> Any:
+    with Image.open(path) as image:
+        image = image.convert("RGB")
+        side = min(image.size)
+        return np.asarray(image.crop((0, 0, side, side)).resize((PICTURE, PICTURE), Image.Resampling.BICUBIC))
+
+
+def measure(pixels: Any, steps: tuple[T.Transform, ...]) -> dict[str, Any]:
+    on_pil = T.Compose(steps)
+    on_tensor = on_pil if steps[:1] == FINISH[:1] else T.Compose([T.ToImage(), *steps])
+    promised = tolerance("dali/torch", on_pil)
+    return {
+        "dali/torch": engines_apart(pixels, on_pil),
+        "torch/pil": {"why": "it takes tensors"} if on_pil is on_tensor else torchvision_apart(pixels, on_pil, False),
+        "torch/tensor": torchvision_apart(pixels, on_tensor, True),
+        "promised": None if promised is None else str(promised),
+        "reason": "" if promised is None else promised.reason,
+        "where": where(on_pil),
+    }
+
+
+def where(pipeline: T.Compose) -> str:
+    """What torch does on the batch, because DALI lacks it."""
+    from gpupipe.engines.dali.lower import cut
+
+    try:
+        return ", ".join(cut(pipeline.skeleton, lambda: (PICTURE, PICTURE)).names(pipeline.skeleton))
+    except PipelineError as e:
+        return str(e)
+
+
+def engines_apart(pixels: Any, pipeline: T.Compose) -> dict[str, Any]:
+    dataset = datasets.Arrays(pixels, transform=pipeline)
+    found = Difference()
+    common: dict[str, Any] = {"batch_size": 1, "device": "cpu", "seed": 1}
+    try:
+        loaders = [DataLoader(dataset, engine=e, **common) for e in ("null", "dali", engines.Torch())]
+    except PipelineError as e:
+        return {"why": str(e)}
+    for plan, dali, reference in zip(*loaders, strict=True):
+        found += difference(dali, reference, plan.ops, plan.sizes)
+    for loader in loaders:
+        loader.close()
+    return found.to_dict()
+
+
+def torchvision_apart(pixels: Any, pipeline: T.Compose, tensor: bool) -> dict[str, Any]:
+    found = Difference()
+    keys = np.arange(len(pixels), dtype=np.uint64)
+    sizes = np.tile(np.array(pixels.shape[1:3]), (len(pixels), 1))
+    ops, _ = pipeline.resolve(1, 0, keys, sizes)
+    head, tail = split(ops)
+    for i, image in enumerate(pixels):
+        mine = tuple(op.take(slice(i, i + 1)) for op in tail)
+        ours = apply_tail(torch.from_numpy(np.array(_pixels(image, head, i)))[None], mine)
+        start = torch.from_numpy(image.copy()).permute(2, 0, 1) if tensor else Image.fromarray(image)
+        try:
+            theirs = apply(start, ops, i)
+        except Unknown as e:
+            return {"why": f"torchvision draws {e} itself"}
+        if isinstance(theirs, Image.Image):
+            theirs = torch.from_numpy(np.array(theirs)).permute(2, 0, 1)
+        found += difference(ours, theirs[None], _one(ops, i), sizes[i : i + 1])
+    return found.to_dict()
+
+
+def _pixels(image: Any, head: tuple[Op, ...], i: int) -> Any:
+    return apply_sample(Image.fromarray(image), head, i)
+
+
+def _one(ops: tuple[Op, ...], i: int) -> tuple[Op, ...]:
+    return tuple(op.take(slice(i, i + 1)) for op in ops)
+
+
+# ---- the page
+
+
+def page(result: dict[str, Any]) -> str:
+    s = result["settings"]
+    lines = [
+        "# Transforms",
+        "",
+        "The names, arguments and meanings of `torchvision.transforms.v2`. What one draws is a function of seed,",
+        "epoch, sample and its own name, so both engines, and every replay, apply the same.",
+        "",
+        f"Measured on {s['samples']} photographs of {s['size']}x{s['size']} pixels, every transform with",
+        "p=1, in grey levels of 0 to 255: the DALI engine on the CPU against the reference, and the reference against",
+        "torchvision on PIL images and on uint8 tensors, given the same numbers. This page is written by",
+        "`python benchmarks/transforms_table.py --write`.",
+        "",
+        "| transform | DALI against the reference: equal, max, mean, over 1 | torchvision on PIL | on tensors | why |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in result["rows"].items():
+        dali = row["dali/torch"]
+        cell = dali["why"] if "why" in dali else _cell(dali)
+        theirs = [r["why"] if "why" in r else _short(r) for r in (row["torch/pil"], row["torch/tensor"])]
+        done = f"{row['where']}: in torch, on the batch" if row["where"] and "why" not in dali else ""
+        why = "; ".join(filter(None, [done, row["reason"] if "why" not in dali and dali["max"] > 0 else ""]))
+        lines.append(f"| `{name}` | {cell} | {theirs[0]} | {theirs[1]} | {why} |")
+    return "\n".join([*lines, "", *NOTES])
+
+
+def _cell(d: dict[str, Any]) -> str:
+    if d["max"] == 0:
+        return "equal"
+    border = f", border {d['border']['max']:.3g}" if d["border"]["max"] > d["interior"]["max"] else ""
+    inside = f"{d['interior']['max']:.3g}{border}"
+    return f"{100 * d['equal']:.0f} %, {inside}, {d['mean']:.2g}, {100 * d['over_1']:.2g} %"
+
+
+def _short(d: dict[str, Any]) -> str:
+    return "equal" if d["max"] == 0 else f"max {d['max']:.3g}, mean {d['mean']:.2g}"
+
+
+NOTES = tuple(
+    itertools.chain.from_iterable(
+        (line, "")
+        for line in (
+            "`ColorJitter` does brightness, contrast, saturation, hue; torchvision shuffles them at every call.",
+            "`RandomOrder` takes up to four transforms, because each may stand in each place.",
+            "`Lambda` runs in the torch engine; with `batch=True`, on the batch, in both.",
+            "`MixUp` and `CutMix` are done in torch on the batch, with their targets, the same in both engines.",
+        )
+    )
+)
+
+
+if __name__ == "__main__":
+    main()
