@@ -77,7 +77,7 @@ def _pytest(dry_run: bool) -> list[str]:
 
 def missing(step: Step) -> str | None:
     """What a step lacks on this machine."""
-    needs = {"doctor": "rich", "recipes": "torchvision", "tests": "pytest"}.get(step.name)
+    needs = {"doctor": "typer", "recipes": "torchvision", "tests": "pytest"}.get(step.name)
     if needs is not None and importlib.util.find_spec(needs) is None:
         return f"{needs} is not installed"
     if step.name == "gpu_copy":

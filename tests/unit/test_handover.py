@@ -1,0 +1,106 @@
+"""The lease on memory that is not torch's, and what closing a DALI engine on a GPU does, with CUDA's part played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gpupipe.engines.handover import Lease
+
+
+class Device:
+    """A GPU whose work ends when somebody says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.recorded: list[Any] = []
+        self.finished = 0
+        self.waited = 0
+        device = self
+
+        class Event:
+            def record(self, stream: Any) -> None:
+                assert stream == "the consumer's stream"
+                device.recorded.append(self)
+
+            def query(self) -> bool:
+                return device.recorded.index(self) < device.finished
+
+            def synchronize(self) -> None:
+                device.waited += 1
+                device.finished = max(device.finished, device.recorded.index(self) + 1)
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the consumer's stream")
+
+
+class Owner:
+    """Of a batch's memory."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        Owner.alive += 1
+
+    def __del__(self) -> None:
+        Owner.alive -= 1
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    Owner.alive = 0
+    return Device(monkeypatch)
+
+
+def test_memory_is_kept_until_the_consumers_stream_has_passed(device: Device) -> None:
+    lease = Lease(torch.device("cuda", 0))
+    for _ in range(3):
+        lease.renew()
+        lease.take(Owner())
+    assert Owner.alive == 3 and len(device.recorded) == 2  # nothing of the third is queued yet
+    device.finished = 1
+    lease.renew()
+    assert Owner.alive == 2 and device.waited == 0
+    device.finished = 3
+    lease.renew()
+    assert Owner.alive == 0 and device.waited == 0
+
+
+def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
+    lease = Lease(torch.device("cuda", 0))
+    lease.take(Owner())
+    lease.renew()
+    lease.take(Owner())
+    lease.end()
+    assert Owner.alive == 0 and device.waited == 2
+    lease.end()
+    assert device.waited == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order: what was freed in the order of a stream is free only when the stream has passed."""
+    pytest.importorskip("nvidia.dali")
+    from gpupipe.bench import parity
+    from gpupipe.engines.base import Setup
+    from gpupipe.engines.dali import engine as module, pools
+    from gpupipe.engines.dali.graph import DecoderOptions
+
+    calls: list[str] = []
+
+    def synchronize(device: torch.device) -> None:
+        calls.append(f"wait for {device}")
+        if fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(pools, "release", lambda: calls.append("release"))
+    dataset = parity.arrays("noise", parity.CASES["crop"], 2)
+    engine = module.DaliEngine(Setup(dataset, dataset.transform, "cuda:1", 2, 1), DecoderOptions())
+    engine.close()
+    assert calls == []  # nothing was built
+    engine._graph = object()  # type: ignore[assignment]
+    engine.close()
+    engine.close()
+    assert calls == (["wait for cuda:1"] if fails else ["wait for cuda:1", "release"])
