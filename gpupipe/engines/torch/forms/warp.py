@@ -143,7 +143,16 @@ def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
     bounds = ((1.0 - ow) * 0.5, (ow - 1.0) * 0.5, (1.0 - oh) * 0.5, (oh - 1.0) * 0.5)
     places = _places(oh, ow, bounds, torch.float32, x).to(dtype).view(1, oh * ow, 3)
     theta = _theta(matrix, dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
-    return places.expand(len(theta), -1, -1).bmm(theta).view(-1, oh, ow, 2)
+    return _product(places.expand(len(theta), -1, -1), theta).view(-1, oh, ow, 2)
+
+
+def _product(places: Tensor, theta: Tensor) -> Tensor:
+    """[n, P, 2] of [n, P, 3] and [n, 3, 2]."""
+    if places.device.type == "cpu":
+        return places.bmm(theta)
+    # No product of matrices: where a script allows TF32 for its model, places would be a tenth of a pixel off.
+    x, y, one = (places[:, :, k, None] * theta[:, k, None] for k in range(3))
+    return x.add_(y).add_(one)
 
 
 def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
@@ -152,7 +161,7 @@ def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
     places = _places(h, w, (0.5, w - 0.5, 0.5, h - 0.5), dtype, x).view(1, h * w, 3).expand(len(c), -1, -1)
     above = _theta(c[:, :6], dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
     below = _theta(np.tile(np.concatenate([c[:, 6:], np.ones((len(c), 1))], axis=1), (1, 2)), dtype, x)
-    return places.bmm(above).div_(places.bmm(below)).sub_(1.0).view(-1, h, w, 2)
+    return _product(places, above).div_(_product(places, below)).sub_(1.0).view(-1, h, w, 2)
 
 
 def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | None) -> Tensor:
