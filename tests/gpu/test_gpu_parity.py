@@ -173,3 +173,20 @@ def test_resume_gives_the_same_bits(numbered: Path, measured: Callable[..., None
     same = [identical(a, b) for a, b in zip(again, rest, strict=True)]
     measured("resume on the GPU", bit_identical=f"{sum(same)} of {len(same)}")
     assert np.mean([float((images_of(a) - images_of(b)).abs().mean()) for a, b in zip(again, rest, strict=True)]) < 0.02
+
+
+@pytest.mark.parametrize(
+    "name", ["affine bilinear, floats", "perspective bilinear, floats", "elastic, pil", "sharpness, pil"]
+)
+def test_a_script_that_allows_tf32_gets_the_same_pixels(name: str, where: str) -> None:
+    """On the torch engine's batches too. Fails where a convolution or a product of matrices makes the places."""
+    dataset = parity.arrays("photographs", parity.CASES[name], 8)
+    before = torch.get_float32_matmul_precision()
+    want = [parity.batches(dataset, engine, where) for engine in ("dali", "torch")]
+    try:
+        torch.set_float32_matmul_precision("high")
+        got = [parity.batches(dataset, engine, where) for engine in ("dali", "torch")]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for a, b in zip(got, want, strict=True):
+        assert parity.apart(dataset, a, b).equal == 1
