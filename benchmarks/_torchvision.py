@@ -47,6 +47,8 @@ def apply(image: Any, ops: Sequence[Op], i: int) -> Any:
 
 
 def _fill(op: Any) -> Any:
+    if op.fill is None:
+        return None
     return op.fill[0] if len(op.fill) == 1 else list(op.fill)
 
 
@@ -73,7 +75,7 @@ def _warp(image: Any, op: O.Warp, i: int) -> Any:
     matrix, mode = op.matrix[i].tolist(), InterpolationMode(op.interpolation)
     height, width = int(op.height[i]), int(op.width[i])
     if isinstance(image, Image.Image):
-        fill = tuple(int(v) for v in op.fill) * (3 // len(op.fill))
+        fill = None if op.fill is None else tuple(int(v) for v in op.fill) * (3 // len(op.fill))
         filters = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}
         filters["bicubic"] = Image.Resampling.BICUBIC
         return image.transform(
@@ -82,7 +84,11 @@ def _warp(image: Any, op: O.Warp, i: int) -> Any:
     have_height, have_width = image.shape[-2:]
     theta = torch.tensor(matrix, dtype=torch.float32).reshape(1, 2, 3)
     grid = G._affine_grid(theta, w=have_width, h=have_height, ow=width, oh=height)
-    return G._apply_grid_transform(image[None].float(), grid, mode.value, list(op.fill))[0].round_().to(image.dtype)
+    return (
+        G._apply_grid_transform(image[None].float(), grid, mode.value, None if op.fill is None else list(op.fill))[0]
+        .round_()
+        .to(image.dtype)
+    )
 
 
 def _perspective(image: Any, op: O.Perspective, i: int) -> Any:

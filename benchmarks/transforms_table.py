@@ -113,7 +113,7 @@ def _square(path: str) -> Any:
 def measure(pixels: Any, steps: tuple[T.Transform, ...]) -> dict[str, Any]:
     on_pil = T.Compose(steps)
     on_tensor = on_pil if steps[:1] == FINISH[:1] else T.Compose([T.ToImage(), *steps])
-    promised = tolerance("dali/torch", on_pil)
+    promised = tolerance("dali/torch", drawn(pixels, on_pil))
     return {
         "dali/torch": engines_apart(pixels, on_pil),
         "torch/pil": {"why": "it takes tensors"} if on_pil is on_tensor else torchvision_apart(pixels, on_pil, False),
@@ -122,6 +122,12 @@ def measure(pixels: Any, steps: tuple[T.Transform, ...]) -> dict[str, Any]:
         "reason": "" if promised is None else promised.reason,
         "where": where(on_pil),
     }
+
+
+def drawn(pixels: Any, pipeline: T.Compose) -> tuple[Op, ...]:
+    """The ops of the plan that is measured."""
+    sizes = np.tile(np.array(pixels.shape[1:3]), (len(pixels), 1))
+    return pipeline.resolve(1, 0, np.arange(len(pixels), dtype=np.uint64), sizes)[0]
 
 
 def where(pipeline: T.Compose) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..transforms.compose import Compose
 from ..transforms.ops import Op, by_view
 from ..types import Plan
 from .difference import Difference, difference, to_pixels
-from .tolerances import Tolerance, check, tolerance
+from .tolerances import Tolerance, broken, tolerance, widest
 
 __all__ = ["Comparison", "Step", "Worst", "compare"]
 
@@ -140,17 +141,15 @@ def compare(
     steps, worst = [], _Keep(keep)
     for name, part in parts:
         progress(name)
-        views = [_View(name, ops) for ops in by_view(part.skeleton)]
+        views = [_View(name, kind) for _ in by_view(part.skeleton)]
         if len(views) > 1:
-            views = [_View(f"{name}, view {k}", view.ops) for k, view in enumerate(views, 1)]
+            views = [_View(f"{name}, view {k}", kind) for k in range(1, len(views) + 1)]
         for plan, dali, reference in runner.run(part):
             assert plan.ops is not None
             for view, ops, a, b in zip(views, by_view(plan.ops), dali, reference, strict=True):
                 view.add(plan, ops, a, b, runner, worst if part is pipeline else None)
         for view in views:
-            broken = tuple(check("dali/torch", view.ops, view.found, kind))
-            promised = tolerance("dali/torch", view.ops, kind)
-            steps.append(Step(view.name, part, view.found, promised, broken, view.where))
+            steps.append(view.step(part))
     return Comparison(device, tuple(steps), worst.best(), tuple(runner.left_out))
 
 
@@ -159,16 +158,25 @@ class _View:
     """What is found of one view of the images after one step."""
 
     name: str
-    ops: tuple[Op, ...]
+    device: Literal["cpu", "cuda"]
     found: Difference = field(default_factory=Difference)
     where: str = ""
+    _promises: list[Tolerance | None] = field(default_factory=list)
+    """Of each batch: what an image draws, another one may not."""
     _largest: float = 0.0
+
+    def step(self, pipeline: Compose) -> Step:
+        promises = [p for p in self._promises if p is not None]
+        promised = reduce(widest, promises) if len(promises) == len(self._promises) and promises else None
+        kept = tuple(broken(promised, self.found)) if promised else ()
+        return Step(self.name, pipeline, self.found, promised, kept, self.where)
 
     def add(
         self, plan: Plan, ops: Sequence[Op], dali: Tensor, reference: Tensor, runner: _Runner, worst: _Keep | None
     ) -> None:
         """A batch [B, C, H, W] of this view; ``ops`` are the plan's for it."""
         assert plan.sizes is not None
+        self._promises.append(tolerance("dali/torch", ops, self.device))
         for i in range(len(plan)):
             row = slice(i, i + 1)
             one = difference(dali[row], reference[row], [op.take(row) for op in ops], plan.sizes[row])

@@ -263,7 +263,7 @@ def rows_of(make: Make) -> list[str]:
     found: list[str] = []
     for ops in by_view(make().skeleton):
         try:
-            found += tolerances._keys(ops)
+            found += tolerances.rows_of(ops)
         except ConfigError as e:
             found.append(str(e))
     return list(dict.fromkeys(found))

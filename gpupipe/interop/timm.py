@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import transforms as ours
-from ..transforms import Transform, timm
+from ..transforms import Transform, timm, timm_sizes
 from .rules import Refused, filter_of
 
 __all__ = ["TIMM"]
@@ -28,11 +28,11 @@ def _random_resized_crop(t: Any) -> list[Transform]:
 
 def _resize_keep_ratio(t: Any) -> list[Transform]:
     values = (t.random_scale_prob, t.random_scale_range, t.random_scale_area, t.random_aspect_prob)
-    return [timm.ResizeKeepRatio(t.size, t.longest, _filters(t), *values, t.random_aspect_range)]
+    return [timm_sizes.ResizeKeepRatio(t.size, t.longest, _filters(t), *values, t.random_aspect_range)]
 
 
 def _center_crop_or_pad(t: Any) -> list[Transform]:
-    return [timm.CenterCropOrPad(t.size, t.fill, t.padding_mode)]
+    return [timm_sizes.CenterCropOrPad(t.size, t.fill, t.padding_mode)]
 
 
 def _random_erasing(t: Any) -> list[Transform]:

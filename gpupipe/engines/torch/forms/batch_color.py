@@ -171,7 +171,8 @@ def _autocontrast(x: Tensor, op: Any) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _levels(device: torch.device) -> Tensor:
-    return torch.arange(256, dtype=torch.float64, device=device)
+    # From the host, which waits for it: what is kept may be read from other streams.
+    return torch.arange(256, dtype=torch.float64, device="cpu").to(device)
 
 
 def gray_batch(x: Tensor, op: Gray) -> Tensor:
