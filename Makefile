@@ -36,6 +36,12 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/memory_epochs.py
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
+	$(BIN)/python benchmarks/recipes.py
+	$(BIN)/python benchmarks/transforms_table.py
+	$(BIN)/python benchmarks/transforms_table.py --write
+	$(BIN)/python benchmarks/training_equal.py
+	$(BIN)/python benchmarks/video_index.py
+	$(BIN)/python benchmarks/video_clips.py
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/figures.py

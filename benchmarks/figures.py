@@ -68,9 +68,55 @@ def loaders(result: dict[str, Any]) -> str:
     return text + table(head, rows)
 
 
+def recipes(result: dict[str, Any]) -> str:
+    rows = []
+    for name, found in result["recipes"].items():
+        speed = [f"{c['median_images_per_second']:.0f}" for c in found["candidates"].values()]
+        ours, reference, _ = found["ratios"].values()
+        rows.append([name, *speed, ratio(ours), f"{reference['median']:.2f}"])
+    names = list(next(iter(result["recipes"].values()))["candidates"])
+    s = result["settings"]
+    text = (
+        f"Whole recipes, images/s: batch {s['batch_size']}, {s['workers']} threads or workers "
+        f"({machine(result)}). SimCLR counts images read, of which each becomes two views.\n\n"
+    )
+    return text + table(["recipe", *names, "DALI to torchvision", "reference to torchvision"], rows)
+
+
+def clips(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            ratio(result["random"][name]["to_pyav"]),
+            ratio(result["sequential"][name]["to_pyav"]),
+            f"{result['random'][name]['pss_mb']:.0f}",
+        ]
+        for name in result["random"]
+    ]
+    text = f"Clips of 16 frames at 224, H.264, to PyAV in torch's DataLoader ({machine(result)}).\n\n"
+    return text + table(["loader", "random clips", "clips one after another", "MB"], rows)
+
+
 def small(results: dict[str, dict[str, Any] | None]) -> str:
     """One line for each of the other questions."""
     lines = []
+    training = results["training_equal"]
+    if training:
+        d, n = training["difference"], training["settings"]["seeds"]
+        dali, reference = (training["accuracy"][k] for k in ("dali", "torch"))
+        lines.append(
+            f"- The same small network trained from DALI's batches and from the reference's, {n} seeds each: accuracy "
+            f"{100 * dali['mean']:.1f} % and {100 * reference['mean']:.1f} %; **{100 * d['mean']:+.1f}** points apart, "
+            f"standard error {100 * d['standard_error']:.1f}; seeds spread by "
+            f"{100 * reference['standard_deviation']:.1f}."
+        )
+    video = results["video_index"]
+    for r in video["results"] if video else []:
+        m = r["median"]
+        lines.append(
+            f"- Index of {r['videos']:,} videos with {r['frames'] / 1e6:.0f} million frames: opened, verified, first "
+            f"plan made in **{m['open_and_first_plan_s'] * 1e3:.0f} ms**."
+        )
     plan = results["plan_cost"]
     if plan:
         lines.append(
@@ -109,9 +155,20 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
 
 def figures() -> str:
     names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
-    names += ("plan_cost", "index_scale", "memory_epochs_cpu", "faults", "soak")
+    names += (
+        "recipes_cpu",
+        "training_equal",
+        "video_index",
+        "video_clips_cpu",
+        "plan_cost",
+        "index_scale",
+        "memory_epochs_cpu",
+        "faults",
+        "soak",
+    )
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
+    parts += [show(r) for show, n in ((recipes, "recipes_cpu"), (clips, "video_clips_cpu")) if (r := results[n])]
     return "\n\n".join([*parts, small(results)])
 
 
