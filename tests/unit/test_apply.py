@@ -30,7 +30,7 @@ from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS, POINTWISE
 from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
 from gpupipe.pipelines import imagenet
 from gpupipe.planning import resolve_plan
-from gpupipe.transforms.ops import OPS, TARGET_OPS, Crop, Flip, Normalize, ToDtype, Views
+from gpupipe.transforms.ops import OPS, TARGET_OPS, Crop, Normalize, Resize, ToDtype, Views
 from gpupipe.types import Plan
 
 
@@ -147,9 +147,9 @@ def test_tail_leaves_its_input_alone() -> None:
     assert torch.equal(batch, before)
 
 
-def test_tail_refuses_what_is_no_arithmetic() -> None:
-    with pytest.raises(PipelineError, match="Flip"):
-        apply_tail(torch.zeros(1, 2, 2, 3), (Flip(np.ones(1, bool)),))
+def test_tail_refuses_what_has_no_form_for_a_batch() -> None:
+    with pytest.raises(PipelineError, match="Resize has no form for a whole batch"):
+        apply_tail(torch.zeros(1, 2, 2, 3), (Resize(*np.ones((2, 1), np.int32)),))
 
 
 def test_window_wholly_outside_is_fill() -> None:
