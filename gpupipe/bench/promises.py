@@ -155,13 +155,23 @@ TABLE: dict[str, Row] = {
     "elastic, noise, erase": Row(
         "elastic fields, noise, erase", Tolerance(EQUAL, reason="done by the same code on the batch")
     ),
-    "brightness": Row("brightness", Tolerance(Bound(1, 0.01), gain=2, reason=f"{_FACTORS}{_SUMS}")),
-    "contrast pil": Row("contrast of PIL images", Tolerance(Bound(1, 0.01), gain=3, reason=f"{_FACTORS}{_SUMS}")),
-    "contrast tensor": Row("contrast of tensors", Tolerance(Bound(1, 0.3), gain=3, reason=f"{_FACTORS}{_GRAYS}")),
-    "saturation pil": Row("saturation of PIL images", Tolerance(Bound(1, 0.01), gain=3, reason=f"{_FACTORS}{_SUMS}")),
-    "saturation tensor": Row("saturation of tensors", Tolerance(Bound(1, 0.5), gain=3, reason=f"{_FACTORS}{_GRAYS}")),
-    "hue": Row("hue", Tolerance(EQUAL, gain=4, reason=f"{_BATCH}; hues of pale colours turn with one level")),
-    "sharpness": Row("sharpness", Tolerance(Bound(1, 0.001), gain=3, reason=f"{_FACTORS}{_SUMS}")),
+    "brightness": Row("brightness", Tolerance(Bound(1, 0.01), gain=2, mean_gain=1.5, reason=f"{_FACTORS}{_SUMS}")),
+    "contrast pil": Row(
+        "contrast of PIL images", Tolerance(Bound(1, 0.01), gain=3, mean_gain=1.5, reason=f"{_FACTORS}{_SUMS}")
+    ),
+    "contrast tensor": Row(
+        "contrast of tensors", Tolerance(Bound(1, 0.3), gain=3, mean_gain=1.5, reason=f"{_FACTORS}{_GRAYS}")
+    ),
+    "saturation pil": Row(
+        "saturation of PIL images", Tolerance(Bound(1, 0.01), gain=3, mean_gain=1.5, reason=f"{_FACTORS}{_SUMS}")
+    ),
+    "saturation tensor": Row(
+        "saturation of tensors", Tolerance(Bound(1, 0.5), gain=3, mean_gain=1.5, reason=f"{_FACTORS}{_GRAYS}")
+    ),
+    "hue": Row(
+        "hue", Tolerance(EQUAL, gain=4, mean_gain=2, reason=f"{_BATCH}; hues of pale colours turn with one level")
+    ),
+    "sharpness": Row("sharpness", Tolerance(Bound(1, 0.001), gain=3, mean_gain=2, reason=f"{_FACTORS}{_SUMS}")),
     "posterize": Row("posterize", Tolerance(EQUAL, gain=255, mean_gain=2, reason=_STEPS)),
     "solarize": Row("solarize", Tolerance(EQUAL, gain=255, mean_gain=2, reason=_STEPS)),
     "solarizeadd": Row("timm's SolarizeAdd", Tolerance(EQUAL, gain=255, mean_gain=2, reason=_STEPS)),
