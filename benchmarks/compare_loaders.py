@@ -49,7 +49,7 @@ def measure(args: argparse.Namespace, paths: list[str]) -> None:
         "question": (__doc__ or "").splitlines()[0],
         "machine": machine(),
         "files": describe_files(paths),
-        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
     candidates: list[Candidate] = []
     try:

@@ -134,7 +134,7 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
     for name, e in (memory["engines"] if memory else {}).items():
         lines.append(
             f"- Memory of the {name} engine after epoch {memory['settings']['epochs']} over that after epoch 2 "  # type: ignore[index]
-            f"({memory['settings']['images']:,} images per epoch): **{e['growth']['pss']:.2f}**."  # type: ignore[index]
+            f"({memory['settings']['images']:,} images per epoch): **{e['growth']['own']:.2f}**."  # type: ignore[index]
         )
     faults = results["faults"]
     for r in faults["speed_with_1_percent_bad"] if faults else []:

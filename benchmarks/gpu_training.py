@@ -119,7 +119,7 @@ def main() -> None:
             "question": (__doc__ or "").splitlines()[0],
             "machine": machine(),
             "files": describe_files(paths),
-            "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "stages": {},
         }
         work = Work(tuple(paths), args.batch_size, args.workers, args.device)

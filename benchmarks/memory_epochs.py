@@ -107,7 +107,7 @@ def main() -> None:
             "question": (__doc__ or "").splitlines()[0],
             "machine": machine(),
             "files": describe_files(found),
-            "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "target_ratio": TARGET,
             "engines": {},
         }

@@ -30,7 +30,7 @@ def measure(args: argparse.Namespace, paths: list[str]) -> dict[str, Any]:
         "question": (__doc__ or "").splitlines()[0],
         "machine": machine(),
         "files": describe_files(paths),
-        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
         "recipes": {},
     }
     name = f"recipes_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")

@@ -283,7 +283,7 @@ def main() -> None:
             "machine": machine(),
             "versions": {name: version(name) for name in ("av", "torchcodec", "decord", "torchvision")},
             "files": {"made": made is not None, **describe(root)},
-            "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "left_out": left_out,
         }
         for workload in ("random", "sequential"):

@@ -126,7 +126,7 @@ TABLE: dict[str, Row] = {
     "resize nearest": Row(
         "resize, nearest",
         Tolerance(
-            Bound(255, 6, 0.05),
+            Bound(255, 6, 0.25),
             reason="where a place falls exactly between two rows or columns, DALI may take the other one",
         ),
     ),

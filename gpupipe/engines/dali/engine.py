@@ -37,6 +37,9 @@ __all__ = ["DaliEngine"]
 
 log = logging.getLogger("gpupipe")
 
+_REST = 10.0
+"""Seconds between two trims of malloc, at least: one takes some ten milliseconds."""
+
 _WAITS = (0.0, 0.1, 0.5, 2.0)
 """Seconds before each further attempt at a batch that failed without a bad sample."""
 
@@ -55,6 +58,7 @@ class DaliEngine(Engine):
         self._feeder: Feeder | None = None
         self._probe: Probe | None = None
         self._threads = ImageThreads(setup.num_workers)
+        self._rested = 0.0
         self.scheduled = 0
 
     @property
@@ -181,6 +185,12 @@ class DaliEngine(Engine):
             ]
         )
 
+    def rest(self) -> None:
+        """An epoch is over. What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
+        if time.monotonic() - self._rested > _REST:
+            host.trim()
+            self._rested = time.monotonic()
+
     def rebuild(self) -> None:
         """Throw the pipeline object away; the next access builds another."""
         self._graph = None
@@ -238,7 +248,10 @@ class DaliRun(Run):
     def __next__(self) -> Batch:
         try:
             return self._next()
-        except (SampleError, StopIteration):
+        except SampleError:
+            raise
+        except StopIteration:
+            self._engine.rest()
             raise
         except BaseException:
             # Interrupted between two feeds, or between a run and its output, inputs and outputs would no longer belong
