@@ -11,9 +11,9 @@ from typing import Any
 from .. import transforms as ours
 from ..transforms import Transform
 
-__all__ = ["CONTAINERS", "RULES", "Refused", "fill_of", "filter_of"]
+__all__ = ["CONTAINERS", "PIL_FILTERS", "RULES", "Refused", "fill_of", "filter_of"]
 
-_PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
 class Refused(Exception):
@@ -23,7 +23,7 @@ class Refused(Exception):
 def filter_of(t: Any) -> str:
     """The name of an interpolation that was given as torchvision's enum, as a name, or as PIL's number."""
     value = getattr(t.interpolation, "value", t.interpolation)
-    return _PIL_FILTERS.get(value, str(value)) if isinstance(value, int) else str(value)
+    return PIL_FILTERS.get(value, str(value)) if isinstance(value, int) else str(value)
 
 
 def fill_of(t: Any) -> Any:

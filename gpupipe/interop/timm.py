@@ -8,11 +8,9 @@ from typing import Any
 
 from .. import transforms as ours
 from ..transforms import Transform, timm, timm_sizes
-from .rules import Refused, filter_of
+from .rules import PIL_FILTERS, Refused, filter_of
 
 __all__ = ["TIMM"]
-
-_PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
 def _filters(t: Any) -> Any:
@@ -55,7 +53,7 @@ def _levels(steps: list[Any]) -> timm.Levels:
         translate_const=float(h.get("translate_const", 250)),
         translate_pct=float(h.get("translate_pct", 0.45)),
         fill=first.kwargs["fillcolor"],
-        interpolation=tuple(_PIL_FILTERS[int(m)] for m in modes),
+        interpolation=tuple(PIL_FILTERS[int(m)] for m in modes),
     )
 
 

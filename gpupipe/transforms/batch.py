@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, resolves
+from .geometry import below
 from .ops import CutMix as CutMixOp, MixUp as MixUpOp, Op
 
 __all__ = ["CutMix", "MixUp", "beta"]
@@ -86,7 +87,7 @@ class CutMix(_Mixing):
         half = 0.5 * np.sqrt(1 - beta(self.alpha, u[:, :2]))
         spans = []
         for axis, have in enumerate((images.height, images.width)):
-            centre = np.minimum((u[:, 2 + axis] * have).astype(np.int64), have - 1)
+            centre = below(u[:, 2 + axis], have)
             reach = (half * have).astype(np.int64)
             start, end = np.maximum(centre - reach, 0), np.minimum(centre + reach, have)
             spans += [start, end - start]

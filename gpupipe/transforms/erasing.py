@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, check_probability, items, resolves
+from .geometry import below
 from .ops import Erase, Op
 from .ops.base import Mask
 from .warp import seeds
@@ -80,7 +81,7 @@ class RandomErasing(Transform):
         if fixed and len(self.value) not in (1, images.channels):
             raise self.refuse(f"{len(self.value)} values for an image of {images.channels} channel(s)")
         low, high = self.count  # type: ignore[misc]
-        count = low + np.minimum((u[:, 1] * (high - low + 1)).astype(np.int64), high - low)
+        count = low + below(u[:, 1], high - low + 1)
         drawn, each = u[:, 0] < self.p, 2 * _ATTEMPTS + 3
         ops = []
         for k in range(high):
@@ -113,8 +114,5 @@ class RandomErasing(Transform):
         rows, first = np.arange(len(v)), fits.argmax(axis=1)
         found = fits[rows, first]
         height, width = (np.where(found, n[rows, first], 0) for n in (heights, widths))
-        top, left = (
-            np.minimum((v[:, k] * (have - n + 1)).astype(np.int64), have - n)
-            for k, have, n in ((0, h, height), (1, w, width))
-        )
+        top, left = (below(v[:, k], have - n + 1) for k, have, n in ((0, h, height), (1, w, width)))
         return found, top, left, height, width

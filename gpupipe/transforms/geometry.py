@@ -43,7 +43,7 @@ def filled(n: int, value: int) -> I64:
     return np.full(n, value, np.int64)
 
 
-def below(u: F64, n: I64) -> I64:
+def below(u: F64, n: I64 | int) -> I64:
     """A uniform integer in [0, n) from a uniform number in [0, 1)."""
     return np.minimum((u * n).astype(np.int64), n - 1)
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, interpolation_name, items, resolves
 from .distributions import dirichlet
+from .geometry import below
 from .matrices import affine_matrix, rotation_matrix
 from .ops import (
     AutoContrast,
@@ -33,6 +34,7 @@ from .ops import (
     Warp,
 )
 from .policy_tables import AUGMIX, AUGMIX_PART, AUTO, POLICIES, RAND, WIDE, Space
+from .warp import MODES
 
 __all__ = ["AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"]
 
@@ -40,11 +42,6 @@ Mask = npt.NDArray[np.bool_]
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 _ADJUST = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
-_MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}
-
-
-def _below(u: F64, n: int) -> I64:
-    return np.minimum((u * n).astype(np.int64), n - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,9 +81,9 @@ class _Policy(Transform):
             negative: bool[B], whether the magnitude is negative, where it can be.
         """
         interpolation, fill = self.interpolation, self.fill  # type: ignore[attr-defined]
-        if interpolation not in _MODES[images.kind] and any(name in space for name in GEOMETRIC):
+        if interpolation not in MODES[images.kind] and any(name in space for name in GEOMETRIC):
             what = "PIL images" if images.kind == "pil" else "tensors"
-            raise self.refuse(f"{what} cannot be turned with it; use one of {', '.join(_MODES[images.kind])}")
+            raise self.refuse(f"{what} cannot be turned with it; use one of {', '.join(MODES[images.kind])}")
         magnitude = np.zeros(len(choice))
         for k, (ranges, signed) in enumerate(space.values()):
             drew = np.flatnonzero(choice == k)
@@ -184,7 +181,7 @@ class RandAugment(_Policy):
         which = np.full(len(u), self.magnitude, np.int64)
         ops: list[Op] = []
         for k in range(self.num_ops):
-            choice, negative = _below(u[:, 2 * k], len(RAND)), u[:, 2 * k + 1] < 0.5
+            choice, negative = below(u[:, 2 * k], len(RAND)), u[:, 2 * k + 1] < 0.5
             ops += self._layer(RAND, self.num_magnitude_bins, choice, which, negative, images)
         return resolves(tuple(ops), images)
 
@@ -207,7 +204,7 @@ class TrivialAugmentWide(_Policy):
 
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
         self._check(images)
-        choice, which = _below(u[:, 0], len(WIDE)), _below(u[:, 1], self.num_magnitude_bins)
+        choice, which = below(u[:, 0], len(WIDE)), below(u[:, 1], self.num_magnitude_bins)
         return resolves(self._layer(WIDE, self.num_magnitude_bins, choice, which, u[:, 2] < 0.5, images), images)
 
 
@@ -234,7 +231,7 @@ class AutoAugment(_Policy):
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
         self._check(images)
         pairs = POLICIES[self.policy]
-        pair = _below(u[:, 0], len(pairs))
+        pair = below(u[:, 0], len(pairs))
         ops: list[Op] = []
         for k in (0, 1):
             steps = [p[k] for p in pairs]
@@ -290,7 +287,7 @@ class AugMix(_Policy):
         # In float32, as torchvision multiplies them.
         share = dirichlet(u[:, :2], self.alpha).astype(np.float32)
         weights = dirichlet(u[:, 2 : 2 + n], self.alpha).astype(np.float32) * share[:, 1:]
-        depth = 1 + _below(u[:, 2 + n : 2 + 2 * n], 3)
+        depth = 1 + below(u[:, 2 + n : 2 + 2 * n], 3)
         if self.chain_depth > 0:
             depth[:] = self.chain_depth
         steps = u[:, 2 + 2 * n :].reshape(len(u), n, self._depth, 3)
@@ -300,8 +297,8 @@ class AugMix(_Policy):
             chain: list[Op] = []
             for k in range(self._depth):
                 operation, which, sign = steps[:, i, k].T
-                choice = np.where(k < depth[:, i], _below(operation, len(space)), -1)
-                chain += self._layer(space, self._BINS, choice, _below(which, self.severity), sign < 0.5, inside)
+                choice = np.where(k < depth[:, i], below(operation, len(space)), -1)
+                chain += self._layer(space, self._BINS, choice, below(which, self.severity), sign < 0.5, inside)
             branches.append(tuple(chain))
         mask = np.ones(len(u), np.bool_)
         weights = np.concatenate([share[:, :1], weights], axis=1)

@@ -24,7 +24,7 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
     if images.kind == "tensor" and not {"box", "hamming"}.isdisjoint(modes):
         raise transform.refuse(f"interpolation {transform.interpolation!r} exists for PIL images only")
     ops: list[Op] = []
-    choice = np.zeros(len(height), np.int64) if u is None else below(u, filled(len(u), len(modes)))
+    choice = np.zeros(len(height), np.int64) if u is None else below(u, len(modes))
     for k, mode in enumerate(modes):
         op: Op = ResizeOp(i32(height), i32(width), interpolation=mode, antialias=antialias, kind=images.kind)
         if len(modes) > 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, check_probability, interpolation_name, items, pair, resolves
+from .geometry import below
 from .ops import Crop, Op
 from .resizing import resized
 
@@ -86,7 +87,7 @@ class RandomShortestSize(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
         sizes = np.array(self.min_size)
         short, long = images.sizes.min(axis=1), images.sizes.max(axis=1)
-        r = sizes[np.minimum((u[:, 0] * len(sizes)).astype(np.int64), len(sizes) - 1)] / short
+        r = sizes[below(u[:, 0], len(sizes))] / short
         if self.max_size is not None:
             r = np.minimum(r, self.max_size / long)
         return _resized(self, images, (images.height * r).astype(np.int64), (images.width * r).astype(np.int64))

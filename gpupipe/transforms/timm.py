@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, interpolation_name, items, resolves
 from .distributions import beta_quantile, dirichlet
+from .geometry import below
 from .matrices import rotation_warp
 from .ops import (
     AutoContrast,
@@ -186,16 +187,12 @@ class _Timm(Transform):
         level = np.clip(magnitude, 0.0, levels.magnitude_max) / 10.0
         happens = (choice >= 0) & (u[:, 0] <= prob)
         sign = np.where(u[:, 3] > 0.5, -1.0, 1.0)
-        modes = np.minimum((u[:, 4] * len(levels.interpolation)).astype(np.int64), len(levels.interpolation) - 1)
+        modes = below(u[:, 4], len(levels.interpolation))
         ops: list[Op] = []
         for name in dict.fromkeys(s.name for s in options):
             mine = np.isin(choice, [k for k, s in enumerate(options) if s.name == name])
             ops += _apply(name, _Drawn(happens & mine, level, sign, u[:, 5]), modes, images, levels)
         return ops
-
-
-def _uniform_choice(u: F64, n: int) -> I64:
-    return np.minimum((u * n).astype(np.int64), n - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -229,7 +226,7 @@ class TimmRandAugment(_Timm):
         for k in range(self.num_layers):
             v = u[:, k * (1 + _DRAWS) : (k + 1) * (1 + _DRAWS)]
             if left is None:
-                choice = _uniform_choice(v[:, 0], len(self.steps))
+                choice = below(v[:, 0], len(self.steps))
             else:
                 cumulative = np.cumsum(left, axis=1)
                 at = v[:, :1] * cumulative[:, -1:]
@@ -257,7 +254,7 @@ class TimmAutoAugment(_Timm):
 
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
         self._check_images(images)
-        chosen = _uniform_choice(u[:, 0], len(self.policy))
+        chosen = below(u[:, 0], len(self.policy))
         ops: list[Op] = []
         for k in range(max(map(len, self.policy))):
             options = [steps[k] for steps in self.policy if len(steps) > k]
@@ -299,14 +296,14 @@ class TimmAugMix(_Timm):
         n, w = len(u), self.width
         weights = dirichlet(u[:, 1 : 1 + w], self.alpha).astype(np.float32)
         share = beta_quantile(u[:, 0], self.alpha, self.alpha).astype(np.float32)
-        lengths = 1 + _uniform_choice(u[:, 1 + w : 1 + 2 * w], 3) if self.depth <= 0 else np.full((n, w), self.depth)
+        lengths = 1 + below(u[:, 1 + w : 1 + 2 * w], 3) if self.depth <= 0 else np.full((n, w), self.depth)
         steps = u[:, 1 + 2 * w :].reshape(n, w, self._depth, 1 + _DRAWS)
         chains = []
         for i in range(w):
             ops: list[Op] = []
             for k in range(self._depth):
                 v = steps[:, i, k]
-                choice = np.where(k < lengths[:, i], _uniform_choice(v[:, 0], len(self.steps)), -1)
+                choice = np.where(k < lengths[:, i], below(v[:, 0], len(self.steps)), -1)
                 ops += self._step(v[:, 1:], self.steps, choice, images, self.levels)
             chains.append(tuple(ops))
         every = np.ones(n, np.bool_)

@@ -10,15 +10,16 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, Images, Transform, check_probability, interpolation_name, items, resolves
+from .geometry import below
 from .matrices import affine_warp, rotation_warp
 from .ops import Elastic, Op, Perspective
 from .ops.base import U64
 
-__all__ = ["ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation", "seeds"]
+__all__ = ["MODES", "ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation", "seeds"]
 
 Numbers = tuple[float, ...]
 
-_MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}
+MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}
 
 
 def seeds(u: F64) -> U64:
@@ -58,12 +59,12 @@ def _center(center: Any, what: str) -> tuple[float, float] | None:
 
 def _check(transform: Any, images: Images) -> None:
     """What can only be known with the image: whether its library has the interpolation, and its channels."""
-    if transform.interpolation not in _MODES[images.kind]:
+    if transform.interpolation not in MODES[images.kind]:
         of = "PIL images" if images.kind == "pil" else "tensors"
         raise transform.refuse(
             f"interpolation {transform.interpolation!r} does not exist for this on {of}; use "
-            f"{' or '.join(repr(m) for m in _MODES[images.kind])}"
-            + (", or put it before ToTensor or ToImage" if transform.interpolation in _MODES["pil"] else "")
+            f"{' or '.join(repr(m) for m in MODES[images.kind])}"
+            + (", or put it before ToTensor or ToImage" if transform.interpolation in MODES["pil"] else "")
         )
     if transform.fill is not None and len(transform.fill) not in (1, images.channels):
         raise transform.refuse(f"fill has {len(transform.fill)} numbers for an image of {images.channels} channel(s)")
@@ -217,7 +218,7 @@ class RandomPerspective(Transform):
             room = (self.distortion_scale * (length // 2)).astype(np.int64) + 1
             for corner in range(4):
                 far = corner in ((1, 2), (2, 3))[axis]
-                inwards = np.minimum((u[:, 1 + 2 * corner + axis] * room).astype(np.int64), room - 1)
+                inwards = below(u[:, 1 + 2 * corner + axis], room)
                 corners[:, corner, axis] = np.where(far, length - room + inwards, inwards)
         mask = u[:, 0] < self.p
         op = Perspective(
@@ -255,7 +256,7 @@ class ElasticTransform(Transform):
         )
 
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        if self.interpolation not in _MODES["tensor"]:
+        if self.interpolation not in MODES["tensor"]:
             raise self.refuse("torchvision moves pixels as tensors; use interpolation 'nearest' or 'bilinear'")
         _check(self, images)
         reach = (int(8 * max(self.sigma)) + 1 | 1) // 2 if max(self.sigma) else 0  # type: ignore[arg-type]

@@ -33,6 +33,7 @@ from ....transforms.ops import (
 )
 from .batch_hue import pil_hue
 from .color import Factor, blend, less_contrast, less_saturation, luma, tensor_hue
+from .draws import on
 from .enhance import (
     inverse,
     tensor_autocontrast,
@@ -57,24 +58,18 @@ def per_row(change: Form) -> Form:
         elif len(rows) == len(x):
             x = change(x, op)
         elif len(rows):
-            at = put(rows, x.device)
+            at = on(rows, x.device)
             x.index_copy_(0, at, change(x.index_select(0, at), op.take(rows)))
         return x
 
     return form
 
 
-def put(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
-    """On the device, without waiting for its stream: from pinned memory."""
-    found = torch.from_numpy(np.ascontiguousarray(values))
-    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
-
-
 def number(values: np.ndarray[Any, Any], x: Tensor) -> Factor:
     """One number per image, as the arithmetic takes it."""
     if len(values) == 1:
         return float(values[0])
-    return put(values.astype(np.float32), x.device).view(-1, 1, 1, 1)
+    return on(values.astype(np.float32), x.device).view(-1, 1, 1, 1)
 
 
 def _pil_luma(x: Tensor) -> Tensor:
@@ -138,7 +133,7 @@ def _hue(x: Tensor, op: Any) -> Tensor:
         return x
     if op.kind == "tensor":
         return tensor_hue(x, number(op.factor, x))
-    return pil_hue(x, put((op.factor * 255).astype(np.int32).astype(np.uint8), x.device))
+    return pil_hue(x, on((op.factor * 255).astype(np.int32).astype(np.uint8), x.device))
 
 
 def _sharpness(x: Tensor, op: Any) -> Tensor:
@@ -150,8 +145,8 @@ def _posterize(x: Tensor, op: Any) -> Tensor:
     if len(op.bits) == 1 or (op.bits == op.bits[0]).all():
         return tensor_posterize(x, int(op.bits[0]))
     if not x.is_floating_point():
-        return x.bitwise_and(put((256 - (1 << (8 - op.bits))).astype(np.uint8), x.device).view(-1, 1, 1, 1))
-    levels = put((1 << op.bits).astype(np.float32), x.device).view(-1, 1, 1, 1)
+        return x.bitwise_and(on((256 - (1 << (8 - op.bits))).astype(np.uint8), x.device).view(-1, 1, 1, 1))
+    levels = on((1 << op.bits).astype(np.float32), x.device).view(-1, 1, 1, 1)
     return x.mul(levels).floor_().clamp_(min=0).minimum(levels - 1).div_(levels)  # powers of two: exact
 
 
