@@ -42,6 +42,10 @@ class _Mixing(Transform):
             raise ConfigError(f"{name}: alpha must be a positive number, not {alpha!r}")
         if num_classes is not None and (type(num_classes) is not int or num_classes < 1):
             raise ConfigError(f"{name}: num_classes must be a positive integer or None, not {num_classes!r}")
+        if labels_getter not in ("default", None):
+            raise ConfigError(
+                f"{name}: labels_getter={labels_getter!r}: the labels are the dataset's targets, so leave it out"
+            )
         self.set(alpha=float(alpha), num_classes=num_classes)
 
     @property
@@ -64,7 +68,7 @@ class MixUp(_Mixing):
     factor of Beta(alpha, alpha) for the batch (Zhang et al., *mixup: Beyond Empirical Risk Minimization*, 2018).
 
     The targets become shares of classes f32[B, num_classes]; ``num_classes`` may be ``None`` where they are that
-    already. ``labels_getter`` is accepted for torchvision's sake: the labels are the dataset's.
+    already. ``labels_getter`` takes no function: the labels are the dataset's targets.
     """
 
     DRAWS: ClassVar[int] = 2

@@ -118,7 +118,7 @@ class Compose:
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """What goes out, one for each view, found by resolving images of several sizes with several draws."""
-        images = self._probe()[1]
+        images = self._probed[1]
         return tuple(_output(view) for view in images.views or (images,))
 
     @property
@@ -131,9 +131,10 @@ class Compose:
     @cached_property
     def skeleton(self) -> tuple[Op, ...]:
         """The ops with numbers that mean nothing: what a graph can be built from."""
-        return self._probe()[0]
+        return self._probed[0]
 
-    def _probe(self) -> tuple[tuple[Op, ...], Images]:
+    @cached_property
+    def _probed(self) -> tuple[tuple[Op, ...], Images]:
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
             try:

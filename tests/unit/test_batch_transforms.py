@@ -198,6 +198,8 @@ LABELS = np.array([0, 1, 2, 3, 4, 5])
 def test_arguments(cls: Any) -> None:
     assert repr(cls(num_classes=3)) == f"{cls.__name__}(alpha=1.0, num_classes=3)"
     assert cls(num_classes=3, labels_getter=None) == cls(num_classes=3)
+    with pytest.raises(ConfigError, match=r"labels_getter=.*leave it out"):
+        cls(num_classes=3, labels_getter=len)
     for alpha in (0, -1, "x", True, float("inf")):
         with pytest.raises(ConfigError, match="alpha must be a positive number"):
             cls(alpha=alpha)
