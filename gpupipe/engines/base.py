@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ class Setup:
     @property
     def cuda(self) -> bool:
         return self.device != "cpu"
+
+    @property
+    def threads(self) -> int:
+        """Of what works in threads of this process. ``num_workers=0`` asks for no processes, and threads are none."""
+        return self.num_workers or min(len(os.sched_getaffinity(0)), 8)
 
 
 class Run(ABC):

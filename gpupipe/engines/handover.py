@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ from ..staging import Event, map_tensors
 from ..types import Plan
 from .base import Setup
 
-__all__ = ["Lease", "labels_of", "to_device"]
+__all__ = ["Lease", "labels_of", "made_current", "to_device"]
+
+
+def made_current(device: torch.device) -> AbstractContextManager[Any]:
+    """Within, ``device`` is the current one: torch's default stream has the number 0, which DALI takes for that of the
+    current device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def labels_of(dataset: Dataset, plan: Plan) -> Tensor | None:

@@ -88,12 +88,12 @@ class _Pending:
 
 
 class ClipFeeder(Feeder):
-    """Decodes with PyAV in ``num_workers`` threads, at least one. ``prefetch_factor`` plans are decoded while as many
-    are in DALI. Each clip is one task; FFmpeg lets go of Python's lock while it decodes."""
+    """Decodes with PyAV in threads, see :attr:`~gpupipe.engines.base.Setup.threads`. ``prefetch_factor`` plans are
+    decoded while as many are in DALI. Each clip is one task; FFmpeg lets go of Python's lock while it decodes."""
 
     def __init__(self, setup: Setup):
         self._setup = setup
-        self.threads = max(setup.num_workers, 1)
+        self.threads = setup.threads
         self.staging = Staging(setup.cuda)
         self._pool: ThreadPoolExecutor | None = None
         self._futures: list[Future[None]] = []

@@ -22,12 +22,13 @@ from ...planning import clip_length
 from ...transforms.ops import Op, arrange
 from ...types import Batch, Plan
 from ..base import Engine, Run, Setup
-from ..handover import to_device
+from ..handover import made_current, to_device
 from ..torch.apply import apply_batch
 from ..torch.clips import arranged, spread
 from ..torch.threads import ImageThreads
 from . import pools
 from .clips import Loan
+from .decoder import nvjpeg_version
 from .feed import Feeder, Ready, feeder_for
 from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
 from .nvdec import NvdecFeeder
@@ -57,7 +58,7 @@ class DaliEngine(Engine):
         self._graph: Graph | None = None
         self._feeder: Feeder | None = None
         self._probe: Probe | None = None
-        self._threads = ImageThreads(setup.num_workers)
+        self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
         self.scheduled = 0
 
@@ -70,7 +71,7 @@ class DaliEngine(Engine):
                 media=self._fed,
                 decoder=self.decoder,
                 batch_size=s.batch_size * self.frames,
-                num_threads=max(s.num_workers, 1),
+                num_threads=s.threads,
                 prefetch=s.prefetch_factor,
                 device_id=self.device.index if s.cuda else None,
                 common=s.dataset.common_size,
@@ -109,7 +110,8 @@ class DaliEngine(Engine):
     def schedule(self, ready: Ready) -> None:
         """Feed one plan and start on it. Does not wait."""
         graph, ops = self.graph, self._ops(ready.plan)
-        graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
+        with made_current(self.device):
+            graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
         for inp in graph.inputs:
             array = inp.array(ops)
             if inp.name:
@@ -123,8 +125,7 @@ class DaliEngine(Engine):
         transform (``None`` of arrays), as DALI's lists. Raises RuntimeError where that plan failed."""
         self.scheduled -= 1
         graph = self.graph
-        # torch's default stream is the number 0, which DALI takes for that of the current device.
-        with torch.cuda.device(self.device) if self.setup.cuda else contextlib.nullcontext():
+        with made_current(self.device):
             images = graph.pipe.outputs(**self._stream())
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
@@ -175,7 +176,7 @@ class DaliEngine(Engine):
             return []
         if self._probe is None:
             device_id = self.device.index if s.cuda else None
-            self._probe = Probe(s.dataset.media, self.decoder, device_id, max(s.num_workers, 1))
+            self._probe = Probe(s.dataset.media, self.decoder, device_id, s.threads)
         rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
         sizes = plan.sizes
         return self._probe.find(
@@ -222,7 +223,7 @@ class DaliEngine(Engine):
         return {
             "DALI": nvidia.dali.__version__,
             "backend": "GPU" if s.cuda else "CPU",
-            "threads": max(s.num_workers, 1),
+            "threads": s.threads,
             **({} if s.dataset.media == "clip" else {"decoder": self._decodes()}),
             **(self.feeder.facts() if s.dataset.media == "clip" else {}),
         }
@@ -230,7 +231,12 @@ class DaliEngine(Engine):
     def _decodes(self) -> str:
         if self.setup.dataset.media == "array":
             return "none"
-        return "window only" if self.decoder.roi else "whole image"
+        what = "windows" if self.decoder.roi else "whole images"
+        if not self.setup.cuda:
+            return what
+        version = nvjpeg_version()
+        upsampling = "fancy" if self.decoder.jpeg_fancy_upsampling else "plain"
+        return f"nvJPEG {'.'.join(map(str, version)) if version else '?'}, {what}, {upsampling} upsampling"
 
 
 class DaliRun(Run):

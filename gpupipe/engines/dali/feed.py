@@ -73,7 +73,7 @@ class IndexFeeder(Feeder):
     def __init__(self, setup: Setup):
         self._dataset = setup.dataset
         self._pinned = setup.cuda
-        self._standins = StandIns.of(setup.dataset, setup.num_workers)
+        self._standins = StandIns.of(setup.dataset, setup.threads)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Ready]:
         return map(self._ready, plans)

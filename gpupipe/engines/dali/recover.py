@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import Pipeline, fn
+from nvidia.dali import fn
 
 from ...errors import BadSample
 from ..torch.decode import Undecodable, decode
-from .graph import MEDIA, DecoderOptions, encoded
+from .graph import MEDIA, DecoderOptions, encoded, new_pipeline
 
 __all__ = ["Probe", "Suspect", "changed", "clean"]
 
@@ -51,9 +51,9 @@ def changed(index: int, name: str, planned: Any, now: Any) -> BadSample:
 class Probe:
     """Finds the bad samples of a batch with one more decode of it. Built at the first failure, then kept.
 
-    Pillow looks at all samples, in threads; DALI, one sample at a time, at those that Pillow refuses. Only where DALI
-    takes them
-    all does it look at the whole batch: then it is DALI alone that refuses one.
+    Pillow looks at all samples, in threads; DALI, one sample at a time, at those that Pillow refuses. If DALI takes
+    them all, it looks at the whole batch: then it may be DALI alone that refuses one. If it refuses none, the batch has
+    failed all the same, and what Pillow refuses is to blame: DALI takes another decoder for one image than for a batch.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Probe:
         self._media = media
         self._exif = decoder.exif
         self._threads = num_threads
-        self.pipe = Pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch_queue_depth=1)
+        self.pipe = new_pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch=1)
         with self.pipe:
             image = fn.decoders.image(encoded(media), **decoder.arguments(device_id is not None))
             self.pipe.set_outputs(image)
@@ -80,7 +80,7 @@ class Probe:
             # Twice: what fails once is no sample's fault (a network file system, the limit on open files).
             if self._dali(s.media) is not None and (reason := self._dali(s.media)) is not None:
                 found.append(BadSample(s.index, s.name, "unsupported", f"DALI cannot decode it, Pillow can: {reason}"))
-        return found
+        return found or [o for _, o in refused]
 
     def _pillow(self, sample: Suspect) -> BadSample | None:
         """Pillow's opinion, worded as the reference engine would."""

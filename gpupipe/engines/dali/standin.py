@@ -139,7 +139,7 @@ class StandIns:
         known = dataset.codings if dataset.media == "path" and not dataset.python else None
         if known is None:
             return None
-        made = cls(dataset, *known, max(threads, 1))
+        made = cls(dataset, *known, threads)
         return made if made._needed[: len(known[1])].any() or len(known[1]) >= 255 else None
 
     def exchange(self, indices: npt.NDArray[np.int64], paths: list[npt.NDArray[np.uint8]]) -> list[BadSample]:

@@ -30,7 +30,7 @@ class ImageThreads:
     """``threads`` of them, started at the first use."""
 
     def __init__(self, threads: int):
-        self._count = max(threads, 1)
+        self._count = threads
         self._pool: ThreadPoolExecutor | None = None
 
     def apply(self, batch: Tensor, ops: Sequence[Op], memory_format: str) -> Any:

@@ -19,6 +19,7 @@ __all__ = [
     "blend",
     "brightness",
     "contrast",
+    "contrasted",
     "gray",
     "normalize",
     "only_bytes",
@@ -69,13 +70,18 @@ def contrast(canvas: Canvas, path: Path, op: Any) -> None:
         mean = fn.cast(fn.cast(mean, dtype=types.INT32), dtype=types.FLOAT)  # rounded
     else:
         mean = mean - _FLOORED
-    out = fn.brightness_contrast(
-        drawn.image,
-        contrast=_factor(drawn),
-        contrast_center=mean.cpu() if canvas.device == "gpu" else mean,
-        brightness_shift=CUT_OFF / 255,
-    )
+    factor = _factor(drawn)
+    if canvas.device == "gpu":
+        # As an argument the mean would have to come back to the CPU, and DALI's threads would wait for it.
+        drawn.done(contrasted(drawn.image, factor.gpu(), mean, canvas.channels))
+        return
+    out = fn.brightness_contrast(drawn.image, contrast=factor, contrast_center=mean, brightness_shift=CUT_OFF / 255)
     drawn.done(out)
+
+
+def contrasted(image: Any, factor: Any, mean: Any, channels: int) -> Any:
+    """``factor * image + (1 - factor) * mean`` in bytes, the fraction cut off; ``mean`` is one number per image."""
+    return to_bytes(image * factor + ((1.0 - factor) * mean + 1e-3), channels)
 
 
 def saturation(canvas: Canvas, path: Path, op: Any) -> None:

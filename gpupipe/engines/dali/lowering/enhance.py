@@ -11,7 +11,7 @@ from ....transforms.ops import JPEG, AutoContrast, Equalize, Invert, Posterize, 
 from .canvas import Canvas, Drawn, Path
 from .color import CUT_OFF, blend, only_bytes, to_bytes
 
-__all__ = ["autocontrast", "equalize", "invert", "jpeg", "posterize", "sharpness", "solarize"]
+__all__ = ["autocontrast", "equalize", "invert", "jpeg", "posterize", "sharpness", "solarize", "stretched"]
 
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
@@ -71,12 +71,18 @@ def autocontrast(canvas: Canvas, path: Path, op: AutoContrast) -> None:
     )
     flat = low == high  # a channel of one value stays
     mean, spread = low * (1.0 - flat), high - low + flat * 255.0
-    if canvas.device == "gpu":
-        mean, spread = mean.cpu(), spread.cpu()
+    if canvas.device == "gpu":  # as arguments they would have to come back to the CPU
+        drawn.done(stretched(drawn.image, mean, spread, canvas.channels))
+        return
     out = fn.normalize(
         drawn.image, mean=mean, stddev=spread, axes=[0, 1], scale=255.0, shift=CUT_OFF, dtype=types.UINT8
     )
     drawn.done(out)
+
+
+def stretched(image: Any, low: Any, spread: Any, channels: int) -> Any:
+    """``255 * (image - low) / spread`` in bytes, the fraction cut off; [1, 1, C] numbers for each image."""
+    return to_bytes((image - low) * (255.0 / spread) + 1e-3, channels)
 
 
 def equalize(canvas: Canvas, path: Path, op: Equalize) -> None:
