@@ -23,7 +23,7 @@ from _common import cpu_seconds, gpu_memory_mb, memory_mb
 from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
 
-from gpupipe.staging import map_tensors
+from gpupipe.engines.staging import map_tensors
 
 Batches = Iterator[tuple[Any, Tensor]]
 

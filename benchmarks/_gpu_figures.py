@@ -165,7 +165,7 @@ def draw(results: Path) -> Path | None:
     stage = {n: c for n, c in result.get("stages", {}).get("main", {}).items() if "failed" not in c}
     if not stage:
         return None
-    from gpupipe.bench.report import pyplot
+    from gpupipe.bench.charts import pyplot
     from gpupipe.errors import MissingDependency
 
     try:

@@ -26,7 +26,7 @@ import torch
 from _common import Budget, Table, machine, save
 from torch import Tensor
 
-from gpupipe.staging import CopyStream, Ring, Uploader
+from gpupipe.engines.staging import CopyStream, Ring, Uploader
 
 BATCHES: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
     "4 MB": ((4 << 20,), torch.uint8),

@@ -7,7 +7,7 @@ Written from documentation; not run yet on the machine that it is for.
 
 Measured: the same plans on the same pixels. Transforms and recipes on photographs, on noise, and on black and white
 blocks, in grey levels; decoders on JPEG files of all chroma subsamplings. ``rows`` are what the GPU's column of the
-table in ``gpupipe/bench/tolerances.py`` can be filled from; ``unmeasured`` names the rows that nothing here is of.
+table in ``gpupipe/parity/tolerances.py`` can be filled from; ``unmeasured`` names the rows that nothing here is of.
 
     python benchmarks/gpu_parity.py [--quick] [--seconds 240]      # writes results/gpu_parity.json
 """
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from _common import Budget, Table, machine, save
 
-from gpupipe.bench import parity
+from gpupipe.parity import cases as parity
 
 
 def main() -> None:

@@ -25,10 +25,10 @@ from _torchvision import Unknown, apply
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, engines, transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.tolerances import DECODE, TABLE, tolerance
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, split
 from gpupipe.errors import PipelineError
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import DECODE, TABLE, tolerance
 from gpupipe.transforms.ops import Op
 
 README = ROOT / "gpupipe" / "transforms" / "README.md"

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.text import Text
 
 from ..bench import machine
-from ..datasets.cache import cache_folder, make_folder
+from ..datasets.index.cache import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
 from .console import console, pairs, size
 from .findings import Installed, examine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..datasets.cache import cache_folder
+from ..datasets.index.cache import cache_folder
 from ..engines.dali.decoder import FANCY_WINDOWS
 from .console import size
 

@@ -21,10 +21,10 @@ def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], lis
     """
     from PIL import Image
 
-    from ..bench.compare import compare
-    from ..bench.photos import photograph
     from ..datasets import ImageList
-    from ..loader import DataLoader
+    from ..loader.dataloader import DataLoader
+    from ..parity.compare import compare
+    from ..testing.photos import photograph
     from ..transforms import CenterCrop, Compose, Resize, ToImage
 
     device: Literal["cpu", "cuda"] = "cuda" if cuda else "cpu"

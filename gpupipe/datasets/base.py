@@ -10,18 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..codecs.decode import Media
 from ..errors import BadSample, ConfigError
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
-    from .video.decode import VideoEntry
+    from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "Media", "checked_layout", "checked_max_pixels"]
+__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_pixels"]
 
 Layout = Literal["CTHW", "TCHW"]
-
-Media = str | bytes | npt.NDArray[np.uint8]
-"""What an engine decodes: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
 
 
 class Dataset(ABC):
@@ -69,7 +67,7 @@ class Dataset(ABC):
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
         """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
-        :class:`~gpupipe.datasets.pictures.Header`; an index behind the last name is none of them). ``None`` where only
+        :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` where only
         reading tells."""
         return None
 

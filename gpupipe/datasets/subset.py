@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.decode import Media
 from ..errors import BadSample, DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, Media
+from .base import Dataset
 
 if TYPE_CHECKING:
-    from .video.decode import VideoEntry
+    from ..codecs.video.decode import VideoEntry
 
 __all__ = ["Subset"]
 

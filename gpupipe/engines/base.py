@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..datasets.base import Dataset
-from ..transforms.compose import Compose
+from ..memory.uses import Load, Need
+from ..reading.setup import Setup
 from ..types import Batch, Plan
-from .needs import Load, Need
 
-__all__ = ["Engine", "EngineConfig", "Run", "Setup"]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything an engine is built from. The values are checked by the loader."""
-
-    dataset: Dataset
-    pipeline: Compose
-    device: str
-    """``"cpu"`` or ``"cuda:N"``."""
-    batch_size: int
-    num_workers: int
-    prefetch_factor: int = 2
-    pin_memory: bool = False
-    timeout: float = 0
-    worker_init_fn: Callable[[int], None] | None = None
-    multiprocessing_context: Any = None
-
-    @property
-    def cuda(self) -> bool:
-        return self.device != "cpu"
-
-    @property
-    def threads(self) -> int:
-        """Of what works in threads of this process. ``num_workers=0`` asks for no processes, and threads are none."""
-        return self.num_workers or min(len(os.sched_getaffinity(0)), 8)
+__all__ = ["Engine", "EngineConfig", "Run"]
 
 
 class Run(ABC):

@@ -89,7 +89,7 @@ def test_what_is_wrong_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_engine_that_dies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpupipe.bench import compare
+    from gpupipe.parity import compare
 
     def dies(*arguments: object, **options: object) -> None:
         raise OSError("libnvjpeg.so: not found")

@@ -18,7 +18,7 @@ from gpupipe import DataLoader, Shard, datasets, engines, memory, transforms as 
 from gpupipe.datasets import Subset
 from gpupipe.errors import ConfigError, SampleError
 from gpupipe.pipelines import kinetics
-from gpupipe.planning import complete
+from gpupipe.planning.epoch import complete
 
 av = pytest.importorskip("av")
 

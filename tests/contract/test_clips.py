@@ -15,11 +15,11 @@ from support import plans_of
 from torch import Tensor
 
 from gpupipe import transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.tolerances import check, tolerance
 from gpupipe.datasets import VideoList
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
-from gpupipe.engines.torch.clips import spread
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.clip_layout import spread
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check, tolerance
 from gpupipe.pipelines import kinetics
 from gpupipe.types import Plan
 

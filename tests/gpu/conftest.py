@@ -16,7 +16,7 @@ import torch
 from gpu_tools import DEVICE, DRY_RUN
 from support import write_photos
 
-from gpupipe.bench.photos import make_photos
+from gpupipe.testing.photos import make_photos
 
 _MEASURED: dict[str, Any] = {}
 

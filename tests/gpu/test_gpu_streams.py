@@ -17,9 +17,9 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali, Torch
 from gpupipe.engines.dali.engine import DaliEngine
-from gpupipe.engines.handover import Lease
+from gpupipe.engines.delivery import Lease
+from gpupipe.engines.staging import CopyStream, Ring
 from gpupipe.pipelines import imagenet
-from gpupipe.staging import CopyStream, Ring
 
 MILLISECOND = 1_500_000
 """About so many cycles of a GPU's clock."""

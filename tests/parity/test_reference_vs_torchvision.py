@@ -14,10 +14,11 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, split
-from gpupipe.engines.torch.forms.picture import size_of
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.picture import size_of
+from gpupipe.engines.forms.reference import reference
 from gpupipe.pipelines import imagenet
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop, Flip, Gray, Op, Resize
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -93,7 +94,7 @@ def check_evaluation(paths: list[Path], memory_format: str = "contiguous_format"
 
 
 def plan_of(paths: list[str], pipeline: T.Compose) -> Any:
-    from gpupipe.datasets.torch import from_torch
+    from gpupipe.datasets.user_code import from_torch
     from gpupipe.types import Plan
 
     n = len(paths)

@@ -19,17 +19,18 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
+from gpupipe.codecs.decode import Undecodable, decode, peek_size
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.base import Setup
+from gpupipe.engines.forms import BATCH_FORMS, FORMS, POINTWISE
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, split
-from gpupipe.engines.torch.decode import Undecodable, decode, peek_size
-from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS, POINTWISE
 from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
 from gpupipe.pipelines import imagenet
-from gpupipe.planning import resolve_plan
+from gpupipe.planning.epoch import resolve_plan
+from gpupipe.reading.setup import Setup
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import OPS, TARGET_OPS, Crop, Normalize, Resize, ToDtype, Views
 from gpupipe.types import Plan
 
@@ -239,7 +240,7 @@ def test_transient_errors_are_read_again(
             raise OSError(errno.ESTALE, "Stale file handle")
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr("gpupipe.datasets.transient._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("gpupipe.codecs.retry._WAITS", (0.0, 0.0))
     monkeypatch.setattr(builtins, "open", flaky)
     with caplog.at_level(logging.WARNING, "gpupipe"):
         assert decode(str(tmp_path / "a.jpg")).shape == (40, 60, 3)

@@ -15,7 +15,7 @@ from gpupipe.datasets import Arrays, from_torch
 from gpupipe.engines.mixing import mix
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.rng import uniforms
-from gpupipe.transforms.batch import beta
+from gpupipe.transforms.mixing import beta
 from gpupipe.transforms.ops import CutMix, MixUp
 
 P = 1e-3

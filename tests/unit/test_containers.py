@@ -15,12 +15,12 @@ from goodness import chi_square_p
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, split
 from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops
 from gpupipe.transforms.compose import as_compose
-from gpupipe.transforms.function import name_of
+from gpupipe.transforms.lambda_ import name_of
 
 P = 1e-3
 N = 4000
@@ -304,7 +304,7 @@ def test_what_a_function_draws_belongs_to_the_sample(rng_untouched: None) -> Non
 
 
 def test_plans_travel_without_functions() -> None:
-    from gpupipe.planning import complete, resolve_plan
+    from gpupipe.planning.epoch import complete, resolve_plan
     from gpupipe.types import Plan
 
     pipeline = T.Compose([T.MultiView([[lambda x: x, T.RandomResizedCrop(8)], [T.RandomResizedCrop(9)]])])

@@ -10,9 +10,9 @@ pytest.importorskip("nvidia.dali")
 from PIL import Image
 from support import encode
 
-from gpupipe.bench.photos import photograph
+from gpupipe.engines.dali.find_bad import Probe, Suspect
 from gpupipe.engines.dali.graph import DecoderOptions
-from gpupipe.engines.dali.recover import Probe, Suspect
+from gpupipe.testing.photos import photograph
 
 GOOD = encode(Image.fromarray(photograph(64, 80, 0)), quality=90)
 CUT = GOOD[: len(GOOD) // 2]

@@ -15,15 +15,15 @@ from PIL import Image
 from torch.utils.data import Dataset as TorchDataset, IterableDataset, default_collate
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
+from gpupipe.codecs.decode import decode
 from gpupipe.datasets.base import Dataset
-from gpupipe.datasets.torch import FromTorch, Opaque, from_torch
-from gpupipe.engines.base import Setup
+from gpupipe.datasets.user_code import FromTorch, Opaque, from_torch
 from gpupipe.engines.torch import Torch
-from gpupipe.engines.torch.decode import decode
-from gpupipe.engines.torch.jobs import Pack
-from gpupipe.engines.torch.workers import Workers
+from gpupipe.engines.torch.worker_tasks import Pack
 from gpupipe.errors import DatasetError, PipelineError, SampleError
+from gpupipe.reading.plan_workers import Workers
+from gpupipe.reading.setup import Setup
+from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan
 
 PIPELINE = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()])

@@ -14,9 +14,9 @@ pytest.importorskip("nvidia.dali")
 from nvidia.dali import Pipeline, fn, types
 from PIL import Image, ImageEnhance, ImageOps
 
-from gpupipe.bench.photos import photograph
 from gpupipe.engines.dali.lowering.color import contrasted
 from gpupipe.engines.dali.lowering.enhance import stretched
+from gpupipe.testing.photos import photograph
 
 RNG = np.random.default_rng(0)
 PICTURES = [

@@ -14,11 +14,11 @@ import pytest
 
 pytest.importorskip("nvidia.dali")
 
-from gpupipe.bench.photos import photograph
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
-from gpupipe.engines.base import Setup
 from gpupipe.engines.dali import decoder
+from gpupipe.reading.setup import Setup
+from gpupipe.testing.photos import photograph
 
 ENDS = {
     "crash": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "exit status -11", True),

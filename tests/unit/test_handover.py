@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpupipe.engines.handover import Lease
+from gpupipe.engines.delivery import Lease
 
 
 class Device:
@@ -82,10 +82,10 @@ def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
 def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order: what was freed in the order of a stream is free only when the stream has passed."""
     pytest.importorskip("nvidia.dali")
-    from gpupipe.bench import parity
-    from gpupipe.engines.base import Setup
     from gpupipe.engines.dali import engine as module, pools
     from gpupipe.engines.dali.graph import DecoderOptions
+    from gpupipe.parity import cases as parity
+    from gpupipe.reading.setup import Setup
 
     calls: list[str] = []
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_batch, apply_sample, apply_tail, split, stack
-from gpupipe.engines.torch.threads import ImageThreads
+from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, split, stack
+from gpupipe.engines.forms.image_threads import ImageThreads
+from gpupipe.testing.photos import photograph
 
 PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])
 FLOAT = [T.ToTensor(), T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]

@@ -16,11 +16,13 @@ import torch
 from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, write_photos
 
 import gpupipe
-from gpupipe import DataLoader, engines, host, memory, staging, transforms as T
+from gpupipe import DataLoader, engines, memory, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, Subset, from_torch
+from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
-from gpupipe.engines.needs import size_text
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
+from gpupipe.memory import system as host
+from gpupipe.memory.uses import size_text
 
 IMAGE = 3 * 32 * 32
 """Values of one image of TRAIN and EVAL."""
@@ -36,8 +38,8 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``limits(host=..., shm=...)``: what the machine has from now on."""
 
     def put(*, host: int | None = None, shm: int | None = None) -> None:
-        monkeypatch.setattr(gpupipe.host, "memory_limit", lambda: host)
-        monkeypatch.setattr(gpupipe.host, "shm_size", lambda: shm)
+        monkeypatch.setattr(gpupipe.memory.system, "memory_limit", lambda: host)
+        monkeypatch.setattr(gpupipe.memory.system, "shm_size", lambda: shm)
 
     return put
 
@@ -475,10 +477,10 @@ def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.
     calls = backend.calls
     monkeypatch.setattr(host, "trim", lambda: calls.append(("trim",)))
     cuda = SimpleNamespace(empty_cache=lambda: calls.append(("cache",)))
-    monkeypatch.setattr(memory, "_cuda", lambda: cuda)
+    monkeypatch.setattr(memory.held, "_cuda", lambda: cuda)
     monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: calls.append(("host cache",)), raising=False)
     marker = object()
-    monkeypatch.setattr(memory, "report", lambda: marker)
+    monkeypatch.setattr(memory.held, "report", lambda: marker)
     assert memory.release() is marker
     assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
 
@@ -491,7 +493,7 @@ def test_release_without_dali_and_cuda_loads_neither() -> None:
 
 _HOLES = """
 import ctypes
-from gpupipe import host
+from gpupipe.memory import system as host
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

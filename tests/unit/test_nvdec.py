@@ -12,11 +12,11 @@ import torch
 from support import plans_of
 
 from gpupipe import transforms as T
+from gpupipe.codecs.video.decode import decode_clip
 from gpupipe.datasets import VideoList
-from gpupipe.datasets.video.decode import decode_clip
-from gpupipe.engines.base import Setup
 from gpupipe.engines.dali import nvdec
 from gpupipe.engines.dali.nvdec import NvdecFeeder
+from gpupipe.reading.setup import Setup
 from gpupipe.types import Plan
 
 pytest.importorskip("av")

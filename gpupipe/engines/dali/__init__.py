@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from ...errors import ConfigError, MissingDependency
-from ..base import Engine, EngineConfig, Setup
-from ..needs import Load, Need
+from ...memory.uses import Load, Need
+from ...reading.setup import Setup
+from ..base import Engine, EngineConfig
 from .needs import needs
 
 __all__ = ["Dali", "installed"]

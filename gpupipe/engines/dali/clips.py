@@ -20,12 +20,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...datasets.video.decode import decode_clip
+from ...codecs.video.decode import decode_clip
 from ...errors import BadSample
+from ...reading.setup import Setup
 from ...types import Plan
-from ..base import Setup
-from ..handover import labels_of
-from ..torch.jobs import bad_sample
+from ..delivery import labels_of
+from ..torch.worker_tasks import bad_sample
 from .feed import Feeder, Ready
 
 __all__ = ["ClipFeeder", "Loan", "Staging"]
@@ -179,7 +179,7 @@ class ClipFeeder(Feeder):
         self.staging.close()
 
     def facts(self) -> dict[str, Any]:
-        from ..torch.clips import pyav_version
+        from ...codecs.video.decode import pyav_version
 
         kind = "pinned_" if self.staging.pinned else ""
         return {

@@ -15,24 +15,25 @@ import nvidia.dali
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ... import host
-from ...datasets.transient import waits
+from ...codecs.retry import waits
 from ...errors import BadSample, EngineError, SampleError
-from ...planning import clip_length
+from ...memory import system as host
+from ...planning.epoch import clip_length
+from ...reading.setup import Setup
 from ...transforms.ops import Op, arrange
 from ...types import Batch, Plan
-from ..base import Engine, Run, Setup
-from ..handover import made_current, to_device
-from ..torch.apply import apply_batch
-from ..torch.clips import arranged, spread
-from ..torch.threads import ImageThreads
+from ..base import Engine, Run
+from ..delivery import made_current, to_device
+from ..forms.apply import apply_batch
+from ..forms.clip_layout import arranged, spread
+from ..forms.image_threads import ImageThreads
 from . import pools
 from .clips import Loan
 from .decoder import nvjpeg_version
 from .feed import Feeder, Ready, feeder_for
+from .find_bad import Probe, Suspect, changed, clean
 from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
 from .nvdec import NvdecFeeder
-from .recover import Probe, Suspect, changed, clean
 
 __all__ = ["DaliEngine"]
 

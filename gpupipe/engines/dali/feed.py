@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 
 from ...errors import BadSample
-from ...planning import complete
+from ...planning.epoch import complete
+from ...reading.plan_workers import WorkerRun, Workers
+from ...reading.png_copies import StandIns, Swap
+from ...reading.setup import Setup
 from ...types import Plan
-from ..base import Setup
-from ..handover import labels_of
-from ..torch.jobs import Pack, Packed
-from ..torch.workers import WorkerRun, Workers
-from .standin import StandIns, Swap
+from ..delivery import labels_of
+from ..torch.worker_tasks import Pack, Packed
 
 __all__ = ["Feeder", "Ready", "feeder_for", "padded"]
 

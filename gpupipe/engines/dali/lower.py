@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import PipelineError
 from ...transforms.ops import Call, Op, ToDtype, Views, arrange
-from ..torch.forms import BATCH_FORMS, POINTWISE
+from ..forms import BATCH_FORMS, POINTWISE
 from .lowering import LOWERINGS, Canvas, Path, lacks
 
 __all__ = ["Cut", "Output", "cut", "lower"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from ...memory.uses import Load, Need
 from ...transforms.ops import Crop
-from ..needs import Load, Need
 
 __all__ = ["needs"]
 

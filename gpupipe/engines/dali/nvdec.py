@@ -20,15 +20,15 @@ import torch
 from nvidia.dali import Pipeline, fn, types
 from torch.utils.dlpack import from_dlpack
 
-from ...datasets.video.decode import decode_clip
+from ...codecs.video.decode import decode_clip
 from ...errors import BadSample
+from ...reading.setup import Setup
 from ...types import Plan
-from ..base import Setup
-from ..handover import labels_of, made_current
-from ..torch.jobs import bad_sample
+from ..delivery import labels_of, made_current
+from ..torch.worker_tasks import bad_sample
 from .feed import Feeder, Ready, padded
+from .find_bad import clean
 from .graph import MEDIA, encoded, new_pipeline
-from .recover import clean
 
 __all__ = ["NvdecFeeder"]
 

@@ -12,20 +12,23 @@ import torch
 from PIL import features
 from torch import Tensor
 
-from ...datasets.torch import Opaque
+from ...codecs.video.decode import pyav_version
+from ...datasets.user_code import Opaque
+from ...engines.torch.clip_tasks import DecodeClips
 from ...errors import ConfigError, PipelineError, SampleError
-from ...planning import complete
-from ...staging import CopyStream, Ring, Uploader, map_tensors
+from ...memory.uses import Load, Need
+from ...planning.epoch import complete
+from ...reading.plan_workers import WorkerRun, Workers
+from ...reading.setup import Setup
 from ...transforms.ops import Call, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
-from ..base import Engine, EngineConfig, Run, Setup
-from ..needs import Load, Need
-from .apply import apply_tail, split
-from .clips import DecodeClips, clip_tail, pyav_version
-from .forms import BATCH_FORMS, POINTWISE
-from .jobs import Collate, Decode, Decoded
+from ..base import Engine, EngineConfig, Run
+from ..forms import BATCH_FORMS, POINTWISE
+from ..forms.apply import apply_tail, split
+from ..forms.clip_layout import clip_tail
+from ..staging import CopyStream, Ring, Uploader, map_tensors
 from .needs import needs
-from .workers import WorkerRun, Workers
+from .worker_tasks import Collate, Decode, Decoded
 
 __all__ = ["Torch"]
 

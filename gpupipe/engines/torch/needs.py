@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...memory.uses import Load, Need
 from ...transforms.ops import Gray, ToDtype, Views
-from ..needs import Load, Need
-from .apply import split
+from ..forms.apply import split
 
 __all__ = ["needs"]
 
