@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from .retry import patiently, reason_of
+from .retry import reason_of, with_retries
 from .truncation import Read, cut_short, tail
 
 __all__ = [
@@ -215,7 +215,7 @@ def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]
             return use(file)
 
     try:
-        return patiently(lambda: os.fsdecode(path), once)
+        return with_retries(lambda: os.fsdecode(path), once)
     except OSError as e:
         if e.errno in (errno.ENOENT, errno.ENOTDIR):
             raise Undecodable("missing", e.strerror or str(e)) from None

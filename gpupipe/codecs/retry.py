@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["is_transient", "patiently", "reason_of", "waits"]
+__all__ = ["is_transient", "reason_of", "waits", "with_retries"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def waits(seconds: tuple[float, ...] = _WAITS) -> Iterator[float]:
     return (s * chance.uniform(0.5, 1.5) for s in seconds)
 
 
-def patiently(name: Callable[[], str], work: Callable[[], T]) -> T:
+def with_retries(name: Callable[[], str], work: Callable[[], T]) -> T:
     """``work()``. A transient error is tried again, the last one is raised, like any other.
 
     Args:

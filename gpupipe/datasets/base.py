@@ -27,7 +27,7 @@ class Dataset(ABC):
 
     media: Literal["path", "bytes", "array", "clip"]
     """What :meth:`fetch` returns. ``"clip"``: the path of a video, of which a sample is some frames."""
-    python: bool = False
+    runs_user_code: bool = False
     """Whether :meth:`fetch` runs somebody's Python code, which belongs into worker processes."""
     exif: bool = False
     """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
@@ -62,7 +62,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def labels(self) -> npt.NDArray[np.int64] | None:
-        """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``python``)."""
+        """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``runs_user_code``)."""
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
@@ -94,7 +94,7 @@ class Dataset(ABC):
         return []
 
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
-        """The absolute paths as bytes, u8[L] each; only where ``media`` is ``"path"`` and ``python`` is false."""
+        """The absolute paths as bytes, u8[L] each; only of files that gpupipe reads itself."""
         raise NotImplementedError
 
     def choose(

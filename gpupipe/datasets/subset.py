@@ -53,7 +53,7 @@ class Subset(Dataset):
         self.dataset = dataset
         self.indices: npt.NDArray[np.int64] = values.astype(np.int64)
         self.media = dataset.media
-        self.python = dataset.python
+        self.runs_user_code = dataset.runs_user_code
         self.exif = dataset.exif
         self.max_pixels = dataset.max_pixels
         self.layout = dataset.layout

@@ -54,7 +54,7 @@ def from_torch(
 class _Wrapped(Dataset):
     """What both kinds share: a length, a name, and no columns."""
 
-    python = True
+    runs_user_code = True
 
     def __init__(self, ds: Any, transform: Any):
         self.ds = ds

@@ -15,7 +15,7 @@ from ..reading.setup import Setup
 from ..types import Plan
 from .staging import Event, map_tensors
 
-__all__ = ["Lease", "labels_of", "made_current", "to_device"]
+__all__ = ["KeepAlive", "labels_of", "made_current", "to_device"]
 
 
 def made_current(device: torch.device) -> AbstractContextManager[Any]:
@@ -43,7 +43,7 @@ def to_device(value: Any, setup: Setup) -> Any:
     return value
 
 
-class Lease:
+class KeepAlive:
     """Keeps memory that is not torch's alive until the consumer's stream has passed.
 
     torch knows nothing of memory that it did not allocate: when the consumer drops the last reference to a batch,

@@ -18,7 +18,7 @@ from ..errors import ConfigError, MissingDependency, PipelineError, TranslationE
 from ..memory.limits import Budget
 from ..planning.order import Order, Sequential, Shuffle
 from ..reading.setup import Setup
-from ..transforms.ops import Call, Op, arrange
+from ..transforms.ops import Call, Op, split_off_mixing
 from ..types import Shard
 
 __all__ = ["Arguments", "Device", "EngineName", "Resolved", "Sampling", "resolve"]
@@ -112,9 +112,9 @@ def resolve(a: Arguments) -> Resolved:
             "it out, or use datasets.VideoFolder or datasets.VideoList"
         )
     config, why = _engine(a.engine, setup)
-    if config.name == "torch" or dataset.python:
+    if config.name == "torch" or dataset.runs_user_code:
         _check_sendable(setup)
-    if config.name != "torch" and not dataset.python:
+    if config.name != "torch" and not dataset.runs_user_code:
         _refuse_worker_options(a, config.name)
     samples = -(-sampling.length // sampling.shard.world_size)
     every = a.sampler is None and a.batch_sampler is None and not sampling.drop_last
@@ -196,8 +196,8 @@ def _dataset(a: Arguments) -> Dataset:
 
 def _check_targets(dataset: Dataset) -> None:
     """Refuse MixUp and CutMix where targets cannot be mixed; those of a user's own dataset are seen when they come."""
-    for op in arrange(dataset.transform.skeleton)[1]:
-        if dataset.python:
+    for op in split_off_mixing(dataset.transform.skeleton)[1]:
+        if dataset.runs_user_code:
             continue
         name, n, labels = type(op).__name__, op.num_classes, dataset.labels  # type: ignore[attr-defined]
         if labels is None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..engines.base import Engine, EngineConfig, Run
-from ..engines.delivery import Lease
+from ..engines.delivery import KeepAlive
 from ..errors import ConfigError, EngineError
 from ..memory.limits import Budget
 from ..planning.bad_samples import OnError, Policy
@@ -35,7 +35,7 @@ class _Running:
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.run: Run | None = None
-        self._lease: Lease | None = None
+        self._lease: KeepAlive | None = None
         self._forked_from = 0
         """The process whose threads and processes these are, where it is not this one."""
         _RUNNING.add(self)
@@ -71,7 +71,7 @@ class _Running:
         """Keep what a batch points into until the consumer's stream has passed."""
         if batch.keep is not None:
             if self._lease is None:
-                self._lease = Lease(device)
+                self._lease = KeepAlive(device)
             self._lease.take(batch.keep)
 
     def renew_lease(self) -> None:

@@ -14,7 +14,7 @@ from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
 from ..planning.epoch import EpochPlan
-from ..transforms.ops import arrange
+from ..transforms.ops import split_off_mixing
 from ..types import Batch, Plan
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class EpochIterator:
             loader._report.add(missed)
             loader._policy.bear(missed)
         images, target = batch.images, batch.target
-        changes = () if plan.ops is None or images is plan else arrange(plan.ops)[1]
+        changes = () if plan.ops is None or images is plan else split_off_mixing(plan.ops)[1]
         if changes:
             images, target = mix(images, target, changes)
         return images if target is None else [images, target]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines.dali import pools
 from ..errors import ConfigError
-from . import system as host
+from . import system
 from .limits import Estimate
 from .uses import size_text
 
@@ -55,12 +55,12 @@ class Device:
 class Report:
     """What is held now, in bytes. ``None`` where it cannot be known."""
 
-    process: host.Process | None
+    process: system.Process | None
     """This process."""
-    workers: host.Process | None
+    workers: system.Process | None
     """All processes below this one together; in ``rss`` what they share counts once for each."""
     worker_count: int
-    malloc: host.Malloc | None
+    malloc: system.Malloc | None
     """What glibc's malloc has of ``process``, DALI's CPU buffers included."""
     limit: int | None
     """What this process may have: of the machine, or of its container."""
@@ -78,7 +78,7 @@ class Report:
         def row(name: str, *parts: str) -> str:
             return f"{name:<9}{', '.join(p for p in parts if p)}"
 
-        def of(p: host.Process) -> str:
+        def of(p: system.Process) -> str:
             return f"{size_text(p.rss)} resident ({size_text(p.pss)} by share, {size_text(p.uss)} its own)"
 
         lines = []
@@ -114,16 +114,16 @@ def report() -> Report:
     not in it, because DALI has no function that says so: of its CPU buffers ``malloc`` has those up to 32 MiB, and
     ``process`` all; of a GPU they are in ``Device.other``; of pinned memory nothing is known.
     """
-    below = [p for p in map(host.process, host.children()) if p is not None]
+    below = [p for p in map(system.process, system.children()) if p is not None]
     rings = [ring for ring in _rings() if ring.pinned]
     cuda = _cuda()
     return Report(
-        process=host.process(),
-        workers=host.Process(sum(p.rss for p in below), sum(p.pss for p in below), sum(p.uss for p in below)),
+        process=system.process(),
+        workers=system.Process(sum(p.rss for p in below), sum(p.pss for p in below), sum(p.uss for p in below)),
         worker_count=len(below),
-        malloc=host.malloc(),
-        limit=host.memory_limit(),
-        shm=host.shm_size(),
+        malloc=system.malloc(),
+        limit=system.memory_limit(),
+        shm=system.shm_size(),
         staging=sum(ring.nbytes for ring in rings),
         rings=len(rings),
         pinned_by_torch=None if cuda is None else _pinned_by_torch(cuda),
@@ -180,7 +180,7 @@ def release() -> Report:
         accelerator: Any = getattr(sys.modules["torch"], "accelerator", None)
         if hasattr(accelerator, "empty_host_cache"):
             accelerator.empty_host_cache()
-    host.trim()
+    system.trim()
     return report()
 
 

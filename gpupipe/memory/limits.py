@@ -14,7 +14,7 @@ from typing import Any
 from ..engines.base import EngineConfig
 from ..errors import MemoryBudgetError
 from ..reading.setup import Setup
-from . import system as host
+from . import system
 from .uses import Load, Need, Place, size_text
 
 __all__ = ["Budget", "Estimate"]
@@ -93,7 +93,7 @@ class Budget:
 
     def check_host(self) -> None:
         """Raise :class:`MemoryBudgetError` where host memory or /dev/shm is certainly too small."""
-        limit, shm = host.memory_limit(), host.shm_size()
+        limit, shm = system.memory_limit(), system.shm_size()
         if shm is not None:
             self._check(("shm",), shm, "of shared memory", "/dev/shm has")
         if limit is not None:

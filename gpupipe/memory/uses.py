@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..errors import GpupipeError
 from ..planning.epoch import clip_length
 from ..transforms.base import Images
-from ..transforms.ops import Op, arrange
+from ..transforms.ops import Op, split_off_mixing
 
 if TYPE_CHECKING:
     from ..reading.setup import Setup
@@ -136,7 +136,7 @@ class Load:
             what = f"output batches of view {view + 1}" if len(self.setup.pipeline.outputs) > 1 else "output batches"
             batch = self.batch(what, place, view, channels=output.channels, dtype=output.dtype)
             found += self.times(batch, count, of)
-        if arrange(self.setup.pipeline.skeleton)[1]:
+        if split_off_mixing(self.setup.pipeline.skeleton)[1]:
             output = self.setup.pipeline.output
             mixing = self.batch("batches while they are mixed", place, channels=output.channels, dtype=output.dtype)
             found += [replace(need, passing=True) for need in self.times(mixing, 2, "beside the one handed out")]

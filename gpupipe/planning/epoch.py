@@ -18,13 +18,13 @@ from .order import Order, Slices
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["EpochPlan", "clip_length", "complete", "frames_of", "resolve_plan"]
+__all__ = ["EpochPlan", "clip_length", "frames_of", "resolve_missing", "resolve_plan"]
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
     """The plan with every number of its ops, for images of ``sizes`` i32[B, 2].
 
-    Raises :class:`PipelineError` where the images would come out in different sizes and could not be stacked.
+    Raises :class:`PipelineError` where the images would come out in different sizes and could not be stack_images.
     """
     ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
     views = images.views or (images,)
@@ -64,7 +64,7 @@ def clip_length(dataset: Dataset, pipeline: Compose) -> int:
     return int(frames_of(dataset, pipeline, Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1)).shape[1])
 
 
-def complete(plan: Plan, pipeline: Compose) -> Plan:
+def resolve_missing(plan: Plan, pipeline: Compose) -> Plan:
     """A plan that came from another process, with ops that could not be sent."""
     return resolve_plan(plan, pipeline, plan.sizes) if plan.ops is None and plan.sizes is not None else plan
 

@@ -20,12 +20,12 @@ from PIL import Image
 
 from ..codecs.decode import Media, open_rgb
 from ..codecs.pillow import Undecodable
-from ..codecs.retry import patiently, reason_of
+from ..codecs.retry import reason_of, with_retries
 from ..datasets.base import Dataset
 from ..datasets.index import cache
 from ..errors import BadSample, DatasetError
 
-__all__ = ["EXACT", "StandIns", "Swap", "is_exact"]
+__all__ = ["EXACT", "PngCopies", "Swap", "is_exact"]
 
 _VERSION = 1
 _PLAIN_PNG = ("1/zip/1", "L/zip/L", "L/zip/L;2", "L/zip/L;4", "LA/zip/LA", "P/zip/P", "P/zip/P;1", "P/zip/P;2")
@@ -86,7 +86,7 @@ class Swap:
     def of_path(self, path: str) -> str:
         """The path of the stand-in, which is made where there is none."""
         try:
-            found = patiently(lambda: path, lambda: os.stat(path))
+            found = with_retries(lambda: path, lambda: os.stat(path))
         except (FileNotFoundError, NotADirectoryError) as e:
             raise Undecodable("missing", e.strerror or str(e)) from None
         except OSError as e:
@@ -117,7 +117,7 @@ class Swap:
         return _png(image)
 
 
-class StandIns:
+class PngCopies:
     """The stand-ins of a dataset with an index. Costs one column lookup per batch where there is any, else nothing.
 
     Args:
@@ -134,9 +134,9 @@ class StandIns:
         self._threads = threads
 
     @classmethod
-    def of(cls, dataset: Dataset, threads: int) -> StandIns | None:
+    def of(cls, dataset: Dataset, threads: int) -> PngCopies | None:
         """``None`` where no sample needs one, or nothing is known before it is read."""
-        known = dataset.codings if dataset.media == "path" and not dataset.python else None
+        known = dataset.codings if dataset.media == "path" and not dataset.runs_user_code else None
         if known is None:
             return None
         made = cls(dataset, *known, threads)

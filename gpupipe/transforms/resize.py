@@ -28,7 +28,7 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
     for k, mode in enumerate(modes):
         op: Op = ResizeOp(i32(height), i32(width), interpolation=mode, antialias=antialias, kind=images.kind)
         if len(modes) > 1:
-            op, mine = op.only(choice == k, images.sizes), choice == k
+            op, mine = op.where(choice == k, images.sizes), choice == k
             images = images.sized(np.where(mine, height, images.height), np.where(mine, width, images.width))
         ops.append(op)
     return tuple(ops)

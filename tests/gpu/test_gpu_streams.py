@@ -17,7 +17,7 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali, Torch
 from gpupipe.engines.dali.engine import DaliEngine
-from gpupipe.engines.delivery import Lease
+from gpupipe.engines.delivery import KeepAlive
 from gpupipe.engines.staging import CopyStream, Ring
 from gpupipe.pipelines import imagenet
 
@@ -121,7 +121,7 @@ def test_a_batch_is_ready_on_the_stream_that_asks_for_it(arrays: Arrays, engine:
 
 
 def unleased(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "take", lambda self, owner: None)
+    patch.setattr(KeepAlive, "take", lambda self, owner: None)
 
 
 def unbound(patch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_all_rows_at_once(name: str, kind: str) -> None:
 def test_what_the_mask_leaves_out_stays(name: str, kind: str) -> None:
     make, _ = CASES[name]
     mask = np.array([True, False, True, False])
-    op = make(kind, 4).only(mask, np.full((4, 2), 40))
+    op = make(kind, 4).where(mask, np.full((4, 2), 40))
     pixels = [photograph(40, 40, i) for i in range(4)]
     batch = torch.stack([as_tensor(p) for p in pixels])
     got = apply_batch(batch, (op,))

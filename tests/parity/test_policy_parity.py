@@ -154,7 +154,7 @@ def test_what_is_left_out_is_left_alone() -> None:
     image = Image.fromarray(photograph(20, 30, 1))
     from gpupipe.engines.forms import FORMS
 
-    assert FORMS[type(op)](image, op.only(np.zeros(4, bool), sizes), 2) is image
+    assert FORMS[type(op)](image, op.where(np.zeros(4, bool), sizes), 2) is image
 
 
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_the_mask_leaves_samples_alone(kind: str) -> None:
         rotation_warp(images, mask, angle=20.0, expand=False),
         Perspective(mask, np.tile([1.1, 0.1, 0, 0, 1, 2, 1e-3, 0], (n, 1)), kind=images.kind),
         Elastic(mask, np.arange(n, dtype=np.uint64), kind=images.kind),
-        rotation_warp(images, ALL[:n], angle=20.0, always=True).only(mask, images.sizes),
+        rotation_warp(images, ALL[:n], angle=20.0, always=True).where(mask, images.sizes),
     ]
     for op in ops:
         out = BATCH_FORMS[type(op)](x.clone(), op)

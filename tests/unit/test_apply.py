@@ -22,7 +22,7 @@ from gpupipe import transforms as T
 from gpupipe.codecs.decode import Undecodable, decode, peek_size
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.forms import BATCH_FORMS, FORMS, POINTWISE
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
@@ -108,13 +108,13 @@ def test_every_op_has_a_torch_form() -> None:
 
 def test_tail_is_the_longest_suffix_of_arithmetic() -> None:
     names = lambda ops: [type(op).__name__ for op in ops]  # noqa: E731
-    head, tail = split(imagenet.train(32).skeleton)
+    head, tail = head_and_tail(imagenet.train(32).skeleton)
     assert (names(head), names(tail)) == (["Crop", "Resize", "Flip"], ["ToDtype", "Normalize"])
     # a flip and a window commute with it, a fill does not
     chain = [T.ToTensor(), T.RandomHorizontalFlip(), T.RandomCrop(8), T.Normalize((0.5,), (0.5,))]
-    head, tail = split(T.Compose(chain).skeleton)
+    head, tail = head_and_tail(T.Compose(chain).skeleton)
     assert (names(head), names(tail)) == (["Flip", "Crop"], ["ToDtype", "Normalize"])
-    head, tail = split(T.Compose([*chain, T.Pad(2, fill=1)]).skeleton)
+    head, tail = head_and_tail(T.Compose([*chain, T.Pad(2, fill=1)]).skeleton)
     assert names(head) == ["Flip", "Crop", "ToDtype", "Normalize", "Crop"] and tail == ()
 
 
@@ -122,7 +122,7 @@ def test_moving_flips_before_arithmetic_changes_nothing() -> None:
     pipeline = T.Compose([T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD), T.RandomHorizontalFlip(1.0)])
     image = photograph(20, 30, 0)
     ops, _ = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([[20, 30]]))
-    head, tail = split(ops)
+    head, tail = head_and_tail(ops)
     got = apply_tail(torch.from_numpy(np.ascontiguousarray(apply_sample(image, head, 0)))[None], tail)
     want = apply_sample(image, ops, 0)
     assert np.array_equal(got[0].permute(1, 2, 0).numpy(), want)

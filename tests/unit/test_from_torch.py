@@ -153,7 +153,9 @@ def test_datasets_that_cannot_be_ordered() -> None:
 
 def test_what_a_wrapped_dataset_says_of_itself() -> None:
     dataset = from_torch(Items("bytes"), "bytes")
-    assert isinstance(dataset, FromTorch) and dataset.python and dataset.sizes is None and dataset.labels is None
+    assert (
+        isinstance(dataset, FromTorch) and dataset.runs_user_code and dataset.sizes is None and dataset.labels is None
+    )
     assert dataset.fingerprint != from_torch(Items("bytes", n=9), "bytes").fingerprint
     assert dataset.describe(3) == "sample 3 of Items" and "Items" in repr(dataset)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpupipe.engines.delivery import Lease
+from gpupipe.engines.delivery import KeepAlive
 
 
 class Device:
@@ -54,7 +54,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def test_memory_is_kept_until_the_consumers_stream_has_passed(device: Device) -> None:
-    lease = Lease(torch.device("cuda", 0))
+    lease = KeepAlive(torch.device("cuda", 0))
     for _ in range(3):
         lease.renew()
         lease.take(Owner())
@@ -68,7 +68,7 @@ def test_memory_is_kept_until_the_consumers_stream_has_passed(device: Device) ->
 
 
 def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
-    lease = Lease(torch.device("cuda", 0))
+    lease = KeepAlive(torch.device("cuda", 0))
     lease.take(Owner())
     lease.renew()
     lease.take(Owner())

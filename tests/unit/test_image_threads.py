@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, split, stack
+from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, head_and_tail, stack
 from gpupipe.engines.forms.image_threads import ImageThreads
 from gpupipe.testing.photos import photograph
 
@@ -27,7 +27,7 @@ def resolved(*transforms: Any) -> Any:
 def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -> None:
     ops = resolved(T.ColorJitter(hue=0.2), T.RandomGrayscale(0.5), T.RandomEqualize(), *FLOAT, T.RandomErasing(1.0))
     batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
-    head, tail = split(ops)
+    head, tail = head_and_tail(ops)
     want = apply_tail(stack([apply_sample(p.copy(), head, i) for i, p in enumerate(PIXELS)]), tail, memory_format)
     before = batch.clone()
     pool = ImageThreads(threads)

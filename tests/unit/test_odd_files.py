@@ -26,7 +26,7 @@ from gpupipe.codecs.probe import KINDS, probe
 from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch
 from gpupipe.datasets.index.open_index import index_path
 from gpupipe.errors import ConfigError, DatasetError
-from gpupipe.reading.png_copies import EXACT, StandIns, Swap, is_exact
+from gpupipe.reading.png_copies import EXACT, PngCopies, Swap, is_exact
 
 ENGINES = ("torch", "dali")
 WHOLE = T.Compose([T.PILToTensor()])
@@ -339,9 +339,9 @@ def test_stand_ins_are_made_once_and_again_when_the_file_changes(
 
 def test_exact_files_cost_nothing(tmp_path: Path) -> None:
     paths = write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(3)})
-    assert StandIns.of(ImageList(paths), 1) is None
-    assert StandIns.of(Subset(ImageList(paths), [1]), 1) is None
-    assert StandIns.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
+    assert PngCopies.of(ImageList(paths), 1) is None
+    assert PngCopies.of(Subset(ImageList(paths), [1]), 1) is None
+    assert PngCopies.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
 
 
 def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
 def test_a_code_without_a_name_gets_a_stand_in(tmp_path: Path) -> None:
     dataset = ImageList(write(tmp_path / "files", {"x.jpg": JPEG}))
     names = [f"name {i}" for i in range(254)]
-    stand_ins = StandIns(dataset, np.array([255], np.uint8), names, 1)
+    stand_ins = PngCopies(dataset, np.array([255], np.uint8), names, 1)
     paths = dataset.encoded_paths(np.array([0]))
     assert stand_ins.exchange(np.array([0]), paths) == [] and paths[0].tobytes().endswith(b".png")
     stand_ins.close()

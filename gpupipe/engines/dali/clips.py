@@ -28,12 +28,12 @@ from ..delivery import labels_of
 from ..torch.worker_tasks import bad_sample
 from .feed import Feeder, Ready
 
-__all__ = ["ClipFeeder", "Loan", "Staging"]
+__all__ = ["Borrowed", "ClipFeeder", "Staging"]
 
 U8 = npt.NDArray[np.uint8]
 
 
-class Loan:
+class Borrowed:
     """A buffer out of :class:`Staging`. It goes back when nobody refers to the loan any more."""
 
     def __init__(self, free: deque[Tensor], buffer: Tensor):
@@ -59,7 +59,7 @@ class Staging:
         """Of all buffers."""
         self._free: deque[Tensor] = deque()
 
-    def take(self, nbytes: int) -> Loan:
+    def take(self, nbytes: int) -> Borrowed:
         """At least ``nbytes``; they hold anything."""
         buffer = self._free.popleft() if self._free else None
         if buffer is None or buffer.numel() < nbytes:
@@ -67,7 +67,7 @@ class Staging:
             del buffer
             # On the CPU by name: somebody may have called torch.set_default_device().
             buffer = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=self.pinned)
-        return Loan(self._free, buffer)
+        return Borrowed(self._free, buffer)
 
     def close(self) -> None:
         """Free what is not lent out. What comes back later is freed with its loan."""
@@ -83,7 +83,7 @@ class _Pending:
     clips: list[U8]
     """u8[T, H, W, 3] each, all in the memory of ``loan``."""
     futures: list[Future[None]]
-    loan: Loan | None = None
+    loan: Borrowed | None = None
     bad: tuple[BadSample, ...] = ()
 
 

@@ -17,21 +17,21 @@ from torch.utils.dlpack import from_dlpack
 
 from ...codecs.retry import waits
 from ...errors import BadSample, EngineError, SampleError
-from ...memory import system as host
+from ...memory import system
 from ...planning.epoch import clip_length
 from ...reading.setup import Setup
-from ...transforms.ops import Op, arrange
+from ...transforms.ops import Op, split_off_mixing
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import made_current, to_device
 from ..forms.apply import apply_batch
-from ..forms.clip_layout import arranged, spread
+from ..forms.clip_layout import repeat_per_frame, to_clip_layout
 from ..forms.image_threads import ImageThreads
 from . import pools
-from .clips import Loan
+from .clips import Borrowed
 from .decoder import nvjpeg_version
 from .feed import Feeder, Ready, feeder_for
-from .find_bad import Probe, Suspect, changed, clean
+from .find_bad import BadSampleFinder, Suspect, changed, clean
 from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
 from .nvdec import NvdecFeeder
 
@@ -58,7 +58,7 @@ class DaliEngine(Engine):
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
         self._feeder: Feeder | None = None
-        self._probe: Probe | None = None
+        self._probe: BadSampleFinder | None = None
         self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
         self.scheduled = 0
@@ -96,7 +96,7 @@ class DaliEngine(Engine):
     def _ops(self, plan: Plan) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
         assert plan.ops is not None
-        return plan.ops if plan.frames is None else spread(arrange(plan.ops)[0], self.frames)
+        return plan.ops if plan.frames is None else repeat_per_frame(split_off_mixing(plan.ops)[0], self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
@@ -145,8 +145,8 @@ class DaliEngine(Engine):
             if rest:
                 tensor = self._apply(tensor, rest, memory_format)
             if plan.frames is not None:
-                tensor = arranged(tensor, self.frames, dataset.layout, memory_format)
-                if isinstance(ready.owner, Loan) and ready.owner.holds(tensor):
+                tensor = to_clip_layout(tensor, self.frames, dataset.layout, memory_format)
+                if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
                     tensor = tensor.clone()  # what DALI passed through is decoded into again
             made.append(tensor)
         return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
@@ -177,7 +177,7 @@ class DaliEngine(Engine):
             return []
         if self._probe is None:
             device_id = self.device.index if s.cuda else None
-            self._probe = Probe(s.dataset.media, self.decoder, device_id, s.threads)
+            self._probe = BadSampleFinder(s.dataset.media, self.decoder, device_id, s.threads)
         rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
         sizes = plan.sizes
         return self._probe.find(
@@ -190,7 +190,7 @@ class DaliEngine(Engine):
     def rest(self) -> None:
         """An epoch is over. What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
         if time.monotonic() - self._rested > _REST:
-            host.trim()
+            system.trim()
             self._rested = time.monotonic()
 
     def rebuild(self) -> None:
@@ -208,7 +208,7 @@ class DaliEngine(Engine):
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
             # keep all of a GPU's.
-            host.trim()
+            system.trim()
             if self.setup.cuda:
                 with contextlib.suppress(RuntimeError, EngineError):  # a device that failed has nothing to give back
                     torch.cuda.synchronize(self.device)  # batches are freed in the order of the consumer's stream

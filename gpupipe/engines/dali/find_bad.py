@@ -15,7 +15,7 @@ from ...codecs.decode import Undecodable, decode
 from ...errors import BadSample
 from .graph import MEDIA, DecoderOptions, encoded, new_pipeline
 
-__all__ = ["Probe", "Suspect", "changed", "clean"]
+__all__ = ["BadSampleFinder", "Suspect", "changed", "clean"]
 
 
 class Suspect(NamedTuple):
@@ -48,7 +48,7 @@ def changed(index: int, name: str, planned: Any, now: Any) -> BadSample:
     )
 
 
-class Probe:
+class BadSampleFinder:
     """Finds the bad samples of a batch with one more decode of it. Built at the first failure, then kept.
 
     Pillow looks at all samples, in threads; DALI, one sample at a time, at those that Pillow refuses. If DALI takes

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from nvidia.dali import Pipeline, fn, types
 
 from ...transforms.compose import Compose
-from .lower import Cut, Output, lower
+from .lower import GraphEnd, Output, lower
 from .lowering import Canvas, Input
 
 __all__ = ["DecoderOptions", "Graph", "Media", "build_graph", "new_pipeline"]
@@ -50,7 +50,7 @@ class Graph:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     """The images, one for each view."""
-    cut: Cut
+    cut: GraphEnd
     """Where torch has to go on."""
 
 

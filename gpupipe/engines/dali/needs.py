@@ -38,7 +38,7 @@ def needs(load: Load, roi: Literal["auto"] | bool) -> list[Need]:
 def _pinned_pixels(load: Load) -> list[Need]:
     """Pixels are copied into pinned memory, from where the GPU reads them."""
     sizes, s = load.setup.dataset.sizes, load.setup
-    if sizes is None or s.dataset.python:
+    if sizes is None or s.dataset.runs_user_code:
         return []
     height, width = sizes[0].tolist()
     n = s.batch_size

@@ -11,18 +11,18 @@ from PIL import Image
 from torch import Tensor
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views, arrange
+from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views, split_off_mixing
 from . import BATCH_FORMS, FORMS, arithmetic
 from .picture import Array, Picture, array, chw, hwc
 
-__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "split", "stack"]
+__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail", "stack"]
 
 Form = Callable[[Picture, Any, int], Picture]
 Arrays = Array | tuple[Array, ...]
 """One image, or one for each view."""
 
 
-def split(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """(ops for each sample, tail for the batch), without those that change targets.
 
     The tail is the longest suffix of what is cheaper on the batch. Mirroring and cutting out commute with arithmetic on
@@ -31,9 +31,9 @@ def split(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """
     head: list[Op] = []
     tail: list[Op] = []
-    for op in arrange(ops)[0]:
+    for op in split_off_mixing(ops)[0]:
         if isinstance(op, Views):
-            parts = [split([*tail, *branch]) for branch in op.branches]
+            parts = [head_and_tail([*tail, *branch]) for branch in op.branches]
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
             return (*head, next(views)), (next(views),)
         if isinstance(op, (ToDtype, Normalize, Erase)) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
@@ -60,7 +60,7 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
 
     Args:
         image: u8 or f32[H, W, C], or a PIL image in mode RGB or L.
-        ops: any, in order; see :func:`split` for those that are cheaper on the batch.
+        ops: any, in order; see :func:`head_and_tail` for those that are cheaper on the batch.
         i: which row of the ops' arrays.
         forms: of each op; those of the reference by default.
 
@@ -84,11 +84,11 @@ def _as_batch(image: Picture, op: Op, i: int) -> Picture:
 
 
 def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_format") -> Any:
-    """The second part of :func:`split` on a whole batch, on its device.
+    """The second part of :func:`head_and_tail` on a whole batch, on its device.
 
     Args:
         batch: [B, H, W, C], or a tuple of such for several views; left as it is.
-        ops: the second part of :func:`split`.
+        ops: the second part of :func:`head_and_tail`.
         memory_format: ``"contiguous_format"`` or ``"channels_last"``.
 
     Returns:

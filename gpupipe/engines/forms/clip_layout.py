@@ -13,7 +13,7 @@ from ...transforms.ops import Op, Views
 from . import POINTWISE
 from .apply import apply_tail
 
-__all__ = ["arranged", "clip_tail", "spread", "unflatten"]
+__all__ = ["clip_tail", "repeat_per_frame", "to_clip_layout", "unflatten"]
 
 
 def unflatten(images: Any, shape: tuple[int, ...]) -> Any:
@@ -23,7 +23,7 @@ def unflatten(images: Any, shape: tuple[int, ...]) -> Any:
     return images.view(*shape, *images.shape[1:])
 
 
-def spread(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
+def repeat_per_frame(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
     """Ops for B * T images: row i of each for all T frames of clip i."""
     rows: Any = None
     made = []
@@ -43,7 +43,7 @@ def _numbers(op: Op) -> int:
     return max((_numbers(inner) for branch in branches for inner in branch), default=0)
 
 
-def arranged(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
+def to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
     """A batch of clips out of [B * T, C, H, W].
 
     Returns [B, C, T, H, W] of ``"CTHW"``, in torch's ``channels_last_3d`` where ``memory_format`` is
@@ -78,4 +78,6 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
         # To arithmetic on single values a clip is one tall image, which comes out in the order wanted.
         tall = apply_tail(batch.flatten(1, 2), ops, memory_format)
         return tall.unflatten(2, (frames, height))
-    return arranged(apply_tail(batch.flatten(0, 1), spread(ops, frames), memory_format), frames, layout, memory_format)
+    return to_clip_layout(
+        apply_tail(batch.flatten(0, 1), repeat_per_frame(ops, frames), memory_format), frames, layout, memory_format
+    )

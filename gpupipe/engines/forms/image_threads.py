@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...transforms.ops import Blur, Call, Op
 from . import FORMS
-from .apply import apply_batch, apply_sample, apply_tail, split, stack
+from .apply import apply_batch, apply_sample, apply_tail, head_and_tail, stack
 from .blur_noise import blur_by_axes
 from .picture import Picture
 
@@ -40,7 +40,7 @@ class ImageThreads:
             batch: [B, C, H, W] on the CPU; left as it is.
             ops: a plan's, with B rows.
         """
-        head, tail = split(ops)
+        head, tail = head_and_tail(ops)
         if not head or any(isinstance(op, Call) for op in head):
             return apply_batch(batch, ops, memory_format)
         images = batch.permute(0, 2, 3, 1).numpy()

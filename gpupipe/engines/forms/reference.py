@@ -9,10 +9,10 @@ import numpy as np
 from ...codecs.decode import open_rgb
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
-from ...planning.epoch import complete, resolve_plan
+from ...planning.epoch import resolve_missing, resolve_plan
 from ...transforms.compose import Compose
 from ...types import Plan
-from .apply import apply_sample, apply_tail, split, stack
+from .apply import apply_sample, apply_tail, head_and_tail, stack
 from .clip_layout import clip_tail, unflatten
 from .picture import size_of
 
@@ -31,15 +31,15 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(image) for image in images], np.int32))
     assert plan.ops is not None
-    head, tail = split(plan.ops)
+    head, tail = head_and_tail(plan.ops)
     return apply_tail(stack([apply_sample(im, head, i) for i, im in enumerate(images)]), tail, pipeline.memory_format)
 
 
 def _of_clips(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
     """:func:`reference` of clips."""
-    plan = complete(plan, pipeline)
+    plan = resolve_missing(plan, pipeline)
     assert plan.ops is not None and plan.frames is not None
-    head, tail = split(plan.ops)
+    head, tail = head_and_tail(plan.ops)
     images = [
         apply_sample(frame, head, row)
         for row, index in enumerate(plan.indices.tolist())

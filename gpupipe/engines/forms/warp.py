@@ -85,7 +85,7 @@ def _rows(
         return x
     sizes = {(int(op.height[i]), int(op.width[i])) for i in drawn} if isinstance(op, Warp) else {x.shape[-2:]}
     if sizes != {tuple(x.shape[-2:])} and (len(drawn) < len(x) or len(sizes) > 1):
-        raise ValueError("a batch whose images come out in different sizes cannot be stacked")
+        raise ValueError("a batch whose images come out in different sizes cannot be stack_images")
     if x.device.type != "cpu" or x.dtype == torch.bfloat16:
         made = many(x[on(drawn, x.device)] if len(drawn) < len(x) else x, op.take(drawn))
         if len(drawn) == len(x):

@@ -7,12 +7,12 @@ from typing import Any
 
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
-from ...planning.epoch import complete
+from ...planning.epoch import resolve_missing
 from ...transforms.compose import Compose
 from ...types import Plan
-from ..forms.apply import apply_sample, split
+from ..forms.apply import apply_sample, head_and_tail
 from ..forms.clip_layout import unflatten
-from .worker_tasks import Decoded, bad_sample, stacked
+from .worker_tasks import Decoded, bad_sample, stack_images
 
 __all__ = ["DecodeClips"]
 
@@ -29,9 +29,9 @@ class DecodeClips:
         bad = dataset.bad(plan.indices)
         if bad:
             return Decoded(None, None, None, bad)
-        plan = complete(plan, self.pipeline)
+        plan = resolve_missing(plan, self.pipeline)
         assert plan.ops is not None and plan.frames is not None
-        head = split(plan.ops)[0]
+        head = head_and_tail(plan.ops)[0]
         images: list[Any] = []
         for row, index in enumerate(plan.indices.tolist()):
             try:
@@ -41,4 +41,4 @@ class DecodeClips:
                 bad.append(bad_sample(dataset, index, e))
         if bad:
             return Decoded(None, None, None, bad)
-        return Decoded(unflatten(stacked(images), plan.frames.shape), None, None, [])
+        return Decoded(unflatten(stack_images(images), plan.frames.shape), None, None, [])

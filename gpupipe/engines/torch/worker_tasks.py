@@ -19,19 +19,19 @@ from torch import Tensor
 from torch.utils.data import default_collate, get_worker_info
 
 from ...codecs.decode import Media, Undecodable, as_rgb, open_rgb, peek
-from ...codecs.retry import is_transient, patiently, reason_of
+from ...codecs.retry import is_transient, reason_of, with_retries
 from ...datasets.base import Dataset
 from ...datasets.user_code import Opaque
 from ...errors import BadSample, DatasetError, GpupipeError
-from ...planning.epoch import complete, resolve_plan
+from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.global_rng import lent, seed_all
 from ...rng import stream
 from ...transforms.compose import Compose
 from ...types import Plan
-from ..forms.apply import Arrays, apply_sample, split
+from ..forms.apply import Arrays, apply_sample, head_and_tail
 from ..forms.picture import Picture, size_of
 
-__all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed", "bad_sample", "stacked"]
+__all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed", "bad_sample", "stack_images"]
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Decoded(NamedTuple):
     """[B, H, W, C] before the tail, or a tuple of such for several views; of :class:`Collate` the whole collated
     structure; ``None`` where ``bad``."""
     target: Any
-    """The collated targets of a ``python`` dataset, else ``None``."""
+    """The collated targets of a ``runs_user_code`` dataset, else ``None``."""
     plan: Plan | None
     """The plan with sizes and ops, where only the job could resolve it."""
     bad: list[BadSample]
@@ -71,7 +71,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode a batch and apply the first part of the ops (:func:`~gpupipe.engines.forms.apply.split`)."""
+    """Decode a batch and apply the first part of the ops (:func:`~gpupipe.engines.forms.apply.head_and_tail`)."""
 
     dataset: Dataset
     pipeline: Compose
@@ -80,8 +80,8 @@ class Decode:
         bad = self.dataset.bad(plan.indices)
         if bad:
             return Decoded(None, None, None, bad)
-        plan = complete(plan, self.pipeline)
-        head = None if plan.ops is None else split(plan.ops)[0]
+        plan = resolve_missing(plan, self.pipeline)
+        head = None if plan.ops is None else head_and_tail(plan.ops)[0]
         images: list[Any] = []
         targets: list[Any] = []
         with _fetching(self.dataset, plan) as seed:
@@ -100,11 +100,11 @@ class Decode:
             return Decoded(None, None, None, bad)
         target = _collate_targets(self.dataset, targets)
         if head is not None:
-            return Decoded(stacked(images), target, None, [])
+            return Decoded(stack_images(images), target, None, [])
         plan = resolve_plan(plan, self.pipeline, np.array([size_of(image) for image in images], np.int32))
         assert plan.ops is not None
-        head = split(plan.ops)[0]
-        return Decoded(stacked([apply_sample(im, head, i) for i, im in enumerate(images)]), target, plan, [])
+        head = head_and_tail(plan.ops)[0]
+        return Decoded(stack_images([apply_sample(im, head, i) for i, im in enumerate(images)]), target, plan, [])
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _Seeds:
 @contextmanager
 def _fetching(dataset: Dataset, plan: Plan) -> Iterator[Any]:
     """A function to call before each sample is fetched; afterwards the global generators are as they were."""
-    if not dataset.python:
+    if not dataset.runs_user_code:
         yield lambda row: None
         return
     with lent():
@@ -198,7 +198,7 @@ def _fetch(dataset: Dataset, get: Callable[[int], T], index: int, seed: Callable
         seed(row)
         return get(index)
 
-    return patiently(lambda: dataset.describe(index), once)
+    return with_retries(lambda: dataset.describe(index), once)
 
 
 def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
@@ -226,7 +226,7 @@ def _check_size(image: Picture, plan: Plan, row: int) -> None:
 
 
 def _collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
-    if not dataset.python or all(target is None for target in targets):
+    if not dataset.runs_user_code or all(target is None for target in targets):
         return None
     try:
         return default_collate(targets)
@@ -237,11 +237,11 @@ def _collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
         ) from None
 
 
-def stacked(images: list[Arrays]) -> Any:
+def stack_images(images: list[Arrays]) -> Any:
     """[B, H, W, C], or a tuple of such of several views."""
     first: Any = images[0]
     if isinstance(first, tuple):
-        return tuple(stacked(list(view)) for view in zip(*images, strict=True))
+        return tuple(stack_images(list(view)) for view in zip(*images, strict=True))
     batch = _allocate((len(images), *first.shape), torch.from_numpy(np.empty(0, first.dtype)).dtype)
     view = batch.numpy()
     for i, image in enumerate(images):

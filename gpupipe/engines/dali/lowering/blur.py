@@ -8,13 +8,13 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....transforms.ops import Blur
-from .canvas import Array, Canvas, Drawn, Path
+from .canvas import Array, Canvas, Path, Selected
 
 __all__ = ["blur"]
 
 
 def blur(canvas: Canvas, path: Path, op: Blur) -> None:
-    drawn = Drawn(canvas, path, op)  # the filter is symmetric, so flips may wait
+    drawn = Selected(canvas, path, op)  # the filter is symmetric, so flips may wait
     width, height = op.kernel_size
     out = drawn.image
     for name, size, axis in (("across", width, 1), ("down", height, 0)):

@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....transforms.ops import Gray, Normalize, Op, ToDtype
-from .canvas import Canvas, Drawn, Path, refuse
+from .canvas import Canvas, Path, Selected, refuse
 
 __all__ = [
     "CUT_OFF",
@@ -57,14 +57,14 @@ def only_bytes(canvas: Canvas, op: Op) -> None:
 
 def brightness(canvas: Canvas, path: Path, op: Any) -> None:
     only_bytes(canvas, op)
-    drawn = Drawn(canvas, path, op)
+    drawn = Selected(canvas, path, op)
     factor = _factor(drawn)
     drawn.done(fn.brightness_contrast(drawn.image, brightness=factor, brightness_shift=CUT_OFF / 255))
 
 
 def contrast(canvas: Canvas, path: Path, op: Any) -> None:
     only_bytes(canvas, op)
-    drawn = Drawn(canvas, path, op)
+    drawn = Selected(canvas, path, op)
     mean = fn.reductions.mean(_luma(drawn.image, canvas.channels))
     if op.kind == "pil":
         mean = fn.cast(fn.cast(mean, dtype=types.INT32), dtype=types.FLOAT)  # rounded
@@ -88,7 +88,7 @@ def saturation(canvas: Canvas, path: Path, op: Any) -> None:
     only_bytes(canvas, op)
     if canvas.channels == 1:
         return
-    drawn = Drawn(canvas, path, op)
+    drawn = Selected(canvas, path, op)
     less = fn.color_space_conversion(_luma(drawn.image, 3), image_type=types.GRAY, output_type=types.RGB)
     drawn.done(blend(drawn.image, less, _factor(drawn), 3, lower=0.0 if op.kind == "pil" else _FLOORED))
 
@@ -108,7 +108,7 @@ def to_bytes(image: Any, channels: int) -> Any:
     return fn.slice(image, start=[0], shape=[channels], axes=[2], dtype=types.UINT8)
 
 
-def _factor(drawn: Drawn) -> Any:
+def _factor(drawn: Selected) -> Any:
     return drawn.number("factor", types.FLOAT, 0, lambda op: op.factor.astype(np.float32))
 
 
