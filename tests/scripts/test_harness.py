@@ -11,21 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader as TorchLoader, RandomSampler
+from torch.utils.data import DataLoader as TorchLoader, Dataset, RandomSampler
 
 pytest.importorskip("torchvision")
 pytest.importorskip("timm")
 
+from PIL import Image
+from torchvision import transforms
+
 from gpupipe.bench.tolerances import Bound, Tolerance
 
 from . import corpus  # noqa: F401 - fills SCRIPTS
+from .corpus.common import normalize
 from .harness.compare import is_image
 from .harness.distributions import Sample, apart
 from .harness.judge import Judge, Verdict, _engine_problems, _warning_problems
 from .harness.ours import Promise
 from .harness.record import snapshot
 from .harness.script import SCRIPTS
-from .harness.tree import make_tree
+from .harness.tree import N_TRAIN, make_tree, picture
 
 COMPARED = ("runs", "structure", "order", "pixels", "draws")
 
@@ -106,13 +110,14 @@ class GrayTooOften(Changed):
 
 
 class SameOrder(TorchLoader[Any]):
-    def __init__(self, *arguments: Any, shuffle: bool = False, **named: Any):
-        super().__init__(*arguments, shuffle=False, **named)
+    def __init__(self, dataset: Any, **named: Any):
+        super().__init__(dataset, **{**named, "shuffle": False})
 
 
 class WithReplacement(TorchLoader[Any]):
-    def __init__(self, dataset: Any, *arguments: Any, shuffle: bool = False, **named: Any):
-        super().__init__(dataset, *arguments, sampler=RandomSampler(dataset, replacement=True), **named)
+    def __init__(self, dataset: Any, **named: Any):
+        sampler = RandomSampler(dataset, replacement=True)
+        super().__init__(dataset, **{**named, "shuffle": False, "sampler": sampler})
 
 
 class SameSeed(TorchLoader[Any]):
@@ -121,6 +126,26 @@ class SameSeed(TorchLoader[Any]):
     def __iter__(self) -> Any:
         torch.manual_seed(torch.initial_seed())
         return super().__iter__()
+
+
+class SameCrops(TorchLoader[Any]):
+    """Another order in every epoch, and for each sample the same crop as in every other one."""
+
+    def __init__(self, dataset: Any, **named: Any):
+        super().__init__(CropsBySample(dataset), **named)
+
+
+class CropsBySample(Dataset[Any]):
+    def __init__(self, dataset: Any):
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        with torch.random.fork_rng():
+            torch.manual_seed(index)
+            return self.dataset[index]
 
 
 class Unseeded(TorchLoader[Any]):
@@ -157,9 +182,9 @@ class OneIterator(TorchLoader[Any]):
 class Blocks(TorchLoader[Any]):
     """A rank takes a block where it should take every n-th sample."""
 
-    def __init__(self, dataset: Any, *arguments: Any, sampler: Any, **named: Any):
-        start = sampler.rank * len(sampler)
-        super().__init__(dataset, *arguments, sampler=range(start, min(start + len(sampler), len(dataset))), **named)
+    def __init__(self, dataset: Any, **named: Any):
+        n, rank = len(named["sampler"]), named["sampler"].rank
+        super().__init__(dataset, **{**named, "sampler": range(rank * n, min(rank * n + n, len(dataset)))})
 
 
 @pytest.mark.parametrize(
@@ -179,6 +204,7 @@ class Blocks(TorchLoader[Any]):
         (WithReplacement, "loader_per_epoch", "order"),
         (SameSeed, "loader_per_epoch", "draws"),
         (SameSeed, "zip_two_loaders", "draws"),
+        (SameCrops, "loader_per_epoch", "draws"),
         (Unseeded, "loader_per_epoch", "draws"),
         (Frozen, "augmentation_off", "pixels"),
         (Frozen, "fewer_samples", "structure"),
@@ -250,7 +276,7 @@ def test_promise() -> None:
 
 
 def test_snapshot() -> None:
-    batch = [torch.zeros(2, 3, 4, 4), {"names": ["a", "b"], "n": 3}, (None, np.zeros(2, np.int64))]
+    batch: list[Any] = [torch.zeros(2, 3, 4, 4), {"names": ["a", "b"], "n": 3}, (None, np.zeros(2, np.int64))]
     taken = snapshot(batch)
     assert taken.form == "[f32[2, 3, 4, 4], {'names': [str × 2], 'n': int}, (None, np.i64[2])]"
     assert list(taken.leaves) == ["[0]", "[1]['names']", "[1]['n']", "[2][0]", "[2][1]"]
@@ -280,3 +306,42 @@ def test_distributions(named: bool) -> None:
     assert any("spread" in text for text in wider)
     shifted = sample(1, named=named)
     assert apart(sample(0, named=named), Sample(shifted.values + 0.3, shifted.batches, shifted.names))
+
+
+def augmented(transform: Any, seed: int) -> Sample:
+    """36 pictures, twelve times each."""
+    torch.manual_seed(seed)
+    pictures = [Image.fromarray(picture(i)) for i in range(N_TRAIN)] * 12
+    pixels = np.stack([transform(image).numpy() for image in pictures])
+    return Sample(pixels, np.arange(len(pixels)) // 8, np.tile(np.arange(N_TRAIN), 12))
+
+
+CROP = transforms.RandomResizedCrop(32)
+CENTER = transforms.Compose([transforms.Resize(40), transforms.CenterCrop(32)])
+
+
+@pytest.mark.parametrize(
+    ("steps", "others"),
+    [
+        ([CROP], [transforms.RandomResizedCrop(32, scale=(0.2, 1.0))]),
+        ([CROP], [transforms.RandomResizedCrop(32, ratio=(0.5, 2.0))]),
+        ([CROP], [transforms.RandomResizedCrop(32, interpolation=transforms.InterpolationMode.NEAREST)]),
+        ([CROP, transforms.RandomHorizontalFlip(0.5)], [CROP, transforms.RandomHorizontalFlip(0.25)]),
+        ([CROP, transforms.RandomGrayscale(0.2)], [CROP, transforms.RandomGrayscale(0.4)]),
+        ([CROP, transforms.RandomSolarize(128, 0.1)], [CROP, transforms.RandomSolarize(128, 0.25)]),
+        ([CENTER, transforms.ColorJitter(0.4)], [CENTER, transforms.ColorJitter(0.6)]),
+        ([CENTER, transforms.ColorJitter(0, 0.4)], [CENTER, transforms.ColorJitter(0, 0.6)]),
+        ([CENTER, transforms.ColorJitter(0, 0, 0.4)], [CENTER, transforms.ColorJitter(0, 0, 0.8)]),
+        ([CENTER, transforms.ColorJitter(0, 0, 0, 0.1)], [CENTER, transforms.ColorJitter(0, 0, 0, 0.2)]),
+        ([CENTER, transforms.GaussianBlur(5, (0.1, 2.0))], [CENTER, transforms.GaussianBlur(5, (0.1, 1.0))]),
+        ([CENTER, transforms.RandomRotation(10)], [CENTER, transforms.RandomRotation(20)]),
+    ],
+    ids=["scale", "ratio", "filter", "flip", "gray", "solarize", "brightness", "contrast", "saturation", "hue", "blur",
+         "rotation"],
+)  # fmt: skip
+def test_distributions_see(steps: list[Any], others: list[Any]) -> None:
+    """What 432 images of each side are enough for."""
+    end = [transforms.ToTensor(), normalize]
+    reference = augmented(transforms.Compose([*steps, *end]), 0)
+    assert apart(reference, augmented(transforms.Compose([*steps, *end]), 1)) == []
+    assert apart(reference, augmented(transforms.Compose([*others, *end]), 2))

@@ -162,7 +162,7 @@ def reproducible_workers(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("multiprocessing_context",), workers=1)
+@script(engine="torch", because=("multiprocessing_context", "timeout"), workers=1)
 def fork_context(args: Args, DataLoader: Any) -> Epochs:
     """A start method of its own for the workers, and a time limit for each batch."""
     loader = DataLoader(

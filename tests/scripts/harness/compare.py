@@ -100,17 +100,17 @@ def structure_problems(theirs: Run, again: Run, ours: Run) -> Problems:
         if pair.theirs.length != pair.ours.length:
             problems.append(f"epoch {pair.number}: len() is {pair.ours.length}, torch {pair.theirs.length}")
         if not pair.comparable:
-            a, b = len(pair.ours.batches), len(pair.theirs.batches)
-            problems.append(f"epoch {pair.number}: {a} batches, torch {b}")
+            count, wanted = len(pair.ours.batches), len(pair.theirs.batches)
+            problems.append(f"epoch {pair.number}: {count} batches, torch {wanted}")
             continue
-        a, b, c = ([batch.form for batch in epoch.batches] for epoch in (pair.theirs, pair.again, pair.ours))
-        if a != b:
-            a, b, c = (sorted(forms) for forms in (a, b, c))
-        if a != b:  # sizes themselves are random
-            a, c = ([re.sub(r"\d+", "n", form) for form in forms] for forms in (a, c))
-        for i, (wanted, got) in enumerate(zip(a, c, strict=True)):
-            if wanted != got:
-                problems.append(f"epoch {pair.number}, batch {i}: {got}, torch {wanted}")
+        forms = [[batch.form for batch in epoch.batches] for epoch in (pair.theirs, pair.again, pair.ours)]
+        if forms[0] != forms[1]:
+            forms = [sorted(run) for run in forms]
+        if forms[0] != forms[1]:  # sizes themselves are random
+            forms = [[re.sub(r"\d+", "n", form) for form in run] for run in forms]
+        for i, (theirs_, ours_) in enumerate(zip(forms[0], forms[2], strict=True)):
+            if theirs_ != ours_:
+                problems.append(f"epoch {pair.number}, batch {i}: {ours_}, torch {theirs_}")
                 break
     return problems
 
@@ -177,7 +177,9 @@ def drawing_problems(theirs: Sequence[Run], ours: Sequence[Run]) -> Problems:
         theirs: of torch, the first and second run, and the first again: a run from the same seed repeats the first.
         ours: the first run, one after it without seeding, and one seeded as the first.
     """
-    wanted, got = _repetitions(theirs), _repetitions(ours)
+    found = pairs(theirs[0], theirs[1], ours[0])
+    names = {(pair.number, path): pair.identity(path) for pair in found for path in pair.theirs.paths}
+    wanted, got = _repetitions(theirs, names), _repetitions(ours, names)
     problems = []
     for key in wanted.keys() & got.keys():
         if wanted[key] != got[key]:
@@ -189,17 +191,20 @@ def drawing_problems(theirs: Sequence[Run], ours: Sequence[Run]) -> Problems:
 _RUNS = ("the first run", "the next run without seeding", "the run from the same seed")
 
 
-def _repetitions(runs: Sequence[Run]) -> dict[str, bool]:
-    """Of pairs of leaves that could be equal, whether they are."""
+def _repetitions(runs: Sequence[Run], names: dict[tuple[int, str], str | None]) -> dict[str, bool]:
+    """Of pairs of leaves that could be equal, whether they are: in the order in which they came, and sample by sample
+    where it is known which is which."""
     marks: dict[tuple[int, int, str], tuple[str, str]] = {}
     for r, run in enumerate(runs):
         for e, epoch in enumerate(run.epochs):
             for path in epoch.paths:
-                values = epoch.joined(path)
+                values, key = epoch.joined(path), names.get((e, path))
                 if values is None or values.dtype.kind not in "iufb" or values.size < 8 or _constant(values):
                     continue
-                form = f"{values.dtype}{values.shape}"
-                marks[r, e, path] = form, hashlib.sha1(np.ascontiguousarray(values).tobytes()).hexdigest()
+                marks[r, e, path] = _mark(values)
+                samples = None if key is None or key == path else epoch.joined(key)
+                if samples is not None and len(samples) == len(values):
+                    marks[r, e, f"{path} sample by sample"] = _mark(values[np.argsort(samples, kind="stable")])
     found = {}
     items = list(marks.items())
     for i, ((r, e, path), (form, digest)) in enumerate(items):
@@ -213,6 +218,11 @@ def _repetitions(runs: Sequence[Run]) -> dict[str, bool]:
             elif (r, e) == (s, f):
                 found[f"{path} and {other} of epoch {e} of {_RUNS[r]}"] = digest == digest_2
     return found
+
+
+def _mark(values: Array) -> tuple[str, str]:
+    """(what else has this form may be equal, what is equal if it is equal)"""
+    return f"{values.dtype}{values.shape}", hashlib.sha1(np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
 def _constant(values: Array) -> bool:
