@@ -180,7 +180,7 @@ class OneIterator(TorchLoader[Any]):
 
 
 class Blocks(TorchLoader[Any]):
-    """A rank takes a block where it should take every n-th sample."""
+    """A rank takes a block when it should take every n-th sample."""
 
     def __init__(self, dataset: Any, **named: Any):
         n, rank = len(named["sampler"]), named["sampler"].rank

@@ -103,7 +103,7 @@ def dino_knn(args: Args, DataLoader: Any) -> Epochs:
 
 
 class Endless(Sampler[int]):
-    """Indices without an end and without a length; stops the test if somebody reads it to its end."""
+    """Indices without an end and without a length; ends with an error if it is read to its end."""
 
     def __init__(self, sample_count: int, seed: int, start: int, step: int):
         self.sample_count, self.seed, self.start, self.step = sample_count, seed, start, step

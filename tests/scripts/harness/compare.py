@@ -59,7 +59,7 @@ class Pair:
         return np.array_equal(np.sort(a), np.sort(b)) and len(np.unique(a)) == n
 
     def by_sample(self, path: str) -> tuple[Array, Array, Array] | None:
-        """``path`` in all three runs, in one order of samples, where that can be told."""
+        """``path`` in all three runs, in one order of samples, if that can be told."""
         key = self.identity(path)
         if key is None:
             return None
@@ -116,7 +116,7 @@ def structure_problems(theirs: Run, again: Run, ours: Run) -> Problems:
 
 
 def order_problems(theirs: Run, again: Run, ours: Run) -> Problems:
-    """Targets, indices, names: which samples, in which order where that is fixed, each as often as with torch."""
+    """Targets, indices, names: which samples, in which order if that is fixed, each as often as with torch."""
     problems = []
     for pair in pairs(theirs, again, ours):
         if not pair.comparable:
@@ -193,7 +193,7 @@ _RUNS = ("the first run", "the next run without seeding", "the run from the same
 
 def _repetitions(runs: Sequence[Run], names: dict[tuple[int, str], str | None]) -> dict[str, bool]:
     """Of pairs of leaves that could be equal, whether they are: in the order in which they came, and sample by sample
-    where it is known which is which."""
+    if it is known which is which."""
     marks: dict[tuple[int, int, str], tuple[str, str]] = {}
     for r, run in enumerate(runs):
         for e, epoch in enumerate(run.epochs):

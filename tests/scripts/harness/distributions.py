@@ -1,8 +1,8 @@
 """Whether two samples of random images come from one distribution.
 
-Of every image a few numbers are taken. Where it is known which picture an image was, pictures are strata: what they
-differ by among each other is left out, and a few hundred images tell a small change of what is drawn. Where it is not
-known, images of one batch may belong together, so batches are compared and not images.
+Of every image a few numbers are taken. If it is known which picture an image was, pictures are strata: what they differ
+by among each other is left out, and a few hundred images tell a small change of what is drawn. If it is not known, images
+of one batch may belong together, so batches are compared and not images.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Sample:
 
 
 def apart(theirs: Sample, ours: Sample) -> list[str]:
-    """What distinguishes two samples, in words; empty where they could be of one distribution."""
+    """What distinguishes two samples, in words; empty if they could be of one distribution."""
     named = theirs.names is not None and ours.names is not None
     if not named:
         theirs, ours = _without_repetitions(theirs), _without_repetitions(ours)

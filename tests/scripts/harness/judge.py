@@ -158,7 +158,7 @@ def _is_random(pair: compare.Pair, path: str) -> bool:
 def _pooled(
     many: list[Run], epochs: list[int], path: str, names: dict[tuple[int, str], str | None]
 ) -> tuple[Sample, Sample] | None:
-    """torch's samples and ours, of some epochs in one; ``None`` where they do not fit into one array."""
+    """torch's samples and ours, of some epochs in one; ``None`` if they do not fit into one array."""
     sides = []
     for run in many:
         chosen = [(e, run.epochs[e]) for e in epochs if e < len(run.epochs)]
@@ -204,7 +204,7 @@ def _warning_problems(script: Script, verdict: Verdict) -> list[str]:
         return [f"it warned without a reason: {text}" for text in messages]
     problems = []
     if len(messages) != 1:
-        problems.append(f"{len(messages)} warnings where torch took over, and it must be one: {' | '.join(messages)}")
+        problems.append(f"{len(messages)} warnings when torch took over, and it must be one: {' | '.join(messages)}")
     problems += [f"the warning has {len(text.splitlines())} lines" for text in messages if "\n" in text.strip()]
     everything = " ".join(messages).lower()
     missing = [word for word in script.because if word.lower() not in everything]

@@ -41,10 +41,10 @@ class Epoch:
     """What one thing that a script yielded gave."""
 
     length: int | None
-    """``len()`` of it, where it has one."""
+    """``len()`` of it, if it has one."""
     batches: tuple[Batch, ...]
     promise: ours.Promise | None
-    """How exact its pixels must be, where it was one of gpupipe's loaders itself."""
+    """How exact its pixels must be, if it was one of gpupipe's loaders itself."""
 
     @property
     def paths(self) -> list[str]:
@@ -56,7 +56,7 @@ class Epoch:
         return [batch.leaves[path] for batch in self.batches if path in batch.leaves]
 
     def joined(self, path: str) -> Array | None:
-        """The samples of all batches in one array, where every batch has some and they fit together."""
+        """The samples of all batches in one array, if every batch has some and they fit together."""
         found = self.column(path)
         if len(found) != len(self.batches) or not all(isinstance(x, np.ndarray) and x.ndim for x in found):
             return None
