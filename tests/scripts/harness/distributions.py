@@ -1,8 +1,8 @@
 """Whether two samples of random images come from one distribution.
 
 Of every image a few numbers are taken. If it is known which picture an image was, pictures are strata: what they differ
-by among each other is left out, and a few hundred images tell a small change of what is drawn. If it is not known, images
-of one batch may belong together, so batches are compared and not images.
+by among each other is left out, and a few hundred images tell a small change of what is drawn. If it is not known,
+images of one batch may belong together, so batches are compared and not images.
 """
 
 from __future__ import annotations
