@@ -113,7 +113,10 @@ def is_loader(x: Any) -> bool:
 
 def engine_of(loader: Any) -> str:
     """What ``repr`` says, which is all that a user sees."""
-    found = re.search(r"engine: (\w+)", repr(loader))
+    try:
+        found = re.search(r"engine: (\w+)", repr(loader))
+    except Exception as e:  # a subclass may have made it impossible
+        return f"unknown, repr() raises {type(e).__name__}"
     return found[1] if found else "unknown"
 
 
