@@ -207,7 +207,7 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
 
 def wanted_of(case: Case, epoch: int = 1) -> list[Any]:
     """An epoch, from a loader that nobody disturbed."""
-    with case.loader(num_workers=case.workers if case.kind == "folder" else 0) as clean:
+    with case.loader(num_workers=case.workers if case.kind in ("folder", "tar") else 0) as clean:
         clean.set_epoch(epoch)
         return list(clean)
 
