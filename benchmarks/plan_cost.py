@@ -88,7 +88,7 @@ def main() -> None:
     order = Shuffle(args.samples, 0, 0)
     slices = Slices(args.samples, args.batch_size, Shard(), True)
     plans = EpochPlan(dataset, dataset.transform, order, slices, 0, 0)
-    feeder = IndexFeeder(loader._setup)
+    feeder = IndexFeeder(loader._session.resolved.setup)
     inputs = _inputs(dataset)
 
     def feed(step: int) -> None:

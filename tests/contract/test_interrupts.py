@@ -25,7 +25,7 @@ from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali, feed
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import dataloader as facade, epoch as iteration
+from gpupipe.loader import epoch as iteration, session
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import plan_workers as workers, torch_worker_processes as processes
 
@@ -134,7 +134,7 @@ BYTES_0, BYTES_2 = ("torch", "bytes-0"), ("torch", "bytes-2")
 FOLDER, DALI_2 = ("dali", "folder"), ("dali", "bytes-2")
 
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
-    "begin": (facade.DataLoader, "_begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "begin": (session.Session, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
     "stream": (iteration._Stream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "deliver": (iteration.EpochIterator, "_deliver", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),

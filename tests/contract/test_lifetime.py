@@ -78,9 +78,9 @@ def test_dropping_a_loader_frees_it_without_the_collector(case: Case, no_collect
     case.made.clear()
     iterator = iter(loader)
     next(iterator)
-    gone, engine = weakref.ref(loader), weakref.ref(loader._running.engine)  # type: ignore[arg-type]
+    gone, engine = weakref.ref(loader), weakref.ref(loader._session.running.engine)  # type: ignore[arg-type]
     del loader
-    assert gone() is not None  # the iterator keeps it
+    assert engine() is not None  # the iterator keeps it
     next(iterator)
     del iterator
     assert gone() is None, f"a reference cycle: {gc.get_referrers(gone())}"
@@ -211,7 +211,7 @@ def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
     if pid == 0:
         status = 1
         try:
-            loader._running.close()
+            loader._session.running.close()
             status = 0
         finally:
             os._exit(status)

@@ -281,9 +281,9 @@ def test_a_loader_that_nobody_started_may_be_used_in_a_child(numbered: Path) -> 
 
 
 def test_fork_after_cuda_is_refused(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = Case("null", "folder", "cpu", numbered).loader()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
-    assert len(list(loader)) == 5  # the CPU does not mind
-    loader.device = torch.device("cuda", 0)
+    assert len(list(Case("null", "folder", "cpu", numbered).loader())) == 5  # the CPU does not mind
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    loader = Case("null", "folder", "cuda:0", numbered).loader()
     with pytest.raises(EngineError, match=r"device='cuda:0': CUDA was initialised in the parent.*'spawn'"):
         iter(loader)

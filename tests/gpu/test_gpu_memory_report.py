@@ -22,7 +22,7 @@ from gpupipe.pipelines import imagenet
 MIB = 1 << 20
 
 
-def here() -> memory.Device:
+def here() -> memory.DeviceMemory:
     """The current GPU as the report has it."""
     torch.cuda.synchronize()
     return next(d for d in memory.report().devices if d.index == torch.cuda.current_device())
@@ -125,7 +125,7 @@ def test_what_is_held_is_at_least_the_estimate(engine: str, large: Path, measure
         del batch, it
     grown = before.free - during.free
     measured(f"estimate: {engine}", estimate_mib=estimate.device / MIB, grown_mib=grown / MIB)
-    assert grown >= 0.9 * sum(n.nbytes for n in estimate.certain("device"))
+    assert grown >= 0.9 * sum(use.nbytes for use in estimate.uses if use.certain and use.place == "device")
 
 
 def test_what_cannot_fit_on_the_gpu_is_refused_at_the_first_iter(numbered: Path, monkeypatch: Any) -> None:

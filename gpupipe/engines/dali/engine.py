@@ -28,9 +28,9 @@ from ..forms.apply import apply_batch
 from ..forms.clip_layout import repeat_per_frame, to_clip_layout
 from ..forms.image_threads import ImageThreads
 from . import pools
-from .clips import Borrowed
+from .clips import Borrowed, ClipFeeder
 from .decoder import nvjpeg_version
-from .feed import Feeder, Ready, feeder_for
+from .feed import Feeder, IndexFeeder, Ready, WorkerFeeder
 from .find_bad import BadSampleFinder, Suspect, changed, clean
 from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
 from .nvdec import NvdecFeeder
@@ -83,7 +83,10 @@ class DaliEngine(Engine):
     @property
     def feeder(self) -> Feeder:
         if self._feeder is None:
-            self._feeder = NvdecFeeder(self.setup) if self.nvdec else feeder_for(self.setup)
+            dataset = self.setup.dataset
+            clips = NvdecFeeder if self.nvdec else ClipFeeder
+            images = WorkerFeeder if dataset.runs_user_code else IndexFeeder
+            self._feeder = clips(self.setup) if dataset.media == "clip" else images(self.setup)
         return self._feeder
 
     @property

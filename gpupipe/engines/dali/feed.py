@@ -20,7 +20,7 @@ from ...types import Plan
 from ..delivery import labels_of
 from ..torch.worker_tasks import Pack, Packed
 
-__all__ = ["Feeder", "Ready", "feeder_for", "padded"]
+__all__ = ["Feeder", "IndexFeeder", "Ready", "WorkerFeeder", "padded"]
 
 U8 = npt.NDArray[np.uint8]
 
@@ -57,14 +57,6 @@ class Feeder(ABC):
     def facts(self) -> dict[str, Any]:
         """What a person wants to know, beside the engine's own facts."""
         return {}
-
-
-def feeder_for(setup: Setup) -> Feeder:
-    if setup.dataset.media == "clip":
-        from .clips import ClipFeeder
-
-        return ClipFeeder(setup)
-    return WorkerFeeder(setup) if setup.dataset.runs_user_code else IndexFeeder(setup)
 
 
 class IndexFeeder(Feeder):
