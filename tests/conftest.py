@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from interpreter import Interpreter
 from PIL import Image
 
 from gpupipe.testing.photos import make_photos, photograph
@@ -75,6 +77,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
+def pytest_collection_finish() -> None:
+    # A million objects of modules will live to the end. Tests that collect need not look at each of them every time.
+    gc.collect()
+    gc.freeze()
+
+
 @once
 def _cuda() -> bool:
     return torch.cuda.is_available()
@@ -109,6 +117,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Interpreter]:
+    """An interpreter that has imported what engines and training need: ``torch._dynamo`` takes every optimizer."""
+    with Interpreter("torch._dynamo", "gpupipe.engines.dali.engine", "gpupipe.engines.torch", "av", "support") as it:
+        yield it
 
 
 @pytest.fixture
