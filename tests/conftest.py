@@ -11,7 +11,6 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from functools import cache as once
 from pathlib import Path
 from typing import Any
 
@@ -83,23 +82,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@once
-def _cuda() -> bool:
-    return torch.cuda.is_available()
+CUDA = torch.cuda.is_available()
+REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") is None or _cuda():
+    if item.get_closest_marker("gpu") is None or CUDA:
         return
-    if os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1":
+    if REQUIRED:
         pytest.fail("needs a CUDA device, and GPUPIPE_REQUIRE_CUDA=1 says there is one", pytrace=False)
     pytest.skip("needs a CUDA device")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if CUDA or REQUIRED else [])])
 def device(request: pytest.FixtureRequest) -> str:
-    """``"cpu"``, then ``"cuda"``."""
+    """``"cpu"``, then ``"cuda"`` if there is a GPU, or one is required."""
     return str(request.param)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import SEED, N, all_seen, images_of
+from support import SEED, N, all_seen, images_of, spawned
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
@@ -108,17 +108,14 @@ def script(root: Path, engine: str, seed: int) -> list[str]:
 
 
 def test_two_processes_share_a_gpu(numbered: Path) -> None:
-    running = [
-        subprocess.Popen(script(numbered, engine, seed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for seed, engine in enumerate(("dali", "dali"))
-    ]
-    with load(numbered) as loader:
-        for _ in range(10):
-            assert sorted(all_seen(loader)) == list(range(N))
-    for process in running:
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        assert out.strip() == f"True {N}"
+    with spawned(script(numbered, "dali", 0)) as one, spawned(script(numbered, "dali", 1)) as other:
+        with load(numbered) as loader:
+            for _ in range(10):
+                assert sorted(all_seen(loader)) == list(range(N))
+        for process in (one, other):
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            assert out.strip() == f"True {N}"
 
 
 def test_torch_and_dali_of_two_versions_of_cuda(numbered: Path, measured: Callable[..., None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import TRAIN
+from support import TRAIN, spawned
 
 from gpupipe import DataLoader, engines, memory
 from gpupipe.datasets import ImageFolder
@@ -151,16 +151,11 @@ def test_two_processes_on_one_gpu_report_their_own() -> None:
     """
     torch.empty(1, device="cuda")
     before, children = here(), memory.report().worker_count
-    other = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout is not None
-    try:
+    with spawned([sys.executable, "-c", textwrap.dedent(code)]) as other:
+        assert other.stdout is not None
         theirs = int(other.stdout.readline())
         during = here()
         assert memory.report().worker_count == children + 1
-    finally:
-        other.communicate("")
     after = here()
     assert theirs == 256 * MIB
     assert during.allocated == before.allocated and during.reserved == before.reserved

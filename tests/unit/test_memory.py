@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, write_photos
+from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, spawned, write_photos
 
 import gpupipe
 from gpupipe import DataLoader, engines, memory, transforms as T
@@ -304,19 +304,15 @@ def test_a_report_counts_this_process_and_its_workers_apart() -> None:
         """
     command = [sys.executable, "-W", "error", "-c", "if True:" + code]
     # Two at once: neither counts what the other holds.
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    try:
-        for process in running:
+    with spawned(command) as one, spawned(command) as other:
+        for process in (one, other):
             assert process.stdout is not None
             uss, below, *loaded = process.stdout.readline().split()
             assert 100_000_000 < int(uss) < 190_000_000 and below == "0"
             assert loaded == ["False", "False"]  # a report loads nothing
         during = memory.report()
-    finally:
-        for process in running:
-            process.communicate("")
     assert during.worker_count == before.worker_count + 2
-    assert during.workers is not None and before.workers is not None and during.process is not None
+    assert during.process is not None
     assert 200_000_000 < during.workers.uss - before.workers.uss < 380_000_000
     assert abs(during.process.uss - before.process.uss) < 50_000_000
     assert "2: " in str(during) or before.worker_count
