@@ -35,6 +35,7 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
     from gpupipe.datasets import folder
     from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index.column_file import write_columns
     from gpupipe.datasets.index.table import sampled_rows
     from gpupipe.sources.scan import Scan
 
@@ -80,7 +81,7 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     probed.sizes[:] = rng.integers(200, 700, (count, 2))
     path = build.index_path(folder.Tree(str(root), folder.IMG_EXTENSIONS))
     with cache.locked(path), cache.replacing(path) as file:
-        build.write_columns(file, *build.assemble(scan, probed))
+        write_columns(file, *build.assemble(scan, probed))
     return {"index_bytes": os.path.getsize(path), "made_in_s": round(time.monotonic() - began, 1)}
 
 

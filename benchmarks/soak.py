@@ -58,7 +58,7 @@ class Pair:
         self.dataset = dataset
         self.loaders = [self._make("dali"), self._make("torch")]
 
-    def _make(self, engine: str) -> DataLoader:
+    def _make(self, engine: Any) -> DataLoader:
         return DataLoader(
             self.dataset,
             batch_size=BATCH,

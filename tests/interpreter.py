@@ -9,6 +9,7 @@ are those of ``python script.py``. Only its imports are there already, so what t
 
 from __future__ import annotations
 
+import builtins
 import gc
 import json
 import os
@@ -24,7 +25,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 __all__ = ["QUIET", "Interpreter", "Script"]
 
@@ -146,7 +147,7 @@ class Interpreter:
         """The same, to its end. Raises TimeoutError."""
         with self.start(*argv, **options) as script:
             code = script.wait(timeout)
-            return subprocess.CompletedProcess(argv, code, script.stdout, script.stderr)
+            return subprocess.CompletedProcess(list(map(str, argv)), code, script.stdout, script.stderr)
 
 
 def _text(file: IO[bytes]) -> str:
@@ -194,7 +195,7 @@ def _become(job: dict[str, Any]) -> tuple[types.CodeType, types.ModuleType]:
     tempfile.tempdir = None  # of TMPDIR, which may be another one
     for option in job["warn"]:
         action, _, category = option.partition("::")
-        warnings.simplefilter(action, getattr(__builtins__, category or "Warning"))  # type: ignore[arg-type]
+        warnings.simplefilter(cast(Any, action), getattr(builtins, category or "Warning"))
     sys.warnoptions[:] = job["warn"]
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main

@@ -195,7 +195,8 @@ def grey_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
     for op in dataset.transform.skeleton:
         if type(op).__name__ == "Normalize":
             scale = torch.tensor(op.std)[:, None, None] * 255  # type: ignore[attr-defined]
-    return ((got.double() - want.double()) * scale).abs()
+    difference: Tensor = (got.double() - want.double()) * scale
+    return difference.abs()
 
 
 def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:

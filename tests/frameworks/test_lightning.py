@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from common import EPOCHS, STEPS, Record, features, make, plain, record
+from records import EPOCHS, STEPS, Record, features, make, plain, record
 from support import SEED, N
 from torch import Tensor, nn
 from torch.utils.data import RandomSampler, SequentialSampler

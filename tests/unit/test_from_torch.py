@@ -200,6 +200,7 @@ def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
     ((plan, packed),) = list(jobs.run(iter([make_plan([4, 1, 6])])))
     assert plan.indices.tolist() == [4, 1, 6] and packed.bad == [] and packed.target.tolist() == [4, 1, 6]
     assert packed.sizes.tolist() == [[44, 56], [41, 59], [46, 54]] == packed.plan.sizes.tolist()
+    assert packed.blob is not None
     for i, offset, shape in zip([4, 1, 6], packed.offsets, packed.shapes, strict=True):
         part = packed.blob[offset : offset + int(np.prod(shape))].numpy()
         if media == "path":

@@ -15,10 +15,11 @@ from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.parity import cases as parity
 
 NAMES = [*parity.CASES, *parity.RECIPES]
+_BACKEND: Any = backend
 REGISTERED = {
-    "cpu": backend.RegisteredCPUOps(),
-    "gpu": backend.RegisteredGPUOps(),
-    "mixed": backend.RegisteredMixedOps(),
+    "cpu": _BACKEND.RegisteredCPUOps(),
+    "gpu": _BACKEND.RegisteredGPUOps(),
+    "mixed": _BACKEND.RegisteredMixedOps(),
 }
 ALLOWED = {"MakeContiguous"}  # what a copy to the GPU is made of
 

@@ -279,7 +279,8 @@ def test_without_linux_nothing_is_known_and_nothing_refused(
 ) -> None:
     put(tmp_path, monkeypatch, {})
     monkeypatch.setattr(system, "_SHM", tmp_path / "shm")
-    assert system.memory_limit() is system.shm_size() is system.process() is None and system.children() == []
+    assert system.memory_limit() is system.shm_size() is None
+    assert system.process() is None and system.children() == []
     load(ImageFolder(folder, TRAIN), batch_size=10**6, num_workers=2)
     assert "pinned" in str(memory.report())
 

@@ -253,8 +253,8 @@ class TestBitstream:
         for wrap, data in ((avcc, extra), (annex_b, b"")):
             for units in ((idr,), (recovery, slice_), (other, slice_)):
                 assert bitstream.is_entry("h264", data, wrap(*units))
-            for units in ((slice_,), (later, slice_), (slice_, idr), ()):
-                assert not bitstream.is_entry("h264", data, wrap(*units))
+            for no_entry in ((slice_,), (later, slice_), (slice_, idr), ()):
+                assert not bitstream.is_entry("h264", data, wrap(*no_entry))
 
     def test_key_frames_that_are_none(self) -> None:
         assert bitstream.is_entry("vp8", b"", b"\x10") and not bitstream.is_entry("vp8", b"", b"\x11")
@@ -288,7 +288,7 @@ class TestFile:
         first = VideoList(paths)
         assert first.index_summary().built and first.index_summary().formats == {"h264": 3}
         reads: list[bytes] = []
-        real = index_module.probe
+        real = probe
         monkeypatch.setattr(index_module, "probe", lambda path: reads.append(path) or real(path))
         again = VideoList(paths)
         assert not again.index_summary().built and not reads
