@@ -159,14 +159,13 @@ def _text(file: IO[bytes]) -> str:
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
     """In a forked child: what it has to run. In the process that forks: ``None``, once nothing more is asked."""
+    signal.signal(signal.SIGCHLD, _collect)
     while True:
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # those that have waited below
-                pass
         message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
         if not message:
             return None
         if not os.fork():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             out, err, status = fds
             pid = os.fork()
             if not pid:
@@ -183,6 +182,13 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             os._exit(0)
         for fd in fds:
             os.close(fd)
+
+
+def _collect(*_: object) -> None:
+    """Those that have waited for a script."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _become(job: dict[str, Any]) -> tuple[types.CodeType, types.ModuleType]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, from_torch
 from gpupipe.engines.forms.reference import reference
+from gpupipe.memory import system
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle, Slices
 from gpupipe.testing.photos import photograph
@@ -215,13 +216,8 @@ def python_threads() -> set[str]:
 
 
 def children() -> set[int]:
-    """Process numbers of the living children of this process."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        file = task / "children"
-        if file.exists():
-            found |= {int(pid) for pid in file.read_text().split()}
-    return {pid for pid in found if "Z" not in _state(pid)}
+    """Process numbers of the living processes below this one."""
+    return set(system.children())
 
 
 def settled(what: object, wanted: object) -> bool:
@@ -230,13 +226,6 @@ def settled(what: object, wanted: object) -> bool:
     while what() != wanted and time.monotonic() < until:  # type: ignore[operator]
         time.sleep(0.01)
     return bool(what() == wanted)  # type: ignore[operator]
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "Z"
 
 
 @contextmanager
