@@ -76,6 +76,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     # A million objects of modules will live to the end. Tests that collect need not look at each of them every time.
     gc.collect()

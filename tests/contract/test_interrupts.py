@@ -172,6 +172,7 @@ def interrupt_once(patch: pytest.MonkeyPatch, place: str, when: str) -> list[int
     return raised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("place", "engine", "kind"), [(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres]

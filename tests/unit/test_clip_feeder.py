@@ -61,6 +61,7 @@ def test_buffers_come_back_and_grow() -> None:
     assert staging.take(10).buffer.numel() == 10
 
 
+@pytest.mark.slow
 def test_what_a_run_left_behind_does_not_write_into_the_next_one(
     dataset: Any, feeder: ClipFeeder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -435,6 +435,7 @@ class TestSubset:
         assert len(ds) == 0 and ds.sizes is not None and ds.sizes.shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_datasets_do_not_import_torch() -> None:
     code = (
         "import sys, gpupipe.datasets; assert 'gpupipe.datasets.folder' in sys.modules; print('torch' in sys.modules)"

@@ -437,6 +437,7 @@ class TestCache:
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
         assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["bomb"]
 
+    @pytest.mark.slow
     def test_two_processes_at_once(self, tree: Path) -> None:
         """The second waits, and takes what the first made."""
         code = """

@@ -293,6 +293,7 @@ def test_the_size_of_dev_shm() -> None:
 # ---- what is held
 
 
+@pytest.mark.slow
 def test_a_report_counts_this_process_and_its_workers_apart() -> None:
     before = memory.report()
     assert before.process is not None and 0 < before.process.uss <= before.process.pss <= before.process.rss
@@ -433,6 +434,7 @@ def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.
     assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
 
 
+@pytest.mark.slow
 def test_release_without_dali_and_cuda_loads_neither() -> None:
     code = "import sys, gpupipe.memory as m; m.release(); print('torch' in sys.modules, 'nvidia.dali' in sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
@@ -459,6 +461,7 @@ print(held - full, full - system.process().rss)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
 def test_trim_gives_back_what_lies_in_holes() -> None:
     """In a process of its own, whose heap nothing has filled with holes before."""

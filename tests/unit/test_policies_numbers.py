@@ -101,6 +101,7 @@ def same_distribution(a: list[Any], b: list[Any]) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_draws_what_torchvision_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     per_image = len(layers(POLICIES[name], monkeypatch, 2000, 1)) / 2000

@@ -81,6 +81,7 @@ def test_threads_change_nothing(videos: dict[str, Path], name: str, thread_type:
     assert (decode_clip(entry, frames, threads=threads, thread_type=thread_type) == want[frames]).all()
 
 
+@pytest.mark.slow
 def test_the_real_ones(shared_data: Path) -> None:
     files = sorted((shared_data / "videos").glob("*/*"))
     dataset = VideoList(files, frames=8, fps=12.5)

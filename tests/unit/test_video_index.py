@@ -91,6 +91,7 @@ class TestFrames:
         probe(os.fsencode(existing(videos, name)))
         assert len(loops) == 1
 
+    @pytest.mark.slow
     def test_the_real_ones(self, shared_data: Path) -> None:
         files = sorted((shared_data / "videos").glob("*/*"))
         for path in files:
@@ -463,6 +464,7 @@ class TestDatasets:
             (8, {"sampling": "uniform"}))]  # fmt: skip
         assert len(set(prints)) == 7 and VideoFolder(copy, 8).fingerprint == prints[0]
 
+    @pytest.mark.slow
     def test_without_pyav(self, root: Path) -> None:
         code = (
             "import importlib.util as u, sys; real = u.find_spec\n"
