@@ -51,8 +51,11 @@ def schema(source: Any) -> tuple[str, str]:
     return text.splitlines()[0].removeprefix("OpSpec for ").rstrip(":"), device
 
 
-@pytest.mark.parametrize("media", ["path", "bytes", "array"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "media"),
+    # Bytes and paths differ in how they are read, not in what becomes of them; pixels have no decoder that crops.
+    [*((name, media) for name in NAMES for media in ("path", "array")), ("random crop", "bytes")],
+)
 def test_every_operator_exists_for_its_device(name: str, media: str) -> None:
     graph = draw(name, media=media)
     for source in nodes(graph).values():
