@@ -125,8 +125,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Interpreter]:
-    """An interpreter that has imported what engines and training need: ``torch._dynamo`` takes every optimizer."""
-    with Interpreter("torch._dynamo", "gpupipe.engines.dali.engine", "gpupipe.engines.torch", "av", "support") as it:
+    """An interpreter that has imported what engines and training need: every optimizer takes ``torch._dynamo``."""
+    # CUDA does not survive a fork, and whether importing DALI starts it depends on DALI.
+    dali = [] if CUDA else ["gpupipe.engines.dali.engine"]
+    with Interpreter("torch._dynamo", *dali, "gpupipe.engines.torch", "av", "support") as it:
         yield it
 
 

@@ -11,7 +11,7 @@ import torch
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
 from ..types import Shard
-from .arguments import Arguments, Device, EngineName
+from .arguments import Arguments, DeviceLike, EngineName
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .samplers import EpochSampler, OwnBatches
@@ -86,7 +86,7 @@ class DataLoader:
         persistent_workers: bool | None = None,
         pin_memory_device: str = "",
         in_order: bool = True,
-        device: Device = None,
+        device: DeviceLike = None,
         engine: EngineName | EngineConfig = "auto",
         seed: int | None = None,
         shard: Shard | None = None,

@@ -17,7 +17,7 @@ from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.setup import Setup
 from ..transforms.ops import split_off_mixing
-from .arguments import Arguments, Device
+from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine
 
@@ -70,7 +70,7 @@ def resolve(a: Arguments) -> Resolved:
     return resolved
 
 
-def _device(device: Device) -> torch.device:
+def _device(device: DeviceLike) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
