@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint bench gpu clean
+.PHONY: help demo test quick scripts lint bench gpu clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -30,6 +30,9 @@ QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips deli
 quick: lint  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
 	$(BIN)/python -m pytest -q -m "not slow" $(QUICK)
 
+scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
+	$(BIN)/python -m tests.scripts
+
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,6 +46,7 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
 	$(BIN)/python benchmarks/recipes.py
+	$(BIN)/python benchmarks/sources.py
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write
 	$(BIN)/python benchmarks/training_equal.py

@@ -12,7 +12,6 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from interpreter import Interpreter
 from PIL import Image
 
 from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.testing.torchvision_ops import define_missing_operators
 
 
 def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> None:
@@ -45,29 +45,7 @@ def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> Non
 alias_pipelines()
 
 
-def _define_missing_torchvision_ops() -> Any:
-    """torchvision's own library, defined here, where its compiled one is for another build of torch.
-
-    A torchvision built for CUDA beside a torch built for the CPU cannot load its C++ operators, and then fails to
-    import while it describes them. Transforms and datasets need none of them, so an empty description is enough.
-    """
-    spec = importlib.util.find_spec("torchvision")
-    if spec is None or not spec.submodule_search_locations or torch.version.cuda is not None:
-        return None
-    for folder in spec.submodule_search_locations:
-        for file in Path(folder).glob("_C*.so"):
-            try:
-                torch.ops.load_library(str(file))
-            except OSError:
-                continue
-            return None
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
-_TORCHVISION_OPS = _define_missing_torchvision_ops()  # the definitions live as long as this object
+define_missing_operators()
 
 
 def pytest_configure(config: pytest.Config) -> None:

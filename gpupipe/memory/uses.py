@@ -92,7 +92,7 @@ class Workload:
         Certain if they are held ``at_once`` and all images have one size; else an average.
         """
         dataset, sizes = self.setup.dataset, self.setup.dataset.sizes
-        if sizes is None or not len(sizes) or dataset.media == "array":
+        if sizes is None or not len(sizes) or dataset.kind == "pixels":
             return []
         samples = min(samples, self.samples)
         # Of a large index only some rows: each may be another page of a file on a slow disk.
@@ -100,5 +100,5 @@ class Workload:
         pixels, frames = float(some.prod(axis=1).mean()), clip_length(dataset, self.setup.pipeline)
         certain = at_once and bool((some == some[0]).all()) and dataset.common_size() is not None
         formula = f"{samples:,}{f' × {frames} frames' * (frames > 1)} × {pixels / 1e6:.3g} megapixels × 3 bytes"
-        what = "decoded frames" if dataset.media == "clip" else "decoded images"
+        what = "decoded frames" if dataset.has_frames else "decoded images"
         return [MemoryUse(what, place, int(samples * frames * pixels * 3), formula, certain)]

@@ -25,7 +25,7 @@ ALLOWED = {"MakeContiguous"}  # what a copy to the GPU is made of
 
 
 def draw(name: str, **options: Any) -> Graph:
-    given: dict[str, Any] = {"media": "path", "decoder": DecoderOptions(), **options}
+    given: dict[str, Any] = {"form": "paths", "decoder": DecoderOptions(), **options}
     pipeline = {**parity.CASES, **parity.RECIPES}[name]()
     return build_graph(
         pipeline, batch_size=4, num_threads=1, prefetch=2, device_id=0, common=lambda: (150, 170), **given
@@ -52,12 +52,12 @@ def schema(source: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "media"),
+    ("name", "form"),
     # Bytes and paths differ in how they are read, not in what becomes of them; pixels have no decoder that crops.
-    [*((name, media) for name in NAMES for media in ("path", "array")), ("random crop", "bytes")],
+    [*((name, form) for name in NAMES for form in ("paths", "pixels")), ("random crop", "encoded")],
 )
-def test_every_operator_exists_for_its_device(name: str, media: str) -> None:
-    graph = draw(name, media=media)
+def test_every_operator_exists_for_its_device(name: str, form: str) -> None:
+    graph = draw(name, form=form)
     for source in nodes(graph).values():
         operator, device = schema(source)
         assert operator in ALLOWED or operator in REGISTERED[device], f"{operator} is not there for {device}"

@@ -60,12 +60,12 @@ class Dali(EngineConfig):
             )
         if self.video == "nvdec":
             self._check_nvdec(setup)
-        from .graph import DecoderOptions, build_graph
+        from .graph import DecoderOptions, build_graph, fed
 
         # Drawing the graph finds every op that DALI lacks; it starts nothing.
         build_graph(
             setup.pipeline,
-            media="array" if setup.dataset.media == "clip" else setup.dataset.media,
+            form=fed(setup),
             decoder=DecoderOptions(exif=setup.dataset.exif),
             batch_size=setup.batch_size,
             num_threads=1,
@@ -88,7 +88,7 @@ class Dali(EngineConfig):
         return DaliEngine(setup, options, nvdec=self.video == "nvdec")
 
     def _check_nvdec(self, setup: Setup) -> None:
-        if setup.dataset.media != "clip":
+        if not setup.dataset.has_frames:
             raise ConfigError(f'Dali: video="nvdec" is for clips, and {setup.dataset!r} has images; leave it out')
         if not setup.cuda:
             raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')
@@ -99,9 +99,9 @@ class Dali(EngineConfig):
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""
         s, batch = workload.setup, workload.batch_size
         uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
-        if s.dataset.media == "clip":  # decoded ahead of the graph
+        if s.dataset.has_frames:  # decoded ahead of the graph
             return uses + workload.decoded("pinned" if s.cuda else "host", (2 * s.prefetch_factor + 1) * batch)
-        pixels = s.dataset.common_size() if s.cuda and s.dataset.media == "array" else None
+        pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
         if pixels is not None:  # from pinned memory the GPU reads them
             formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"
             nbytes = batch * 3 * pixels[0] * pixels[1] * s.prefetch_factor
