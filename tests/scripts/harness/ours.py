@@ -124,7 +124,7 @@ def promise_of(loader: Any) -> Promise:
     """What the table of promises says of the loader's pipeline; only DALI may differ from torch at all."""
     if engine_of(loader) != "dali":
         return Promise()
-    ops = loader._setup.pipeline.skeleton
+    ops = loader._session.resolved.setup.pipeline.skeleton
     branches = [(*ops[:-1], *branch) for branch in ops[-1].branches] if ops and isinstance(ops[-1], Views) else [ops]
     device = loader.device.type
     found = [tolerance("dali/torch", branch, device) for branch in branches]
