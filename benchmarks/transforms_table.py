@@ -104,8 +104,8 @@ def main() -> None:
 
 
 def _square(path: str) -> Any:
-    with Image.open(path) as image:
-        image = image.convert("RGB")
+    with Image.open(path) as file:
+        image = file.convert("RGB")
         side = min(image.size)
         return np.asarray(image.crop((0, 0, side, side)).resize((PICTURE, PICTURE), Image.Resampling.BICUBIC))
 

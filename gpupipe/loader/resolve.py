@@ -19,7 +19,7 @@ from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.setup import Setup
 from ..transforms.ops import split_off_mixing
-from .arguments import Arguments, Device
+from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
 
@@ -158,7 +158,7 @@ def _worker_options(a: Arguments) -> list[str]:
     ]
 
 
-def device_of(device: Device) -> torch.device:
+def device_of(device: DeviceLike) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

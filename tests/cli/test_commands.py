@@ -38,6 +38,7 @@ def error(*arguments: object) -> str:
     return result.stderr
 
 
+@pytest.mark.slow
 def test_help_comes_without_torch_or_dali() -> None:
     code = (
         "import sys; from gpupipe.cli import main; sys.argv = ['gpupipe', '--help']\n"
@@ -191,6 +192,7 @@ def test_devices_that_are_not_there(photos: Path) -> None:
 # ---- bench
 
 
+@pytest.mark.slow
 def test_bench_measures_in_turns_and_writes_json(photos: Path, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     options = ("--rounds", 2, "--seconds", 0.2, "--batch-size", 8, "--num-workers", 1, "--device", "cpu")
@@ -208,6 +210,7 @@ def test_bench_measures_in_turns_and_writes_json(photos: Path, tmp_path: Path) -
         assert chart.width > 800
 
 
+@pytest.mark.slow
 def test_bench_compares_with_torchvision_where_it_is(photos: Path) -> None:
     pytest.importorskip("torchvision")
     options = ("--rounds", 1, "--seconds", 0.1, "--batch-size", 8, "--num-workers", 1, "--device", "cpu")
@@ -226,6 +229,7 @@ def test_bench_refuses_what_it_does_not_know(photos: Path, tmp_path: Path) -> No
 # ---- demo
 
 
+@pytest.mark.slow
 def test_demo_trains_twice_and_reports(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     text = gpupipe("demo", photos, "--epochs", 2, "--out", out, "--device", "cpu").stdout

@@ -137,7 +137,7 @@ def test_tensors(name: str, dtype: torch.dtype, gray: bool) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_all_rows_at_once(name: str, kind: str) -> None:
     """What a GPU does: one number per image in a tensor; where floats multiply and add in one step there, in two."""
-    from gpupipe.engines.forms import batch_color
+    from gpupipe.engines.forms import batch_color, enhance
 
     make, _ = CASES[name]
     x = torch.stack([as_tensor(photograph(40, 50, i)) for i in range(4)])
@@ -145,8 +145,8 @@ def test_all_rows_at_once(name: str, kind: str) -> None:
     form = getattr(batch_color, f"_{type(op).__name__.lower()}", None)
     if form is None:
         form = {
-            "Invert": lambda x, op: batch_color.inverse(x),
-            "Equalize": lambda x, op: batch_color.tensor_equalize(x),
+            "Invert": lambda x, op: enhance.inverse(x),
+            "Equalize": lambda x, op: enhance.tensor_equalize(x),
         }[name]
     got, want = form(x.clone(), op), apply_batch(x, (op,))
     if kind == "pil":

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from PIL import Image
+from support import children
 
 from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode, peek_size
@@ -306,15 +306,11 @@ def test_bad_samples_are_named_and_the_run_goes_on(workers: int) -> None:
     engine.close()
 
 
-def children() -> list[Any]:
-    return [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(p.cmdline())]
-
-
 def test_break_and_close_leave_nothing() -> None:
     dataset = Photos()
-    threads = threading.active_count()
+    threads, before = threading.active_count(), children()
     engine = Torch().build(setup(dataset, num_workers=2))
-    assert children() == []  # nothing starts before the first run
+    assert children() == before  # nothing starts before the first run
     for _ in range(3):
         run = engine.run(plans(dataset, 1))
         assert next(run).plan.step == 0 and next(run).plan.step == 1
@@ -322,10 +318,10 @@ def test_break_and_close_leave_nothing() -> None:
         run.close()
         with pytest.raises(StopIteration):
             next(run)
-    pids = {p.pid for p in children()}
+    pids = children() - before
     assert len(pids) == 2
     assert [b.plan.step for b in engine.run(plans(dataset))] == [0, 1, 2, 3, 4]
-    assert {p.pid for p in children()} == pids  # the same workers all along
+    assert children() - before == pids  # the same workers all along
     run = engine.run(plans(dataset, 1))
     next(run)
     held = run._results._results  # as the frame of a traceback may; without it torch's own destructor would do
@@ -333,7 +329,7 @@ def test_break_and_close_leave_nothing() -> None:
     engine.close()
     assert (
         held is not None
-        and children() == []
+        and children() == before
         and multiprocessing.active_children() == []
         and threading.active_count() == threads
     )
@@ -385,14 +381,14 @@ class Deadly(Photos):
 
 
 def test_a_worker_that_dies_is_an_engine_error_and_the_next_run_has_new_ones() -> None:
-    dataset = Deadly()
+    dataset, before = Deadly(), children()
     engine = Torch().build(setup(dataset, num_workers=1))
     text = r"^worker 0 \(pid \d+\) exited with code 3, after .* anew .* because worker 0 .*lower num_workers"
     with pytest.raises(EngineError, match=text):
         list(engine.run(plans(dataset)))
     assert len(list(engine.run(iter([plan(dataset, [0, 1])])))) == 1
     engine.close()
-    assert children() == []
+    assert children() == before
 
 
 def seen_in_worker(_: int) -> None:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import pickle
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -217,7 +217,7 @@ def test_names_have_no_addresses() -> None:
     assert name_of(lambda x: x) == f"{__name__}.{here.__name__}.<locals>.<lambda>:{here.__code__.co_firstlineno + 3}"
     assert name_of(Adds(1)) == f"{__name__}.Adds"
     assert name_of(Adds(1).method) == f"{__name__}.Adds.method"
-    assert name_of(functools.partial(invert, 3, f=len, o=Adds(1))) == (
+    assert name_of(functools.partial(cast(Any, invert), 3, f=len, o=Adds(1))) == (
         f"partial({__name__}.invert, 3, f=len, o={__name__}.Adds)"
     )
     assert name_of(torch.nn.ReLU()) == "ReLU()"

@@ -256,6 +256,7 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
@@ -270,10 +271,12 @@ def test_the_numpy_core_loads_neither_torch_nor_dali(statement: str) -> None:
     assert loaded_after(statement) == set()
 
 
+@pytest.mark.slow
 def test_interop_does_not_load_torchvision_or_dali() -> None:
     assert loaded_after("import gpupipe.interop") <= {"torch"}
 
 
+@pytest.mark.slow
 def test_the_subprocess_check_can_fail() -> None:
     assert loaded_after("import torch") == {"torch"}
 

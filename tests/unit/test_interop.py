@@ -322,7 +322,7 @@ class Reads(tvd.ImageFolder):
         return super().__getitem__(index)[0]
 
 
-class Own(data.Dataset):
+class Own(data.Dataset[Any]):
     def __len__(self) -> int:
         return 3
 
@@ -348,7 +348,7 @@ def test_datasets_that_cannot_be_translated(photos: Path, make: Any, why: str) -
     assert why in str(e.value) and 'engine="torch"' in str(e.value)
 
 
-def bare(cls: type, **attributes: Any) -> Any:
+def bare(cls: Any, **attributes: Any) -> Any:
     """A torchvision dataset with data of our own, since its files cannot be downloaded here."""
     ds = cls.__new__(cls)
     vars(ds).update({"transform": None, "target_transform": None, "transforms": None, "root": "", **attributes})
@@ -659,12 +659,12 @@ def test_from_torch_takes_a_batch_sampler_apart(folder: Any) -> None:
         assert (mine.batch_size, mine.drop_last, len(mine)) == (7, True, 5)
 
 
-class Stream(data.IterableDataset):
+class Stream(data.IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter(range(3))
 
 
-class OwnLoader(data.DataLoader):
+class OwnLoader(data.DataLoader[Any]):
     def __iter__(self) -> Any:
         return iter([])
 

@@ -138,7 +138,7 @@ def dali(
     return torch.cat(got), torch.cat(want)
 
 
-EXACT = {
+EXACT: dict[str, list[Any]] = {
     "crop": [T.RandomCrop(31)],
     "flip, then crop": [T.RandomHorizontalFlip(), T.RandomCrop(31)],
     "crop, then flip": [T.RandomCrop(31), T.RandomHorizontalFlip()],

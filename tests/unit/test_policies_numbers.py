@@ -101,6 +101,7 @@ def same_distribution(a: list[Any], b: list[Any]) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_draws_what_torchvision_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     per_image = len(layers(POLICIES[name], monkeypatch, 2000, 1)) / 2000
@@ -177,7 +178,7 @@ def test_each_sample_draws_one_operation_of_a_layer_at_most(name: str) -> None:
     for chain in chains:
         starts = [i for i, op in enumerate(chain) if isinstance(op, Warp)] or [0]
         for start, end in zip(starts, [*starts[1:], len(chain)], strict=True):
-            drawn = sum(op.mask.astype(int) for op in chain[start:end])  # type: ignore[attr-defined]
+            drawn: Any = sum(op.mask.astype(int) for op in chain[start:end])  # type: ignore[attr-defined]
             if len(chain):
                 assert drawn.max() == 1
 
@@ -220,7 +221,7 @@ def test_augmix_weights() -> None:
     assert op.weights.dtype == np.float32 and op.weights.shape == (20_000, 5) and len(op.branches) == 5
     assert op.weights.sum(axis=1) == pytest.approx(np.ones(20_000), abs=1e-6)
     assert op.weights.mean(axis=0) == pytest.approx([0.5, *[0.125] * 4], abs=0.01)
-    depth = sum(sum(o.mask.astype(int) for o in chain) for chain in op.branches[1:]) / 4  # type: ignore[attr-defined]
+    depth: Any = sum(sum(o.mask.astype(int) for o in chain) for chain in op.branches[1:]) / 4  # type: ignore[attr-defined]
     assert depth.mean() == pytest.approx(2, abs=0.02) and depth.min() >= 1 and depth.max() <= 3
 
 

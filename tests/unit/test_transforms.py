@@ -21,7 +21,7 @@ P = 1e-3
 FLOAT = (T.ToTensor(), T.Normalize((0.5,), (0.5,)))
 
 
-def resolve(pipeline: Any, sizes: Any, seed: int = 0, epoch: int = 0) -> tuple[tuple[ops.Op, ...], np.ndarray]:
+def resolve(pipeline: Any, sizes: Any, seed: int = 0, epoch: int = 0) -> tuple[tuple[Any, ...], np.ndarray]:
     sizes = np.asarray(sizes).reshape(-1, 2)
     found, images = as_compose(pipeline).resolve(seed, epoch, np.arange(len(sizes), dtype=np.uint64), sizes)
     return found, images.sizes

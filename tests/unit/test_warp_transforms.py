@@ -181,6 +181,7 @@ def test_random_sizes() -> None:
 def test_scale_jitter_multiplies_in_float32_as_torchvision_does() -> None:
     r = np.random.default_rng(0).random((N, 1))
     sizes = np.random.default_rng(1).integers(10, 900, (N, 2))
+    op: Any
     (op,), _ = T.ScaleJitter((640, 480)).resolve(r, T.base.Images(sizes))  # type: ignore[attr-defined]
     for i, (h, w) in enumerate(sizes.tolist()):
         factor = min(480 / h, 640 / w) * torch.tensor([0.1 + r[i, 0] * (2.0 - 0.1)], dtype=torch.float32)

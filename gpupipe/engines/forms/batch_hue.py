@@ -61,7 +61,8 @@ def _lack_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 
 
 def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
-    """
+    """Turn the hue as Pillow does.
+
     Args:
         x: u8[n, 3, H, W].
         turn: u8[n], what is added to the hue byte.
