@@ -159,7 +159,7 @@ def torchvision_apart(pixels: Any, pipeline: T.Compose, tensor: bool) -> dict[st
     found = Difference()
     keys = np.arange(len(pixels), dtype=np.uint64)
     sizes = np.tile(np.array(pixels.shape[1:3]), (len(pixels), 1))
-    ops, _ = pipeline.resolve(1, 0, keys, sizes)
+    ops, *_ = pipeline.resolve(1, 0, keys, sizes)
     head, tail = head_and_tail(ops)
     for i, image in enumerate(pixels):
         mine = tuple(op.take(slice(i, i + 1)) for op in tail)

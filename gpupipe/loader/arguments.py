@@ -18,7 +18,7 @@ from ..errors import ConfigError, MissingDependency, PipelineError, TranslationE
 from ..memory.limits import Budget
 from ..planning.order import Order, Sequential, Shuffle
 from ..reading.setup import Setup
-from ..transforms.ops import Call, Op, split_off_mixing
+from ..transforms.ops import Call, Op
 from ..types import Shard
 
 __all__ = ["Arguments", "Device", "EngineName", "Resolved", "Sampling", "resolve"]
@@ -196,10 +196,10 @@ def _dataset(a: Arguments) -> Dataset:
 
 def _check_targets(dataset: Dataset) -> None:
     """Refuse MixUp and CutMix where targets cannot be mixed; those of a user's own dataset are seen when they come."""
-    for op in split_off_mixing(dataset.transform.skeleton)[1]:
+    for op in dataset.transform.mixing:
         if dataset.runs_user_code:
             continue
-        name, n, labels = type(op).__name__, op.num_classes, dataset.labels  # type: ignore[attr-defined]
+        name, n, labels = type(op).__name__, op.num_classes, dataset.labels
         if labels is None:
             raise ConfigError(f"{name} mixes labels, and {dataset!r} has none; leave it out, or give it labels")
         if n is None:

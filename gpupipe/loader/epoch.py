@@ -14,7 +14,6 @@ from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
 from ..planning.epoch import EpochPlan
-from ..transforms.ops import split_off_mixing
 from ..types import Batch, Plan
 
 if TYPE_CHECKING:
@@ -191,9 +190,8 @@ class EpochIterator:
             loader._report.add(missed)
             loader._policy.bear(missed)
         images, target = batch.images, batch.target
-        changes = () if plan.ops is None or images is plan else split_off_mixing(plan.ops)[1]
-        if changes:
-            images, target = mix(images, target, changes)
+        if plan.mixing and images is not plan:
+            images, target = mix(images, target, plan.mixing)
         return images if target is None else [images, target]
 
     def end(self) -> None:

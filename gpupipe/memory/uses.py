@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ..errors import GpupipeError
 from ..planning.epoch import clip_length
-from ..transforms.base import Images
-from ..transforms.ops import Op, split_off_mixing
+from ..transforms.compose import Resolved
 
 if TYPE_CHECKING:
     from ..reading.setup import Setup
@@ -100,7 +99,7 @@ class Load:
         return good
 
     @cached_property
-    def _resolved(self) -> tuple[tuple[Op, ...], Images] | None:
+    def _resolved(self) -> Resolved | None:
         """What the pipeline makes of the good ones in epoch 0; ``None`` where nothing can be said."""
         if len(self._good):
             with suppress(GpupipeError):
@@ -136,7 +135,7 @@ class Load:
             what = f"output batches of view {view + 1}" if len(self.setup.pipeline.outputs) > 1 else "output batches"
             batch = self.batch(what, place, view, channels=output.channels, dtype=output.dtype)
             found += self.times(batch, count, of)
-        if split_off_mixing(self.setup.pipeline.skeleton)[1]:
+        if self.setup.pipeline.mixing:
             output = self.setup.pipeline.output
             mixing = self.batch("batches while they are mixed", place, channels=output.channels, dtype=output.dtype)
             found += [replace(need, passing=True) for need in self.times(mixing, 2, "beside the one handed out")]

@@ -68,8 +68,7 @@ def _keys(ops: Sequence[Op], i: int) -> list[str]:
     """Which rows of the table a sequence of ops comes under for image ``i``, after the decoding."""
     keys, dtype, arithmetic = [], "uint8", False
     for op in ops:
-        mask = getattr(op, "mask", None)
-        if mask is not None and not mask[i]:
+        if op.passes(i):
             continue
         if isinstance(op, Crop):
             keys.append("crop")
@@ -115,7 +114,7 @@ def _keys(ops: Sequence[Op], i: int) -> list[str]:
 
 def rows_of(ops: Sequence[Op]) -> list[str]:
     """The names of the rows that some image of ``ops`` comes under, decoding apart."""
-    images = max((len(v) for op in ops for v in op.numbers().values()), default=1)
+    images = max((op.rows for op in ops), default=0) or 1
     return list(dict.fromkeys(key for i in range(images) for key in _keys(ops, i)))
 
 
@@ -138,7 +137,7 @@ def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -
         ops = ops.skeleton
     if pair == "torch/torchvision":
         return Tolerance(EQUAL, reason="the reference does what torchvision does") if device == "cpu" else None
-    images = max((len(v) for op in ops for v in op.numbers().values()), default=1)
+    images = max((op.rows for op in ops), default=0) or 1
     found = [_sum(keys, device) for keys in dict.fromkeys((DECODE, *_keys(ops, i)) for i in range(images))]
     if any(t is None for t in found) or not found:
         return None

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,9 @@ from ..rng import key_of, uniforms
 from .base import F64, I64, Images, Transform
 from .lambda_ import Lambda
 from .ops import Dtype, Op, Views
+from .ops.mixing import Mixing
 
-__all__ = ["Compose", "Output", "as_compose", "flatten"]
+__all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
 
 MemoryFormat = Literal["contiguous_format", "channels_last"]
 
@@ -34,6 +35,17 @@ class Output:
     dtype: Dtype
 
 
+class Resolved(NamedTuple):
+    """The numbers of a batch."""
+
+    ops: tuple[Op, ...]
+    """On samples; what a plan carries to every engine."""
+    images: Images
+    """What goes out."""
+    mixing: tuple[Mixing, ...]
+    """On the finished batch and its targets."""
+
+
 class Compose:
     """Transforms one after another. ``Compose`` within ``Compose`` is flattened.
 
@@ -41,8 +53,7 @@ class Compose:
         transforms: gpupipe transforms, and functions, each of which becomes a
             :class:`~gpupipe.transforms.Lambda`.
         memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch
-        objects.
-            Channels-last costs no copy: DALI's output is a view. Of clips it is ``channels_last_3d``.
+            objects. Channels-last costs no copy: DALI's output is a view. Of clips it is ``channels_last_3d``.
 
     Raises:
         ConfigError: something in the list is not a transform.
@@ -65,10 +76,8 @@ class Compose:
         self._keys = tuple(keys)
         _ = self.outputs  # refuse here what does not fit together
 
-    def resolve(
-        self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]
-    ) -> tuple[tuple[Op, ...], Images]:
-        """Every number of a batch: (ops, what goes out).
+    def resolve(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]) -> Resolved:
+        """Every number of a batch.
 
         Args:
             seed, epoch: as in :func:`gpupipe.rng.uniforms`.
@@ -92,12 +101,10 @@ class Compose:
         """Those that choose frames, and so need clips."""
         return tuple(t for t in self.transforms if t.temporal)
 
-    def _resolve(
-        self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]
-    ) -> tuple[tuple[Op, ...], Images]:
+    def _resolve(self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]) -> Resolved:
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
-        views: Views | None = None
+        mixing: list[Mixing] = []
         on_batch = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
             if transform.temporal:
@@ -107,18 +114,20 @@ class Compose:
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
             elif on_batch is not None:
                 raise transform.refuse(f"it comes after {on_batch!r}, which needs the finished batch; put it before")
-            if views is None:
-                resolved, images = transform.resolve(u, images)
-                ops.extend(resolved)
-                views = ops.pop() if images.views else None  # type: ignore[assignment]
+            if images.views:
+                ops[-1], images = _each(transform, u, ops[-1], images)
+                continue
+            resolved, images = transform.resolve(u, images)
+            if transform.on_batch:
+                mixing += [op for op in resolved if isinstance(op, Mixing)]
             else:
-                views, images = _each(transform, u, views, images)
-        return (*ops, *([] if views is None else [views])), images
+                ops += resolved
+        return Resolved(tuple(ops), images, tuple(mixing))
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """What goes out, one for each view, found by resolving images of several sizes with several draws."""
-        images = self._probed[1]
+        images = self._probed.images
         return tuple(_output(view) for view in images.views or (images,))
 
     @property
@@ -128,13 +137,18 @@ class Compose:
             raise PipelineError(f"the pipeline makes {len(self.outputs)} views of each image; see its .outputs")
         return self.outputs[0]
 
-    @cached_property
+    @property
     def skeleton(self) -> tuple[Op, ...]:
         """The ops with numbers that mean nothing: what a graph can be built from."""
-        return self._probed[0]
+        return self._probed.ops
+
+    @property
+    def mixing(self) -> tuple[Mixing, ...]:
+        """What is done to the finished batch and its targets, with numbers that mean nothing."""
+        return self._probed.mixing
 
     @cached_property
-    def _probed(self) -> tuple[tuple[Op, ...], Images]:
+    def _probed(self) -> Resolved:
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
             try:
@@ -212,7 +226,7 @@ def _of_torchvision(t: Any) -> bool:
     return any(cls.__module__.partition(".")[0] == "torchvision" for cls in type(t).__mro__)
 
 
-def _each(transform: Transform, u: F64, views: Views, images: Images) -> tuple[Views, Images]:
+def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[Views, Images]:
     """The same transform, with the same draws, on every view."""
     if transform.on_batch:
         raise transform.refuse(

@@ -98,5 +98,5 @@ class CutMix(_Mixing):
         top, height, left, width = spans
         factor = 1 - height * width / (images.height * images.width)
         top, left, height, width = (n.astype(np.int32) for n in (top, left, height, width))
-        op = CutMixOp(partner, factor, top, left, height, width, self.num_classes)
+        op = CutMixOp(partner, factor, top, left, height, width, num_classes=self.num_classes)
         return resolves((op,), images)

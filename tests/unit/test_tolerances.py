@@ -146,7 +146,7 @@ def test_a_change_of_the_filter_or_the_window_would_break_a_promise() -> None:
 
     image = photograph(120, 160, 3)
     pipeline = T.Compose([T.Resize((60, 80)), T.ToImage()])
-    ops, _ = pipeline.resolve(0, 0, KEYS[:1], np.array([[120, 160]]))
+    ops, *_ = pipeline.resolve(0, 0, KEYS[:1], np.array([[120, 160]]))
     right = torch.from_numpy(apply_sample(image, ops, 0).copy()).permute(2, 0, 1)[None]
     nearest = T.Compose([T.Resize((60, 80), "nearest"), T.ToImage()]).resolve(0, 0, KEYS[:1], np.array([[120, 160]]))[0]
     no_antialias = torch.from_numpy(apply_sample(image, nearest, 0).copy()).permute(2, 0, 1)[None]

@@ -20,7 +20,7 @@ from ...errors import BadSample, EngineError, SampleError
 from ...memory import system
 from ...planning.epoch import clip_length
 from ...reading.setup import Setup
-from ...transforms.ops import Op, split_off_mixing
+from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import made_current, to_device
@@ -96,7 +96,7 @@ class DaliEngine(Engine):
     def _ops(self, plan: Plan) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
         assert plan.ops is not None
-        return plan.ops if plan.frames is None else repeat_per_frame(split_off_mixing(plan.ops)[0], self.frames)
+        return plan.ops if plan.frames is None else repeat_per_frame(plan.ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views, split_off_mixing
+from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views
 from . import BATCH_FORMS, FORMS, arithmetic
 from .picture import Array, Picture, array, chw, hwc
 
@@ -23,7 +23,7 @@ Arrays = Array | tuple[Array, ...]
 
 
 def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """(ops for each sample, tail for the batch), without those that change targets.
+    """(ops for each sample, tail for the batch)
 
     The tail is the longest suffix of what is cheaper on the batch. Mirroring and cutting out commute with arithmetic on
     single values, so they are moved before it: a pipeline that flips after ``ToTensor`` still ships bytes from the
@@ -31,7 +31,7 @@ def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """
     head: list[Op] = []
     tail: list[Op] = []
-    for op in split_off_mixing(ops)[0]:
+    for op in ops:
         if isinstance(op, Views):
             parts = [head_and_tail([*tail, *branch]) for branch in op.branches]
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
@@ -69,7 +69,7 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
     """
     for op in ops:
         if isinstance(op, Views):
-            own = op.local and isinstance(image, Image.Image)  # a function may draw into the image
+            own = not op.sendable and isinstance(image, Image.Image)  # a function may draw into the image
             views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
             return tuple(views)  # type: ignore[arg-type]
         form = forms.get(type(op))

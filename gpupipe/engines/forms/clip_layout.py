@@ -28,19 +28,10 @@ def repeat_per_frame(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
     rows: Any = None
     made = []
     for op in ops:
-        numbers = _numbers(op)
-        if numbers and rows is None:
-            rows = np.repeat(np.arange(numbers), frames)
-        made.append(op.take(rows) if numbers else op)
+        if op.rows and rows is None:
+            rows = np.repeat(np.arange(op.rows), frames)
+        made.append(op.take(rows) if op.rows else op)
     return tuple(made)
-
-
-def _numbers(op: Op) -> int:
-    """How many rows an op has; 0 where it has none."""
-    for values in op.numbers().values():
-        return len(values)
-    branches = getattr(op, "branches", ())
-    return max((_numbers(inner) for branch in branches for inner in branch), default=0)
 
 
 def to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
@@ -65,7 +56,7 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
         ops: with B rows.
 
     Returns:
-        what :func:`arranged` does, or a tuple of such.
+        what :func:`to_clip_layout` does, or a tuple of such.
     """
     if isinstance(batch, tuple):
         (views,) = ops

@@ -88,4 +88,4 @@ def lacks(op: Op, floats: bool) -> bool:
         return True
     if isinstance(op, (Warp, Perspective)) and op.interpolation == "bicubic":
         return True
-    return any(lacks(inner, floats) for branch in getattr(op, "branches", ()) for inner in branch)
+    return any(lacks(inner, floats) for branch in op.branches for inner in branch)

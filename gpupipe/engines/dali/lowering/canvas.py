@@ -39,7 +39,7 @@ class Input:
         """What to feed for a plan's ops."""
         op = ops[self.path[0]]
         for branch, number in zip(self.path[1::2], self.path[2::2], strict=True):
-            op = op.branches[branch][number]  # type: ignore[attr-defined]
+            op = op.branches[branch][number]
         return self.read(op)
 
 
