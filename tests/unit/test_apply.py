@@ -21,7 +21,7 @@ from PIL import Image
 from gpupipe import transforms as T
 from gpupipe.codecs.decode import Undecodable, decode, peek_size
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.forms import BATCH_FORMS, FORMS, POINTWISE
+from gpupipe.engines.forms import ARITHMETIC, BATCH_FORMS, FORMS
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.null import Null
@@ -103,7 +103,7 @@ def encoded(kind: str = "JPEG", size: tuple[int, int] = (40, 60), **kwargs: Any)
 
 
 def test_every_op_has_a_torch_form() -> None:
-    assert {*FORMS, *BATCH_FORMS, *POINTWISE, Views, MixUp, CutMix} == set(OPS)
+    assert {*FORMS, *BATCH_FORMS, *ARITHMETIC, Views, MixUp, CutMix} == set(OPS)
 
 
 def test_tail_is_the_longest_suffix_of_arithmetic() -> None:

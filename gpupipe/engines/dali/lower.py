@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import PipelineError
 from ...transforms.ops import Call, Op, ToDtype, Views
-from ..forms import BATCH_FORMS, POINTWISE
+from ..forms import has_batch_form
 from .lowering import LOWERINGS, Canvas, Path, lacks
 
 __all__ = ["GraphEnd", "Output", "cut", "lower"]
@@ -70,7 +70,7 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
     first = ops[n]
     named = f"{first.name}" if isinstance(first, Call) else type(first).__name__
     for op in ops[n:]:
-        if (type(op) not in BATCH_FORMS and type(op) not in POINTWISE) or (isinstance(op, Call) and not op.batch):
+        if not has_batch_form(op):
             what = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
             after = "" if op is first else f" after {named}, which DALI lacks,"
             raise PipelineError(

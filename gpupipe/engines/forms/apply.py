@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views
-from . import BATCH_FORMS, FORMS, arithmetic
+from ...transforms.ops import Call, Crop, Erase, Flip, Op, Views
 from .picture import Array, Picture, array, chw, hwc
+from .registry import ARITHMETIC, BATCH_FORMS, FORMS, Form, is_arithmetic
 
-__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail", "stack"]
+__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail"]
 
-Form = Callable[[Picture, Any, int], Picture]
 Arrays = Array | tuple[Array, ...]
 """One image, or one for each view."""
 
@@ -36,18 +34,14 @@ def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
             parts = [head_and_tail([*tail, *branch]) for branch in op.branches]
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
             return (*head, next(views)), (next(views),)
-        if isinstance(op, (ToDtype, Normalize, Erase)) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
+        if is_arithmetic(op) or isinstance(op, Erase) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
             tail.append(op)  # after a function that gets the whole batch there are no single images any more
-        elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(_pointwise, tail)):
+        elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(is_arithmetic, tail)):
             head.append(op)
         else:
             head += [*tail, op]
             tail = []
     return tuple(head), tuple(tail)
-
-
-def _pointwise(op: Op) -> bool:
-    return isinstance(op, (ToDtype, Normalize))
 
 
 def _matters(op: Crop | Flip) -> bool:
@@ -106,18 +100,11 @@ def apply_batch(batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve
     layout = getattr(torch, memory_format)
     x = batch
     for op in ops:
-        if isinstance(op, (ToDtype, Normalize)):
-            x = arithmetic(x, op, layout=layout, inplace=x.data_ptr() != batch.data_ptr())
-            continue
-        form = BATCH_FORMS.get(type(op))
-        if form is None:
+        ours = x.data_ptr() != batch.data_ptr()
+        if is_arithmetic(op):
+            x = ARITHMETIC[type(op)](x, op, layout, ours)
+        elif type(op) in BATCH_FORMS:
+            x = BATCH_FORMS[type(op)](x if ours else x.clone(), op)
+        else:
             raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
-        x = form(x.clone() if x.data_ptr() == batch.data_ptr() else x, op)
     return x if layout is torch.preserve_format else x.contiguous(memory_format=layout)
-
-
-def stack(images: Sequence[Arrays]) -> Any:
-    """[B, H, W, C] of B images, or a tuple of such of B tuples."""
-    if isinstance(images[0], tuple):
-        return tuple(map(stack, zip(*images, strict=True)))
-    return torch.from_numpy(np.stack(images))

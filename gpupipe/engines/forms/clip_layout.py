@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...datasets.base import Layout
 from ...transforms.ops import Op, Views
-from . import POINTWISE
 from .apply import apply_tail
+from .registry import is_arithmetic
 
 __all__ = ["clip_tail", "repeat_per_frame", "to_clip_layout", "unflatten"]
 
@@ -65,7 +65,7 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
             clip_tail(b, branch, memory_format, layout) for b, branch in zip(batch, views.branches, strict=True)
         )
     frames, height = batch.shape[1:3]
-    if layout == "CTHW" and all(isinstance(op, POINTWISE) for op in ops):
+    if layout == "CTHW" and all(map(is_arithmetic, ops)):
         # To arithmetic on single values a clip is one tall image, which comes out in the order wanted.
         tall = apply_tail(batch.flatten(1, 2), ops, memory_format)
         return tall.unflatten(2, (frames, height))

@@ -10,11 +10,22 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-__all__ = ["Array", "Picture", "array", "chw", "hwc", "pil", "size_of"]
+__all__ = ["PIL_FILTERS", "Array", "Picture", "array", "chw", "hwc", "pil", "size_of"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Picture: TypeAlias = Array | Image.Image
 """[H, W, C], or PIL: what was encoded stays a PIL image while it can, because conversions cost a copy each."""
+
+PIL_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "nearest-exact": Image.Resampling.NEAREST,  # the name of another rule for tensors; Pillow has this one
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+"""torchvision's names of interpolations as Pillow has them."""
 
 
 def size_of(image: Picture) -> tuple[int, int]:

@@ -12,7 +12,8 @@ from ...transforms.compose import Compose
 from ...types import Plan
 from ..forms.apply import apply_sample, head_and_tail
 from ..forms.clip_layout import unflatten
-from .worker_tasks import Decoded, bad_sample, stack_images
+from ..forms.stacking import stack_images
+from .worker_tasks import Decoded, bad_sample
 
 __all__ = ["DecodeClips"]
 

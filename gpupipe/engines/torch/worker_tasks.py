@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data import default_collate
 
 from ...codecs.decode import Media, Undecodable, as_rgb, open_rgb, peek
 from ...codecs.retry import is_transient, reason_of, with_retries
@@ -28,10 +28,11 @@ from ...reading.global_rng import lent, seed_all
 from ...rng import stream
 from ...transforms.compose import Compose
 from ...types import Plan
-from ..forms.apply import Arrays, apply_sample, head_and_tail
+from ..forms.apply import apply_sample, head_and_tail
 from ..forms.picture import Picture, size_of
+from ..forms.stacking import allocate, stack_images
 
-__all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed", "bad_sample", "stack_images"]
+__all__ = ["Collate", "Decode", "Decoded", "Pack", "Packed", "bad_sample"]
 
 T = TypeVar("T")
 
@@ -138,7 +139,7 @@ class Pack:
         if bad:
             return Packed(None, [], [], np.zeros((0, 2), np.int32), None, None, bad)
         ends = np.cumsum([part.size for part in parts])
-        blob = _allocate((int(ends[-1]),), torch.uint8)
+        blob = allocate((int(ends[-1]),), torch.uint8)
         view = blob.numpy()
         for part, end in zip(parts, ends, strict=True):
             view[end - part.size : end] = part.reshape(-1)
@@ -235,25 +236,3 @@ def _collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
             f"{dataset!r}: the targets of a batch cannot be put together: {e}; return numbers, arrays or tensors of "
             "equal shape, or tuples and dictionaries of them"
         ) from None
-
-
-def stack_images(images: list[Arrays]) -> Any:
-    """[B, H, W, C], or a tuple of such of several views."""
-    first: Any = images[0]
-    if isinstance(first, tuple):
-        return tuple(stack_images(list(view)) for view in zip(*images, strict=True))
-    batch = _allocate((len(images), *first.shape), torch.from_numpy(np.empty(0, first.dtype)).dtype)
-    view = batch.numpy()
-    for i, image in enumerate(images):
-        view[i] = image
-    return batch
-
-
-def _allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An uninitialised tensor; in a worker in shared memory, as torch's own collate does, which saves a copy."""
-    if get_worker_info() is None:
-        return torch.empty(shape, dtype=dtype, device="cpu")
-    n = int(np.prod(shape)) * dtype.itemsize
-    storage = torch.UntypedStorage._new_shared(n, device="cpu")  # type: ignore[no-untyped-call]
-    empty = torch.empty(0, dtype=dtype, device="cpu")
-    return empty.set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]

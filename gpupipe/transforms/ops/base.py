@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
 Kind = Literal["pil", "tensor"]
 """Which of torchvision's two image libraries a transform would have met at this place: PIL before ``ToTensor`` and
 ``ToImage``, tensors after. They round and resize differently."""
+
+_Op = TypeVar("_Op", bound="Op")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,7 @@ class Op:
             "take it out of RandomApply, RandomChoice or RandomOrder"
         )
 
-    def take(self, rows: Any) -> Op:
+    def take(self: _Op, rows: Any) -> _Op:
         """The op of some samples: ``rows`` is whatever numpy takes as an index of the first axis."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: _take(v, rows) for k, v in values.items() if isinstance(v, (np.ndarray, tuple))})

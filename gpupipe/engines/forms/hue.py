@@ -1,8 +1,9 @@
-"""Hue of PIL images, on batches: Pillow's HSV in bytes, computed with tables and whole planes.
+"""Hue turned, on images and on batches.
 
-Pillow turns RGB into HSV of one byte each, the hue byte is turned, and HSV becomes RGB again (``Convert.c``:
-``rgb2hsv_row``, ``hsv2rgb``). The orders of the channels, the spread of their values and the distance from the highest
-to the middle one decide the hue byte; that decides how much of ``value * saturation`` each channel lacks.
+Of tensors it is the arithmetic of HSV in float32. Of PIL images, Pillow's HSV in bytes: it turns RGB into HSV of one
+byte each, the hue byte is turned, and HSV becomes RGB again (``Convert.c``: ``rgb2hsv_row``, ``hsv2rgb``). On batches
+that is done with tables and whole planes: the orders of the channels, the spread of their values and the distance from
+the highest to the middle one decide the hue byte; that decides how much of ``value * saturation`` each channel lacks.
 All 2^24 triples agree with Pillow in both directions; a test goes through a fifth of them.
 """
 
@@ -13,9 +14,87 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-__all__ = ["pil_hue"]
+from ...transforms import ops
+from .color import Factor, number
+from .device_random import on
+from .picture import Picture, array, chw, hwc, pil
+from .registry import batch_form, form
+
+__all__ = ["pil_hue", "tensor_hue"]
+
+
+@form(ops.Hue)
+def hue(image: Picture, op: ops.Hue, i: int) -> Picture:
+    if array(image).shape[2] == 1:
+        return image
+    factor = float(op.factor[i])
+    if op.kind == "tensor":
+        return hwc(tensor_hue(chw(image), factor))
+    h, s, v = pil(image).convert("HSV").split()
+    turned = Image.fromarray(np.asarray(h) + np.int32(factor * 255).astype(np.uint8))
+    return Image.merge("HSV", (turned, s, v)).convert("RGB")
+
+
+@batch_form(ops.Hue)
+def hue_batch(x: Tensor, op: ops.Hue) -> Tensor:
+    if x.shape[1] == 1:
+        return x
+    if op.kind == "tensor":
+        return tensor_hue(x, number(op.factor, x))
+    return pil_hue(x, on((op.factor * 255).astype(np.int32).astype(np.uint8), x.device))
+
+
+def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
+    """torchvision's, of tensors [..., 3, H, W]: the formulas of HSV in float32, without rounding between."""
+    image = x if x.dtype == torch.float32 else x.to(torch.float32)
+    if x.dtype == torch.uint8:
+        image = image.mul_(1.0 / 255)
+    red, green, blue = image.unbind(-3)
+    value, lowest = torch.maximum(torch.maximum(red, green), blue), torch.minimum(torch.minimum(red, green), blue)
+    spread = value - lowest
+    no_colour = spread == 0
+    sat = spread / value.masked_fill(no_colour, 1.0)
+    spread.masked_fill_(no_colour, 1.0)
+    r, g, b = ((value - channel).div_(spread) for channel in (red, green, blue))
+    is_red = value == red
+    is_green = (value == green) & ~is_red
+    h = (b - g).mul_(is_red)
+    h.add_((r + 2.0).sub_(b).mul_(is_green)).add_((g + 4.0).sub_(r).mul_(~(is_red | is_green)))
+    h = h.mul_(1.0 / 6.0).add_(1.0).fmod_(1.0)
+    h = h.add_(factor.squeeze(-3) if isinstance(factor, Tensor) else factor).remainder_(1.0).mul_(6)
+    sector = h.floor()
+    part = h.sub_(sector)
+    sector.remainder_(6)
+    down = sat * part
+    rest = 1.0 - sat
+    falling = (1.0 - down).mul_(value).clamp_(0.0, 1.0)
+    rising = down.add_(rest).mul_(value).clamp_(0.0, 1.0)
+    low = rest.mul_(value).clamp_(0.0, 1.0)
+    at = _sectors(x.device)[:, sector.to(torch.int32)].movedim(0, -3)
+    out = torch.stack((value, low, falling, rising), dim=-3).gather(-3, at)
+    return _back(out, x.dtype)
+
+
+_SECTORS = ((0, 2, 1, 1, 3, 0), (3, 0, 0, 2, 1, 1), (1, 1, 3, 0, 0, 2))
+"""What red, green and blue are in each sixth of the circle of hues: 0 value, 1 low, 2 falling, 3 rising. Red is value,
+falling, low, low, rising, value; green and blue follow two sectors later each."""
+
+
+@lru_cache(maxsize=16)
+def _sectors(device: torch.device) -> Tensor:
+    """i64[3, 6], kept: making one on a GPU waits for the stream."""
+    return torch.tensor(_SECTORS, device=device)
+
+
+def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """float32 in 0..1 to ``dtype``, as torchvision's ``to_dtype`` does."""
+    return x.mul_(256.0 - 1e-3).to(dtype) if dtype == torch.uint8 else x.to(dtype)
+
+
+# ---- Pillow's bytes on a batch
 
 
 class _Tables(NamedTuple):
@@ -56,8 +135,7 @@ def _lack_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     sector = np.floor(sixths).astype(np.int64)
     part = (sixths - sector).astype(np.float32)
     ways = np.stack([np.zeros(256), np.ones(256), part, 1.0 - part]).astype(np.float32)  # value, low, falling, rising
-    of = np.array([[0, 2, 1, 1, 3, 0], [3, 0, 0, 2, 1, 1], [1, 1, 3, 0, 0, 2]])[:, sector % 6]
-    return np.take_along_axis(ways, of, axis=0)
+    return np.take_along_axis(ways, np.array(_SECTORS)[:, sector % 6], axis=0)
 
 
 def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
