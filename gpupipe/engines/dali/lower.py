@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import PipelineError
 from ...transforms.ops import Call, Op, ToDtype, Views
 from ..forms import has_batch_form
-from .lowering import LOWERINGS, Canvas, Path, lacks
+from .lowering import Canvas, lacks, paint
 
 __all__ = ["GraphEnd", "Output", "cut", "lower"]
 
@@ -114,7 +114,7 @@ def lower(
     Raises :class:`PipelineError` naming what DALI cannot do.
     """
     where = cut(ops, common)
-    paint(canvas, ops[: where.shared], ())
+    paint(canvas, ops[: where.shared])
     if not where.branches:
         return [_finish(canvas, memory_format, whole=where.shared == len(ops))], where
     canvas.settle()  # one decode for all
@@ -129,9 +129,3 @@ def lower(
 def _finish(canvas: Canvas, memory_format: str, *, whole: bool) -> Output:
     layout = "HWC" if memory_format == "channels_last" or (canvas.dtype == "uint8" and not whole) else "CHW"
     return Output(canvas.finish(layout), layout, canvas.dtype)
-
-
-def paint(canvas: Canvas, ops: Sequence[Op], path: Path) -> None:
-    """Ops on the canvas; ``path`` leads to the sequence that they are part of."""
-    for i, op in enumerate(ops):
-        LOWERINGS[type(op)](canvas, (*path, i), op)
