@@ -1,7 +1,8 @@
 """What DALI on a device gives beside DALI on the CPU and beside the reference, for every transform and recipe.
 
 These are the numbers that promises for a GPU are made of: ``benchmarks/gpu_parity.py`` collects them, the tests in
-``tests/gpu`` judge them, and the column of :data:`gpupipe.parity.tolerances.TABLE` is filled from them by hand.
+``tests/gpu`` judge them, and the promises beside the ops (:mod:`gpupipe.transforms.ops.promise`) are written from them
+by hand.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import PipelineError
+from ...errors import ConfigError, PipelineError
+from .promise import Promise
 
 __all__ = ["F32", "F64", "I32", "I64", "U8", "U64", "Dtype", "HasMask", "Kind", "Mask", "Masked", "Op"]
 
@@ -30,6 +31,16 @@ _Op = TypeVar("_Op", bound="Op")
 @dataclass(frozen=True, eq=False)
 class Op:
     """Base class; see the package."""
+
+    PROMISES: ClassVar[tuple[Promise, ...]] = ()
+    """How far an engine may be from the reference: a row for each case that :meth:`promise` tells apart."""
+
+    def promise(self, dtype: Dtype) -> str:
+        """The key of the row that it comes under on images of ``dtype``. There may be no such row: then nothing was
+        measured, and nothing is promised."""
+        if not self.PROMISES:
+            raise ConfigError(f"{type(self).__name__} has no promise; write one beside it, after measuring")
+        return self.PROMISES[0].key
 
     @property
     def branches(self) -> tuple[tuple[Op, ...], ...]:

@@ -5,18 +5,43 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .base import F64, I64, HasMask, Kind, Mask, Masked, Op
+from .base import F64, I64, Dtype, HasMask, Kind, Mask, Masked, Op
+from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
 __all__ = ["Brightness", "Contrast", "Gray", "Hue", "Saturation"]
+
+SUMS = "sums that end close to a whole number are cut off apart"
+_GRAYS = "torchvision cuts the fraction of gray off, DALI rounds"
+
+
+def adjusted(bound: Bound, *, gain: float, mean_gain: float = 1.5, why: str = SUMS) -> Tolerance:
+    """What is promised of a blend, which stretches differences by its factor."""
+    return Tolerance(bound, gain=gain, mean_gain=mean_gain, reason=f"for factors of up to 2: {why}")
 
 
 @dataclass(frozen=True, eq=False)
 class Gray(HasMask):
     """Take the colour out of the samples whose mask is set. ``channels`` is 1 only if all masks are set."""
 
+    PROMISES = (
+        Promise(
+            "gray pil",
+            "grayscale of PIL images",
+            {CPU: Tolerance(Bound(1, 0.01), reason="sums of 0.299 R + 0.587 G + 0.114 B that end in .5 round apart")},
+        ),
+        Promise(
+            "gray tensor",
+            "grayscale of tensors",
+            {CPU: Tolerance(Bound(1, 0.6), reason="torchvision cuts the fraction off, DALI rounds")},
+        ),
+    )
+
     channels: Literal[1, 3] = 3
     always: bool = False
     kind: Kind = "pil"
+
+    def promise(self, dtype: Dtype) -> str:
+        return f"gray {self.kind}"
 
     def where(self, mask: Mask, sizes: I64) -> Op:
         if self.channels == 1:
@@ -36,18 +61,51 @@ class Adjust(Masked):
 class Brightness(Adjust):
     """Less of it: black."""
 
+    PROMISES = (Promise("brightness", "brightness", {CPU: adjusted(Bound(1, 0.01), gain=2)}),)
+
 
 class Contrast(Adjust):
     """Less of it: the mean of the image in gray; of PIL images rounded."""
+
+    PROMISES = (
+        Promise("contrast pil", "contrast of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
+        Promise("contrast tensor", "contrast of tensors", {CPU: adjusted(Bound(1, 0.3), gain=3, why=_GRAYS)}),
+    )
+
+    def promise(self, dtype: Dtype) -> str:
+        return f"contrast {self.kind}"
 
 
 class Saturation(Adjust):
     """Less of it: the image in gray."""
 
+    PROMISES = (
+        Promise("saturation pil", "saturation of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
+        Promise("saturation tensor", "saturation of tensors", {CPU: adjusted(Bound(1, 0.5), gain=3, why=_GRAYS)}),
+    )
+
+    def promise(self, dtype: Dtype) -> str:
+        return f"saturation {self.kind}"
+
 
 @dataclass(frozen=True, eq=False)
 class Hue(Masked):
     """Turn the hue of HSV by ``factor`` of the circle, -0.5 to 0.5."""
+
+    PROMISES = (
+        Promise(
+            "hue",
+            "hue",
+            {
+                CPU: Tolerance(
+                    EQUAL,
+                    gain=4,
+                    mean_gain=2,
+                    reason="done by the same code on the batch; hues of pale colours turn with one level",
+                )
+            },
+        ),
+    )
 
     factor: F64
     kind: Kind = "pil"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import I32, U64, Masked
+from .promise import ON_BATCH
 
 __all__ = ["Erase"]
 
@@ -13,6 +14,8 @@ __all__ = ["Erase"]
 class Erase(Masked):
     """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise drawn by
     ``seed`` of the sample, one number per value, or without ``per_pixel`` one per channel."""
+
+    PROMISES = (ON_BATCH,)
 
     top: I32
     left: I32

@@ -7,15 +7,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .base import I32, I64, HasMask, Kind, Mask, Op
+from .base import I32, I64, Dtype, HasMask, Kind, Mask, Op
+from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
 __all__ = ["Crop", "Flip", "Resize"]
+
+_TRIANGLE_EDGE = Bound(60, 3, 0.5)
+_EDGE = (
+    "over the edge DALI repeats the edge pixel, which gives it 1/8 of the filter; Pillow and torch cut the filter off. "
+    "So at most 32 levels, 60 in a corner; photographs: 16 at 224 pixels, 27 at 16"
+)
+_ROUNDS = "Pillow and torch round between their two passes, DALI does not"
+_CLIPS = (
+    "Pillow and torch clip to 0..255 between their two passes, which cuts overshoots at hard edges; DALI clips last"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Crop(Op):
     """A window of the image. If ``padded``, it may reach outside, and what is outside is filled."""
 
+    PROMISES = (Promise("crop", "crop, pad", {CPU: Tolerance(EQUAL)}),)
     geometric = True
 
     top: I32
@@ -36,6 +48,55 @@ class Crop(Op):
 class Resize(Op):
     """Resample to ``height`` x ``width`` pixels."""
 
+    PROMISES = (
+        Promise(
+            "resize bilinear uint8 antialias",
+            "resize, bilinear, antialias",
+            {CPU: Tolerance(Bound(1, 0.2), _TRIANGLE_EDGE, reason=f"{_ROUNDS}; {_EDGE}")},
+        ),
+        Promise(
+            "resize bilinear uint8", "resize, bilinear, no antialias", {CPU: Tolerance(Bound(1, 0.25), reason=_ROUNDS)}
+        ),
+        Promise(
+            "resize bilinear float antialias",
+            "resize, bilinear, antialias, of floats",
+            {CPU: Tolerance(Bound(0.1, 0.001), _TRIANGLE_EDGE, reason=_EDGE)},
+        ),
+        Promise(
+            "resize bilinear float",
+            "resize, bilinear, no antialias, of floats",
+            {CPU: Tolerance(Bound(0.1, 0.001))},
+        ),
+        Promise(
+            "resize bicubic uint8 antialias",
+            "resize, bicubic, antialias",
+            {CPU: Tolerance(Bound(40, 0.3, 0.005), Bound(40, 1.5, 0.3), gain=1.6, reason=_CLIPS)},
+        ),
+        Promise(
+            "resize bicubic float antialias",
+            "resize, bicubic, antialias, of floats",
+            {
+                CPU: Tolerance(
+                    Bound(0.5, 0.05), Bound(30, 1.5, 0.3), gain=1.6, reason="DALI reads the filter from a table"
+                )
+            },
+        ),
+        Promise(
+            "resize lanczos uint8 antialias",
+            "resize, lanczos",
+            {CPU: Tolerance(Bound(80, 0.3, 0.01), Bound(80, 2, 0.3), gain=2.2, reason=_CLIPS)},
+        ),
+        Promise(
+            "resize nearest",
+            "resize, nearest",
+            {
+                CPU: Tolerance(
+                    Bound(255, 6, 0.25),
+                    reason="where a place falls exactly between two rows or columns, DALI may take the other one",
+                )
+            },
+        ),
+    )
     geometric = True
 
     height: I32
@@ -43,6 +104,12 @@ class Resize(Op):
     interpolation: str = "bilinear"
     antialias: bool = True
     kind: Kind = "pil"
+
+    def promise(self, dtype: Dtype) -> str:
+        if self.interpolation in ("nearest", "nearest-exact"):
+            return "resize nearest"
+        of = "uint8" if dtype == "uint8" else "float"
+        return f"resize {self.interpolation} {of}" + (" antialias" if self.antialias else "")
 
     def where(self, mask: Mask, sizes: I64) -> Op:
         height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
@@ -54,6 +121,7 @@ class Resize(Op):
 class Flip(HasMask):
     """Mirror the samples whose mask is set."""
 
+    PROMISES = (Promise("flip", "flip", {CPU: Tolerance(EQUAL)}),)
     geometric = True
 
     axis: Literal["horizontal", "vertical"] = "horizontal"

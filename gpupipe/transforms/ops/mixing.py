@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .base import F64, I32, I64, Mask, Op
+from .promise import ON_BATCH
 
 __all__ = ["CutMix", "MixUp"]
 
@@ -17,6 +18,8 @@ __all__ = ["CutMix", "MixUp"]
 @dataclass(frozen=True, eq=False)
 class Mixing(Op):
     """What all of them have."""
+
+    PROMISES = (ON_BATCH,)
 
     partner: I64
     """Rows of the batch: which sample each one is mixed with."""
