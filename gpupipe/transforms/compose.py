@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
-from .base import F64, I64, Images, Transform
+from .base import Images, Ops, Transform
 from .lambda_ import Lambda
 from .ops import Dtype, Op, Views
+from .ops.base import F64, I64
 from .ops.mixing import Mixing
 
 __all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
@@ -38,7 +39,7 @@ class Output:
 class Resolved(NamedTuple):
     """The numbers of a batch."""
 
-    ops: tuple[Op, ...]
+    ops: Ops
     """On samples; what a plan carries to every engine."""
     images: Images
     """What goes out."""
@@ -65,7 +66,7 @@ class Compose:
         if name not in ("contiguous_format", "channels_last"):
             raise ConfigError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")
         self.transforms: tuple[Transform, ...] = flatten(transforms, "Compose")
-        self.memory_format: MemoryFormat = name  # type: ignore[assignment]
+        self.memory_format = cast(MemoryFormat, name)
         counts: dict[str, int] = {}
         keys = []
         for t in self.transforms:
@@ -138,7 +139,7 @@ class Compose:
         return self.outputs[0]
 
     @property
-    def skeleton(self) -> tuple[Op, ...]:
+    def skeleton(self) -> Ops:
         """The ops with numbers that mean nothing: what a graph can be built from."""
         return self._probed.ops
 

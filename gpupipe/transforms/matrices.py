@@ -10,15 +10,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from .base import F64, I64, Images
+from .base import Images
 from .ops import Kind, Warp
+from .ops.base import F64, I32, I64, Mask
 
 __all__ = ["affine_matrix", "affine_warp", "rotation_matrix", "rotation_warp"]
 
-I32 = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 Center = tuple[float, float] | None
 Fill = tuple[float, ...] | None
 
@@ -35,9 +33,7 @@ def _centers(center: Center, sizes: I64, kind: Kind) -> tuple[F64, F64]:
     return (half_w, half_h) if center is None else (half_w * 0 + center[0], half_h * 0 + center[1])
 
 
-def affine_matrix(
-    angle: F64, translate: F64, scale: F64, shear: F64, center: Center, sizes: I64, kind: Kind
-) -> npt.NDArray[np.float64]:
+def affine_matrix(angle: F64, translate: F64, scale: F64, shear: F64, center: Center, sizes: I64, kind: Kind) -> F64:
     """Maps from places in the output to places in the input: rotation, shear, scale, then translation.
 
     The formula is that of torchvision's ``_get_inverse_affine_matrix``, in its order of operations.
@@ -67,9 +63,7 @@ def affine_matrix(
     return np.stack([m0, m1, cx - m0 * tx - m1 * ty, m3, m4, cy - m3 * tx - m4 * ty], axis=1)
 
 
-def rotation_matrix(
-    angle: F64, expand: bool, center: Center, sizes: I64, kind: Kind
-) -> tuple[npt.NDArray[np.float64], I64, I32]:
+def rotation_matrix(angle: F64, expand: bool, center: Center, sizes: I64, kind: Kind) -> tuple[F64, I64, I32]:
     """Maps of rotations, of PIL images as ``Image.rotate`` makes them, of tensors as torchvision's ``rotate``.
 
     Args:

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
+from .ops.base import F64
 
 __all__ = ["beta_quantile", "dirichlet", "gamma_quantile"]
-
-F64 = npt.NDArray[np.float64]
 
 _STEPS = 100
 _TERMS = 10_000

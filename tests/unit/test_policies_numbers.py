@@ -45,7 +45,8 @@ def layers(t: Any, monkeypatch: pytest.MonkeyPatch, n: int, seed: int, size: Any
     """(name, magnitude) of every operation that n samples draw."""
     seen: list[tuple[str, float]] = []
 
-    def spy(self: Any, space: Any, bins: int, choice: Any, which: Any, negative: Any, images: Images) -> Any:
+    def spy(self: Any, space: Any, bins: int, draw: Any, images: Images, interpolation: str, fill: Any) -> Any:
+        choice, which, negative = draw
         for k, (name, (ranges, signed)) in enumerate(space.items()):
             rows = np.flatnonzero(choice == k)
             values = np.zeros(len(rows))

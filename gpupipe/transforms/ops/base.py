@@ -28,7 +28,7 @@ Kind = Literal["pil", "tensor"]
 _Op = TypeVar("_Op", bound="Op")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """Base class; see the package."""
 
@@ -72,6 +72,12 @@ class Op:
         """The plain values by name."""
         return {f.name: v for f in fields(self) if not isinstance(v := getattr(self, f.name), np.ndarray)}
 
+    def __repr__(self) -> str:
+        """With shapes in the place of numbers."""
+        numbers = {k: f"{v.dtype}{list(v.shape)}" for k, v in self.numbers().items()}
+        shown = {f.name: numbers.get(f.name) or repr(getattr(self, f.name)) for f in fields(self)}
+        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in shown.items())})"
+
     def passes(self, i: int) -> bool:
         """Whether image ``i`` comes out as it came in, because the mask leaves it out."""
         return False
@@ -104,7 +110,7 @@ def _take(value: Any, rows: Any) -> Any:
     return tuple(_take(v, rows) for v in value) if isinstance(value, tuple) else value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HasMask(Op):
     """An op that leaves the samples alone whose mask is not set."""
 
@@ -117,7 +123,7 @@ class HasMask(Op):
         return replace(self, mask=self.mask & mask)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Masked(HasMask):
     """One that says beforehand whether a graph needs the mask."""
 

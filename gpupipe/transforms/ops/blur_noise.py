@@ -10,7 +10,7 @@ from .promise import CPU, ON_BATCH, Bound, Promise, Tolerance
 __all__ = ["Blur", "BoxBlur", "Noise"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Blur(Masked):
     """Convolve with a Gaussian of ``sigma`` pixels, cut off at ``kernel_size`` (width, height), edges reflected."""
 
@@ -27,7 +27,7 @@ class Blur(Masked):
         return "blur uint8" if dtype == "uint8" else "blur float"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BoxBlur(Masked):
     """Pillow's ``GaussianBlur`` of ``radius`` pixels on a uint8 image: three box filters along each axis."""
 
@@ -36,7 +36,7 @@ class BoxBlur(Masked):
     radius: F64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Noise(Masked):
     """Add normal noise, one number per value, drawn by ``seed`` of the sample."""
 

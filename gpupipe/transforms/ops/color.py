@@ -19,7 +19,7 @@ def adjusted(bound: Bound, *, gain: float, mean_gain: float = 1.5, why: str = SU
     return Tolerance(bound, gain=gain, mean_gain=mean_gain, reason=f"for factors of up to 2: {why}")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gray(HasMask):
     """Take the colour out of the samples whose mask is set. ``channels`` is 1 only if all masks are set."""
 
@@ -49,7 +49,7 @@ class Gray(HasMask):
         return replace(self, mask=self.mask & mask, always=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Adjust(Masked):
     """Blend with a picture that has less of something: ``less + factor * (image - less)``, clipped, and its fraction
     cut off if the image is uint8 (Pillow's ``ImageEnhance``, and torchvision's ``_blend``)."""
@@ -88,7 +88,7 @@ class Saturation(Adjust):
         return f"saturation {self.kind}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hue(Masked):
     """Turn the hue of HSV by ``factor`` of the circle, -0.5 to 0.5."""
 

@@ -42,7 +42,7 @@ _ARITHMETIC = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ToDtype(Op):
     """Change the data type; with ``scale``, 0..255 of uint8 becomes 0..1 of a float type."""
 
@@ -58,7 +58,7 @@ class ToDtype(Op):
         return f"arithmetic {self.dtype}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Normalize(Op):
     """``(x - mean) / std`` by channel."""
 

@@ -20,7 +20,7 @@ class Sharpness(Adjust):
     PROMISES = (Promise("sharpness", "sharpness", {CPU: adjusted(Bound(1, 0.001), gain=3, mean_gain=2)}),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Posterize(Masked):
     """Keep the upper ``bits`` of every value, 0 to 8."""
 
@@ -29,7 +29,7 @@ class Posterize(Masked):
     bits: I32
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Solarize(Masked):
     """Invert the values of ``threshold`` and above; in the image's own units."""
 
@@ -38,7 +38,7 @@ class Solarize(Masked):
     threshold: F64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SolarizeAdd(Masked):
     """Add ``addend``, 0 to 128, to the values below 128 of a uint8 image."""
 
@@ -47,14 +47,14 @@ class SolarizeAdd(Masked):
     addend: I32
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Invert(Masked):
     """The largest value minus the value."""
 
     PROMISES = (Promise("invert", "invert", {CPU: Tolerance(EQUAL)}),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AutoContrast(Masked):
     """Stretch every channel so that its lowest value becomes 0 and its highest the largest."""
 
@@ -69,7 +69,7 @@ class AutoContrast(Masked):
     kind: Kind = "pil"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Equalize(Masked):
     """Spread every channel so that its histogram is as even as it can be."""
 
@@ -91,7 +91,7 @@ class Equalize(Masked):
     kind: Kind = "pil"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JPEG(Masked):
     """Encode as JPEG of ``quality`` 1 to 100 and decode again."""
 

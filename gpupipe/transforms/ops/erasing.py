@@ -10,7 +10,7 @@ from .promise import ON_BATCH
 __all__ = ["Erase"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Erase(Masked):
     """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise drawn by
     ``seed`` of the sample, one number per value, or without ``per_pixel`` one per channel."""

@@ -23,7 +23,7 @@ _CLIPS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Crop(Op):
     """A window of the image. If ``padded``, it may reach outside, and what is outside is filled."""
 
@@ -44,7 +44,7 @@ class Crop(Op):
         return replace(self, **{k: np.where(mask, getattr(self, k), v).astype(np.int32) for k, v in whole.items()})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Resize(Op):
     """Resample to ``height`` x ``width`` pixels."""
 
@@ -117,7 +117,7 @@ class Resize(Op):
         return replace(self, height=height, width=width)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Flip(HasMask):
     """Mirror the samples whose mask is set."""
 

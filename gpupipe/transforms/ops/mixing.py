@@ -15,7 +15,7 @@ from .promise import ON_BATCH
 __all__ = ["CutMix", "MixUp"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mixing(Op):
     """What all of them have."""
 
@@ -37,7 +37,7 @@ class MixUp(Mixing):
     2018)."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CutMix(Mixing):
     """A window is taken from the image of ``partner``, and targets are mixed by area (Yun et al., *CutMix*, 2019):
     ``factor`` is 1 minus the window's share of the area."""

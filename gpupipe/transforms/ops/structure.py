@@ -13,7 +13,7 @@ from .promise import CPU, Bound, Promise, Tolerance
 __all__ = ["Call", "Mix", "Views", "by_view"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mix(Masked):
     """A weighted sum of what several sequences of ops make of one image, none of which changes its size.
 
@@ -38,7 +38,7 @@ class Mix(Masked):
     kind: Kind = "pil"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Call(HasMask):
     """A user's function: of one image as torchvision would hand it over, or with ``batch`` of a tensor [B, C, H, W].
     It keeps size and data type."""
@@ -67,7 +67,7 @@ class Call(HasMask):
         return "a function"  # of which nobody knows what it makes of a difference
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Views(Op):
     """Several images out of one; always the last of the sample's ops."""
 

@@ -28,7 +28,7 @@ def _row(what: str, interpolation: str, kind: Kind, dtype: Dtype) -> str:
     return f"{what} bilinear {kind} {'uint8' if dtype == 'uint8' else 'float'}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Warp(Masked):
     """An affine map. ``matrix`` f64[B, 6] leads from the pixels of the output to those of the input.
 
@@ -81,7 +81,7 @@ class Warp(Masked):
         return replace(self, mask=self.mask & mask, always=False, height=height, width=width)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Perspective(Masked):
     """A map of planes in space. ``coefficients`` f64[B, 8] as Pillow's ``Image.transform(PERSPECTIVE)`` takes them."""
 
@@ -117,7 +117,7 @@ class Perspective(Masked):
         return _row("perspective", self.interpolation, self.kind, dtype)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Elastic(Masked):
     """Move every pixel by a smooth random field, drawn by ``seed`` of the sample."""
 
