@@ -1,0 +1,138 @@
+"""Files that a list names, and the rows of any files: one file, one row."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.probe import MISSING, UNREADABLE
+from .base import Listing, Source, Texts
+
+__all__ = ["FileRows", "Listed", "Paths"]
+
+I64 = npt.NDArray[np.int64]
+
+
+class FileRows:
+    """Columns that grow: arrays of machine integers, because a million Python objects each would not be light."""
+
+    def __init__(self) -> None:
+        self._blob = bytearray()
+        self._offsets = array("q", [0])
+        self._size = array("q")
+        self._mtime_ns = array("q")
+        self._status = bytearray()
+        self._reasons: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._status)
+
+    def add(self, path: bytes, found: os.stat_result | OSError) -> None:
+        """One file, and what the system says of it."""
+        self._blob += path
+        self._offsets.append(len(self._blob))
+        self.look(found)
+
+    def look(self, found: os.stat_result | OSError) -> None:
+        """What the system says of the next file of a list that is there already."""
+        size = mtime = status = 0
+        if isinstance(found, OSError):
+            missing = isinstance(found, (FileNotFoundError, NotADirectoryError))
+            status = MISSING if missing else UNREADABLE
+            self._reasons[len(self)] = found.strerror or str(found)
+        else:
+            size, mtime = found.st_size, found.st_mtime_ns
+            if not stat.S_ISREG(found.st_mode):  # opening a FIFO would wait for ever
+                status = UNREADABLE
+                self._reasons[len(self)] = "it is a folder, a device or a pipe, not a file"
+        self._size.append(size)
+        self._mtime_ns.append(mtime)
+        self._status.append(status)
+
+    def listing(self, prefix: bytes, started_ns: int, paths: Texts | None = None, **more: Any) -> Listing:
+        """All of them. ``paths`` are those that were not added one by one; ``more`` goes to :class:`Listing`."""
+        if paths is None:
+            paths = Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
+        size, mtime_ns = (np.frombuffer(x, np.int64) for x in (self._size, self._mtime_ns))
+        status = np.frombuffer(self._status, np.uint8)
+        return Listing(prefix, paths, size, mtime_ns, status, self._reasons, started_ns, **more)
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Files that somebody named, in that order."""
+
+    below: bytes
+    """A folder: absolute, ends with a slash."""
+    rows: Texts = field(repr=False)
+    """Below it, or absolute where they lie outside."""
+    absolute: bool = False
+    """Whether some are."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """JSON values that differ where the files do."""
+        digest = hashlib.blake2b(self.rows.blob, digest_size=16)
+        digest.update(self.rows.offsets.tobytes())
+        return os.path.realpath(os.fsdecode(self.below)), digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> bytes:
+        """An absolute path."""
+        return os.path.join(self.below, self.rows[i])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # They are in the index; a process that was sent a dataset does not build it again.
+        return {**self.__dict__, "rows": Texts.of([])}
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(Source):
+    """Files that a list names, in its order. One that is missing is a bad row, and not an error."""
+
+    paths: Paths
+    labels: I64 | None = field(repr=False)
+    classes: tuple[str, ...]
+
+    whole_files: ClassVar[bool] = True
+
+    @property
+    def prefix(self) -> bytes:
+        return self.paths.below
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        labels = b"" if self.labels is None else self.labels.tobytes()
+        return "list", *self.paths.key, hashlib.blake2b(labels, digest_size=16).hexdigest(), self.classes
+
+    def listing(self, progress: Callable[[int], None]) -> Listing:
+        started, rows = time.time_ns(), FileRows()
+        for i in range(len(self.paths)):
+            try:
+                rows.look(os.stat(self.paths[i]))
+            except OSError as e:
+                rows.look(e)
+            if i % 4096 == 0:
+                progress(i)
+        return rows.listing(
+            self.prefix,
+            started,
+            self.paths.rows,
+            labels=self.labels,
+            classes=self.classes,
+            absolute=self.paths.absolute,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "labels": None}  # in the index too
