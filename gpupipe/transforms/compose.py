@@ -59,6 +59,10 @@ class Compose:
     Raises:
         ConfigError: something in the list is not a transform.
         PipelineError: the transforms do not fit together, such as Normalize before ToTensor; names the one.
+
+    >>> from gpupipe.transforms import CenterCrop, ToTensor
+    >>> Compose([CenterCrop(224), ToTensor()]).output
+    Output(size=(224, 224), channels=3, dtype='float32')
     """
 
     def __init__(self, transforms: Sequence[Any], *, memory_format: Any = "contiguous_format"):

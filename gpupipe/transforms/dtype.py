@@ -25,7 +25,11 @@ def _floats(value: Any, what: str) -> tuple[float, ...]:
 
 @frozen
 class ToTensor(Transform):
-    """A PIL image to float32 in 0..1, channels first."""
+    """A PIL image to float32 in 0..1, channels first.
+
+    >>> ToTensor()
+    ToTensor()
+    """
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "pil":
@@ -35,7 +39,11 @@ class ToTensor(Transform):
 
 @frozen
 class PILToTensor(Transform):
-    """A PIL image to a uint8 tensor, channels first."""
+    """A PIL image to a uint8 tensor, channels first.
+
+    >>> PILToTensor()
+    PILToTensor()
+    """
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "pil":
@@ -45,7 +53,11 @@ class PILToTensor(Transform):
 
 @frozen
 class ToImage(Transform):
-    """A PIL image to a uint8 tensor, channels first; a tensor stays as it is."""
+    """A PIL image to a uint8 tensor, channels first; a tensor stays as it is.
+
+    >>> ToImage()
+    ToImage()
+    """
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         return (), replace(images, kind="tensor")
@@ -57,6 +69,9 @@ class ToDtype(Transform):
 
     float32, float16 and bfloat16 as a target; uint8 only for what is uint8 already (torchvision's way back from floats
     truncates, and nothing that trains needs it).
+
+    >>> ToDtype("float16", scale=True)
+    ToDtype(dtype='float16', scale=True)
     """
 
     _divides: ClassVar[bool] = False
@@ -78,7 +93,11 @@ class ToDtype(Transform):
 @frozen
 class ConvertImageDtype(ToDtype):
     """``ToDtype(dtype, scale=True)`` as torchvision's first transforms have it: they divide by 255, the second ones
-    multiply by 1/255, which rounds differently."""
+    multiply by 1/255, which rounds differently.
+
+    >>> ConvertImageDtype()
+    ConvertImageDtype(dtype='float32', scale=True)
+    """
 
     _divides: ClassVar[bool] = True
 
@@ -88,7 +107,11 @@ class ConvertImageDtype(ToDtype):
 
 @frozen
 class Normalize(Transform):
-    """``(x - mean) / std`` by channel, on a float tensor."""
+    """``(x - mean) / std`` by channel, on a float tensor.
+
+    >>> Normalize(0.5, 0.25)
+    Normalize(mean=(0.5,), std=(0.25,), inplace=False)
+    """
 
     mean: Channels = Converted(_floats)
     std: Channels = Converted(_floats)

@@ -59,7 +59,11 @@ class TemporalSubsample(_Temporal):
 
 @frozen
 class UniformTemporalSubsample(TemporalSubsample):
-    """torchvision's name of :class:`TemporalSubsample`."""
+    """torchvision's name of :class:`TemporalSubsample`.
+
+    >>> UniformTemporalSubsample(8)
+    UniformTemporalSubsample(num_samples=8)
+    """
 
 
 @frozen

@@ -22,7 +22,6 @@ from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode, peek_size
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.forms import ARITHMETIC, BATCH_FORMS, FORMS
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.null import Null
@@ -32,7 +31,7 @@ from gpupipe.pipelines import imagenet
 from gpupipe.planning.epoch import resolve_plan
 from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
-from gpupipe.transforms.ops import OPS, Crop, CutMix, MixUp, Normalize, Resize, ToDtype, Views
+from gpupipe.transforms.ops import Crop, Normalize, Resize, ToDtype
 from gpupipe.types import Plan
 
 
@@ -101,10 +100,6 @@ def encoded(kind: str = "JPEG", size: tuple[int, int] = (40, 60), **kwargs: Any)
 
 
 # Ops
-
-
-def test_every_op_has_a_torch_form() -> None:
-    assert {*FORMS, *BATCH_FORMS, *ARITHMETIC, Views, MixUp, CutMix} == set(OPS)
 
 
 def test_tail_is_the_longest_suffix_of_arithmetic() -> None:
