@@ -103,6 +103,7 @@ FUNCTIONS: dict[type[Op], Callable[[Any, Any, int], Any]] = {
     O.AutoContrast: lambda image, op, i: F.autocontrast(image),
     O.Blur: _blur,
     O.Brightness: lambda image, op, i: F.adjust_brightness(image, float(op.factor[i])),
+    O.ChannelPermutation: lambda image, op, i: F.permute_channels(image, op.permutation[i].tolist()),
     O.Contrast: lambda image, op, i: F.adjust_contrast(image, float(op.factor[i])),
     O.Crop: _crop,
     O.Equalize: lambda image, op, i: F.equalize(image),

@@ -15,7 +15,7 @@ from .fields import Converted, Probability, frozen
 from .numbers import between, everywhere
 from .ops.base import F64
 
-__all__ = ["ColorJitter", "Grayscale", "RandomGrayscale"]
+__all__ = ["ColorJitter", "Grayscale", "RandomChannelPermutation", "RandomGrayscale"]
 
 Range = tuple[float, float] | None
 
@@ -130,3 +130,20 @@ class RandomGrayscale(Transform):
         if images.channels == 1:
             return (), images
         return (ops.Gray(u[:, 0] < self.p, kind=images.kind),), images
+
+
+@frozen
+class RandomChannelPermutation(Transform):
+    """Put the channels into a random order, each of all orders with the same probability.
+
+    >>> RandomChannelPermutation()
+    RandomChannelPermutation()
+    """
+
+    DRAWS: ClassVar[int] = 3
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        if images.channels == 1:
+            return (), images
+        order = np.argsort(u, axis=1, kind="stable").astype(np.int32)  # a random permutation for each image
+        return (ops.ChannelPermutation(everywhere(len(u)), order, always=True),), images

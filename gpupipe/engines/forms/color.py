@@ -169,3 +169,16 @@ def _less_saturation(x: Tensor) -> Tensor:
     """The image in gray, [..., 1, H, W]."""
     flat = luma(x)
     return flat if x.is_floating_point() else flat.floor_()
+
+
+# ---- channels
+
+
+@form(ops.ChannelPermutation)
+def permute_channels(image: Picture, op: ops.ChannelPermutation, i: int) -> Picture:
+    return np.ascontiguousarray(array(image)[:, :, op.permutation[i]])
+
+
+@batch_form(ops.ChannelPermutation)
+def permute_channels_batch(x: Tensor, op: ops.ChannelPermutation) -> Tensor:
+    return x.gather(1, on(op.permutation.astype(np.int64), x.device)[:, :, None, None].expand_as(x))

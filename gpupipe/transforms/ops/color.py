@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .base import F64, I64, Dtype, HasMask, Kind, Mask, Masked, Op
+from .base import F64, I32, I64, Dtype, HasMask, Kind, Mask, Masked, Op
 from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
-__all__ = ["Brightness", "Contrast", "Gray", "Hue", "Saturation"]
+__all__ = ["Brightness", "ChannelPermutation", "Contrast", "Gray", "Hue", "Saturation"]
 
 SUMS = "sums that end close to a whole number are cut off apart"
 _GRAYS = "torchvision cuts the fraction of gray off, DALI rounds"
@@ -109,3 +109,12 @@ class Hue(Masked):
 
     factor: F64
     kind: Kind = "pil"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChannelPermutation(Masked):
+    """Put the channels into another order: channel k becomes what channel ``permutation[:, k]`` was, i32[B, C]."""
+
+    PROMISES = (Promise("channelpermutation", "channel permutation", {CPU: Tolerance(EQUAL)}),)
+
+    permutation: I32

@@ -93,3 +93,10 @@ def factor_of(drawn: Selected) -> Any:
 
 def _luma(image: Any, channels: int) -> Any:
     return fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY) if channels == 3 else image
+
+
+@lowering(ops.ChannelPermutation)
+def permute_channels(drawn: Selected, op: ops.ChannelPermutation) -> Any:
+    order = drawn.number("order", types.INT32, 1, lambda op: op.permutation)
+    planes = (fn.slice(drawn.image, start=order[k : k + 1], shape=[1], axes=[2]) for k in range(3))
+    return fn.cat(*planes, axis=2)
