@@ -36,7 +36,7 @@ def mix(images: Tensor, target: Any, ops: Sequence[Mixing]) -> tuple[Tensor, Ten
     for op in ops:
         target = _shares(target, op, len(images))
         factor = _one(op, op.factor)
-        if factor != 1.0:
+        if factor != 1.0:  # else nothing was drawn
             images, target = MIXES[type(op)](images, op, factor), _blend(target, op, factor)
     return images, target
 

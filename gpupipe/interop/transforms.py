@@ -36,7 +36,7 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
     Args:
         t: a torchvision transform of either generation, a ``Compose`` or ``nn.Sequential`` of such, in any depth and
             with gpupipe transforms among them; a gpupipe ``Compose``, which is returned as it is; or ``None``.
-        channels: 1 where torchvision's dataset hands over images in gray (its MNIST does). The engines decode to
+        channels: 1 if torchvision's dataset hands over images in gray (its MNIST does). The engines decode to
             three channels, so the pipeline then starts with ``Grayscale(1)``.
 
     Raises:

@@ -1,6 +1,6 @@
 """How far two engines may be apart on a pipeline: what follows from the promises that stand beside its ops.
 
-``gpupipe compare``, the parity tests and the documentation read them here; nobody types their numbers a second time.
+``gpupipe compare``, the parity tests and the documentation read them here; their numbers are written once.
 See :mod:`gpupipe.transforms.ops.promise`.
 """
 
@@ -127,6 +127,7 @@ def _sum(keys: Sequence[str], engine: str, device: Device) -> Tolerance | None:
 
 
 def _after(before: Bound, part: Bound, how: Tolerance) -> Bound:
+    # An op bounds what it adds, and by its gain what it makes of the difference that is there already.
     if before.max == 0:
         return part
     if part.max == 0 and how.gain == 1:

@@ -209,8 +209,9 @@ class AugMix(_Policy):
         depth = 1 + below(u[:, 2 + n : 2 + 2 * n], 3)
         if self.chain_depth > 0:
             depth[:] = self.chain_depth
+        # For each step of each chain: the operation, its magnitude, its sign.
         steps = u[:, 2 + 2 * n :].reshape(len(u), n, self._depth, 3)
-        inside = replace(images, kind="tensor")
+        inside = replace(images, kind="tensor")  # torchvision turns the image into a tensor before it mixes
         branches: list[tuple[Op, ...]] = [()]
         for i in range(n):
             chain: list[Op] = []

@@ -58,6 +58,7 @@ def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: st
         interpolation, fill: of those that move pixels.
     """
     choice, which, negative = draw
+    # Of each operation only for those that drew it: some magnitudes depend on the size of the image.
     magnitude = np.zeros(len(choice))
     for k, (ranges, signed) in enumerate(space.values()):
         drew = np.flatnonzero(choice == k)
@@ -91,6 +92,7 @@ def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation:
             continue
         both = np.zeros((len(rows), 2))
         if name.startswith("Shear"):
+            # The magnitude is the tangent, and affine() takes degrees.
             values = np.array([math.degrees(math.atan(v)) for v in values.tolist()])
         both[:, int(name.endswith("Y"))] = values if name.startswith("Shear") else np.trunc(values)
         none, zero, one = np.zeros((len(rows), 2)), np.zeros(len(rows)), np.ones(len(rows))

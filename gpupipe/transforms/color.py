@@ -74,7 +74,7 @@ class ColorJitter(Transform):
     ColorJitter(brightness=(0.75, 1.25), contrast=None, saturation=None, hue=(-0.125, 0.125))
     """
 
-    DRAWS: ClassVar[int] = 4  # also where a step is left out, so that the others keep their numbers
+    DRAWS: ClassVar[int] = 4  # also if a step is left out, so that the others keep their numbers
 
     brightness: Strength = Converted(_factor, default=None)
     contrast: Strength = Converted(_factor, default=None)

@@ -23,6 +23,7 @@ __all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
 
 MemoryFormat = Literal["contiguous_format", "channels_last"]
 
+# Wide, high, large, tiny, and odd ones: what depends on the size of an image differs between these.
 _PROBE = np.array([[375, 500], [500, 375], [2048, 1365], [64, 48], [37, 91]], np.int64)
 
 
@@ -31,7 +32,7 @@ class Output:
     """What a pipeline hands out."""
 
     size: tuple[int, int] | None
-    """(height, width) where it is the same for all images, else ``None``."""
+    """(height, width) if it is the same for all images, else ``None``."""
     channels: int
     dtype: Dtype
 
@@ -116,6 +117,7 @@ class Compose:
                 continue
             u = draw(key, transform.draws)
             if transform.on_batch:
+                # One draw for the whole batch: that of the first sample.
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
             elif on_batch is not None:
                 raise transform.refuse(f"it comes after {on_batch!r}, which needs the finished batch; put it before")
@@ -137,7 +139,7 @@ class Compose:
 
     @property
     def output(self) -> Output:
-        """What goes out. Raises :class:`PipelineError` where that are several views."""
+        """What goes out. Raises :class:`PipelineError` if that are several views."""
         if len(self.outputs) > 1:
             raise PipelineError(f"the pipeline makes {len(self.outputs)} views of each image; see its .outputs")
         return self.outputs[0]
@@ -191,7 +193,7 @@ class Compose:
 
 
 def _probing(key: int, draws: int) -> F64:
-    """f64[3 * probes, draws]: any, then the lowest, then the highest. So where some images only have a transform,
+    """f64[3 * probes, draws]: any, then the lowest, then the highest. So if only some images have a transform,
     there are some with it and some without."""
     n = len(_PROBE)
     edge = 2.0**-40
@@ -206,7 +208,7 @@ def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
     Args:
         where: whose list it is, for the error.
 
-    Raises :class:`ConfigError` where something is neither a transform nor a function.
+    Raises :class:`ConfigError` if something is neither a transform nor a function.
     """
     flat: list[Transform] = []
     for t in transforms:

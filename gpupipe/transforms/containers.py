@@ -109,8 +109,8 @@ class _Container(Transform):
         """What a member does, to the images whose mask is set only: (ops, sizes of all images after them).
 
         Args:
-            images: what comes in where the mask is set.
-            passing: i64[B, 2], sizes of what comes in where it is not, which may have been changed by others.
+            images: what comes in if the mask is set.
+            passing: i64[B, 2], sizes of what comes in if it is not, which may have been changed by others.
         """
         ops, after = member.resolve(u, images)
         if after.views:
@@ -187,7 +187,7 @@ class RandomChoice(_Container):
         sizes = images.sizes
         for k, (member, numbers) in enumerate(zip(self.transforms, self._uniforms(u), strict=True)):
             if p[k] == 0:
-                continue
+                continue  # it needs no place in the graph
             found, sizes = self._masked(member, numbers, images, choice == k, sizes)
             ops.extend(found)
         return tuple(ops), replace(images, sizes=sizes)
@@ -223,6 +223,7 @@ class RandomOrder(_Container):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         order = np.argsort(u[:, : self.own], axis=1, kind="stable")  # a random permutation for each image
         ops: list[Op] = []
+        # At every place stands every member, for the images whose permutation has it there.
         for place in range(self.own):
             sizes = images.sizes
             for k, (member, numbers) in enumerate(zip(self.transforms, self._uniforms(u), strict=True)):

@@ -116,7 +116,7 @@ class Normalize(Transform):
     mean: Channels = Converted(_floats)
     std: Channels = Converted(_floats)
     inplace: bool = False
-    """Accepted for torchvision's sake: nobody else holds the tensor, so both values mean the same."""
+    """Accepted for torchvision's sake: the tensor is held once, so both values mean the same."""
 
     def __post_init__(self) -> None:
         counts = len(self.mean), len(self.std)

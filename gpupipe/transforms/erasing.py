@@ -71,7 +71,7 @@ class RandomErasing(Transform):
     ratio: Range = Converted(_shapes, default=(0.3, 3.3))
     value: Converted[Any, str | Colour] = Converted(_value, default=0.0)
     inplace: bool = False
-    """Accepted for torchvision's sake: nobody else holds the tensor, so both values mean the same."""
+    """Accepted for torchvision's sake: the tensor is held once, so both values mean the same."""
     count: Converted[int | Sequence[int], tuple[int, int]] = Converted(_count, default=1)
 
     @property
@@ -94,6 +94,7 @@ class RandomErasing(Transform):
         count = low + below(u[:, 1], high - low + 1)
         drawn, each = u[:, 0] < self.p, 2 * _ATTEMPTS + 3
         ops = []
+        # As many windows as any image may have, each with a mask: the sequence of ops is the same for all images.
         for k in range(high):
             v = u[:, 2 + k * each : 2 + (k + 1) * each]
             fits, *window = self._window(v, images, count)
@@ -116,6 +117,7 @@ class RandomErasing(Transform):
         """(whether there is one, top, left, height, width), each [B]."""
         h, w = images.height, images.width
         (low, high), (flat, steep) = self.scale, np.log(self.ratio)
+        # As for RandomResizedCrop: area times shape is the square of one side, area over shape that of the other.
         area = (h * w / count)[:, None] * (low + (high - low) * v[:, 3 : 3 + _ATTEMPTS])
         shape = np.exp(flat + (steep - flat) * v[:, 3 + _ATTEMPTS :])
         heights = np.rint(np.sqrt(area * shape)).astype(np.int64)

@@ -59,6 +59,7 @@ class CenterCrop(Transform):
         offsets = []
         for have, want in zip((images.height, images.width), self.size, strict=True):
             margin = have - want
+            # Of a smaller image torchvision puts the smaller half of what is missing before it.
             offsets.append(np.where(margin >= 0, np.rint(margin / 2.0).astype(np.int64), -(-margin // 2)))
         height, width = (filled(len(images.sizes), n) for n in self.size)
         crop = Crop(i32(offsets[0]), i32(offsets[1]), i32(height), i32(width), padded=True)
@@ -79,6 +80,7 @@ class Pad(Transform):
     padding_mode: Mode = Converted(known_mode, default="constant")
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        # A window that begins outside of the image, and ends there.
         left, top, right, bottom = self.padding
         n = len(images.sizes)
         height, width = images.height + top + bottom, images.width + left + right
@@ -120,6 +122,7 @@ class RandomCrop(Transform):
         for axis, (have, want, before, after) in enumerate(axes):
             padded, shift = have + before + after, filled(n, before)
             if self.pad_if_needed:
+                # As much on both sides as is missing in all, as in torchvision: so there is room for a random place.
                 missing = np.maximum(want - padded, 0)
                 padded, shift = padded + 2 * missing, shift + missing
             if (padded < want).any():

@@ -51,6 +51,9 @@ def affine_matrix(angle: F64, translate: F64, scale: F64, shear: F64, center: Ce
     Returns:
         f64[B, 6]: ``x_in = m[0] x + m[1] y + m[2]``, ``y_in = m[3] x + m[4] y + m[5]``.
     """
+    # The map of points is T(centre + shift) · R(rotation) · shear along y and x · scale · T(-centre). Pixels are looked
+    # up the other way round, so its inverse is needed. That of the linear part is [d, -b; -c, a] / scale, because its
+    # determinant without the scale is 1; the rest follows from where the centre has to come from.
     rot, sx, sy = (_each(math.radians, v) for v in (angle, shear[:, 0], shear[:, 1]))
     cx, cy = _centers(center, sizes, kind)
     tx, ty = cx + translate[:, 0], cy + translate[:, 1]
@@ -79,6 +82,8 @@ def rotation_matrix(angle: F64, expand: bool, center: Center, sizes: I64, kind: 
     h, w = sizes[:, 0], sizes[:, 1]
     turns = np.full(len(angle), -1, np.int32)
     if center is None:
+        # The ways of quarter turns that torchvision takes without any interpolation: half turns always, others if the
+        # turned image fits.
         upright = expand | (h == w)
         for k in range(4):
             turns[(angle == 90 * k) & (upright if k % 2 else True)] = k
@@ -95,6 +100,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
     h, w = sizes.astype(np.float64).T
     cx, cy = _centers(center, sizes, "pil")
     radians = -_each(math.radians, angle)
+    # Pillow rounds to 15 digits, so that quarter turns have zeros in them.
     cos, sin = (np.array([round(f(r), 15) for r in radians.tolist()]) for f in (math.cos, math.sin))
     a, b, d, e = cos, sin, -sin, cos
 
@@ -102,6 +108,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
         return a * x + b * y + c, d * x + e * y + f
 
     zero = np.zeros(len(angle))
+    # The centre stays: what it is turned to is taken back, first for the image, then for the larger canvas.
     c, f = places(-cx, -cy, zero, zero)
     c, f = c + cx, f + cy
     if expand:

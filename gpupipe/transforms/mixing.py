@@ -103,6 +103,7 @@ class CutMix(_Mixing):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         partner = self._partner(images)
+        # A window of the share 1 - factor of the area has the square root of it of both sides.
         half = 0.5 * np.sqrt(1 - beta(self.alpha, u[:, :2]))
         spans = []
         for axis, have in enumerate((images.height, images.width)):
@@ -111,6 +112,6 @@ class CutMix(_Mixing):
             start, end = np.maximum(centre - reach, 0), np.minimum(centre + reach, have)
             spans += [start, end - start]
         top, height, left, width = spans
-        factor = 1 - height * width / (images.height * images.width)
+        factor = 1 - height * width / (images.height * images.width)  # of what lies within the image
         op = CutMixOp(partner, factor, *map(i32, (top, left, height, width)), num_classes=self.num_classes)
         return (op,), images

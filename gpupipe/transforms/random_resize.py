@@ -119,8 +119,10 @@ class RandomZoomOut(Transform):
             raise self.refuse(f"fill has {len(self.fill)} numbers for an image of {images.channels} channel(s)")
         low, high = self.side_range
         drawn = u[:, 0] < self.p
+        # Who did not draw it has a canvas as large as the image.
         r = np.where(drawn, low + u[:, 1] * (high - low), 1.0).astype(np.float32)
         sides, starts = [], []
+        # torchvision draws the place along the width first.
         for have, place in ((images.height, u[:, 3]), (images.width, u[:, 2])):
             side = np.where(drawn, (have.astype(np.float32) * r).astype(np.int64), have)
             sides.append(side)

@@ -30,6 +30,7 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
     for k, mode in enumerate(modes):
         op: Op = ResizeOp(i32(height), i32(width), interpolation=mode, antialias=antialias, kind=images.kind)
         if len(modes) > 1:
+            # Every filter is an op of its own. Who chose another one passes it, in the size that the image has by then.
             op, mine = op.where(choice == k, images.sizes), choice == k
             images = images.sized(np.where(mine, height, images.height), np.where(mine, width, images.width))
         ops.append(op)
@@ -80,6 +81,7 @@ class Resize(Transform):
             if self.size is not None:
                 new_short, new_long = filled(len(h), self.size), (self.size * long / short).astype(np.int64)
             if self.max_size is not None:
+                # Too long, or only the longer edge was asked for: that becomes max_size, and the shorter one follows.
                 over = (new_long > self.max_size) | (self.size is None)
                 new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
                 new_long = np.where(over, self.max_size, new_long)
@@ -115,6 +117,7 @@ class RandomResizedCrop(Transform):
         return 2 + 2 * self.ATTEMPTS + isinstance(self.interpolation, tuple)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        # Uniforms: two for the place, ten for areas, ten for shapes, and of several filters one for the choice.
         fits, height, width = self._attempts(u[:, 2 : 2 + 2 * self.ATTEMPTS], images)
         fallback_height, fallback_width = self._fallback(images)
         height = np.where(fits, height, fallback_height)
@@ -145,6 +148,7 @@ class RandomResizedCrop(Transform):
 
     def _fallback(self, images: Images) -> tuple[I64, I64]:
         """The largest window of an allowed shape: (height i64[B], width i64[B])."""
+        # Whole along the axis that is too short for the shape, and cut along the other.
         narrowest, widest = self.ratio
         h, w = images.height, images.width
         shape = w / h

@@ -115,6 +115,7 @@ class TimmRandAugment(_Timm):
             if left is None:
                 choice = below(v[:, 0], len(self.steps))
             else:
+                # Without replacement: what was taken has no weight any more, as numpy's choice does it.
                 cumulative = np.cumsum(left, axis=1)
                 at = v[:, :1] * cumulative[:, -1:]
                 choice = np.minimum((cumulative <= at).sum(axis=1), len(self.steps) - 1)
@@ -144,6 +145,7 @@ class TimmAutoAugment(_Timm):
         ops: list[Op] = []
         for k in range(max(map(len, self.policy))):
             options = [steps[k] for steps in self.policy if len(steps) > k]
+            # Sequences may be of different lengths: the number of each one's step among those that have one here.
             number = np.cumsum([len(steps) > k for steps in self.policy]) - 1
             has = np.array([len(steps) > k for steps in self.policy])
             choice = np.where(has, number, -1)[chosen]

@@ -85,6 +85,9 @@ class Drawn(NamedTuple):
     extra: F64
 
 
+# What a level, about 0 to 1, means to each operation: timm's functions whose names end in level_to_arg.
+
+
 def _increasing(d: Drawn) -> F64:
     return np.maximum(0.1, 1.0 + d.sign * d.level * 0.9)
 
@@ -137,6 +140,7 @@ def operation(name: str, d: Drawn, modes: I64, images: Images, levels: Levels) -
         return [BoxBlur(d.mask, np.where(d.mask, _RADII[name](d), 0.0))]
     if name == "SolarizeAdd":
         return [SolarizeAdd(d.mask, i32(np.minimum(128, np.trunc(d.level * 110))))]
+    # A map for each interpolation, of which every image drew one.
     masks = [d.mask & (modes == k) for k in range(len(levels.interpolation))]
     return [
         _move(name, d._replace(mask=mask), images, mode, levels)
@@ -145,6 +149,7 @@ def operation(name: str, d: Drawn, modes: I64, images: Images, levels: Levels) -
 
 
 def _move(name: str, d: Drawn, images: Images, mode: str, levels: Levels) -> Warp:
+    # Pillow's matrices lead from the output to the input, and so do timm's arguments.
     signed = d.sign * d.level
     if name == "Rotate":
         return rotation_warp(images, d.mask, angle=30.0 * signed, interpolation=mode, fill=levels.fill)

@@ -21,11 +21,11 @@ __all__ = ["ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotat
 Numbers = tuple[float, ...]
 Point = tuple[float, float]
 
-Limits: TypeAlias = Converted[float | Sequence[float], Numbers]
 OptionalLimits: TypeAlias = Converted[float | Sequence[float] | None, Numbers | None]
 OptionalPoint: TypeAlias = Converted[Sequence[float] | None, Point | None]
 OptionalFill: TypeAlias = Converted[float | Sequence[float] | None, Colour | None]
 
+# What Pillow's Image.transform and torchvision's grid_sample take.
 MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}
 
 
@@ -159,6 +159,7 @@ class RandomAffine(Transform):
         shift, shear = np.zeros((len(u), 2)), np.zeros((len(u), 2))
         if self.translate is not None:
             for axis, length in enumerate((images.width, images.height)):
+                # Whole pixels, uniform between the largest shifts to both sides.
                 most = self.translate[axis] * length
                 shift[:, axis] = np.rint(-most + 2 * most * u[:, 1 + axis])
         limits = self.shear or ()
@@ -221,9 +222,11 @@ class RandomPerspective(Transform):
         _check(self, images)
         corners = np.empty((len(u), 4, 2))
         for axis, length in enumerate((images.width, images.height)):
+            # So many places, the corner's own among them, lie inwards of each corner. What torchvision draws for the
+            # far ones counts from the inside.
             room = (self.distortion_scale * (length // 2)).astype(np.int64) + 1
             for corner in range(4):
-                far = corner in ((1, 2), (2, 3))[axis]
+                far = corner in ((1, 2), (2, 3))[axis]  # on the right; at the bottom
                 inwards = below(u[:, 1 + 2 * corner + axis], room)
                 corners[:, corner, axis] = np.where(far, length - room + inwards, inwards)
         mask, always = by_chance(u[:, 0], self.p)

@@ -176,6 +176,18 @@ def test_the_mask_leaves_samples_alone(kind: str) -> None:
             assert torch.equal(out[i], x[i]) != mask[i]
 
 
+def test_a_batch_may_come_out_in_another_size_but_not_in_several() -> None:
+    images = Images(np.full((3, 2), (20, 30)))
+    x = torch.zeros(3, 3, 20, 30, dtype=torch.uint8)
+    for angles, mask in (([90.0, 90.0, 90.0], [1, 1, 1]), ([90.0, 0.0, 90.0], [1, 1, 1]), ([90.0] * 3, [1, 0, 1])):
+        op = rotation_warp(images, np.array(mask, bool), angle=np.array(angles), expand=True)
+        if angles[1] and all(mask):
+            assert BATCH_FORMS[Warp](x.clone(), op).shape == (3, 3, 30, 20)
+            continue
+        with pytest.raises(ValueError, match="in different sizes cannot be stacked"):
+            BATCH_FORMS[Warp](x.clone(), op)
+
+
 PIPELINES = {
     f"{name} {kind} {mode}": T.Compose([*before, *chain(mode, 9.0 if kind != "float" else 0.3), *after])
     for kind, before, after in (

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ...errors import PipelineError
 from ...transforms.ops import Call, Crop, Erase, Flip, Op, Views
-from .picture import Array, Picture, array, chw, hwc
+from ...transforms.ops.base import Array
+from .picture import Picture, array, chw, hwc
 from .registry import ARITHMETIC, BATCH_FORMS, FORMS, Form, is_arithmetic
 
 __all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail"]
@@ -100,7 +101,7 @@ def apply_batch(batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve
     layout = getattr(torch, memory_format)
     x = batch
     for op in ops:
-        ours = x.data_ptr() != batch.data_ptr()
+        ours = x.data_ptr() != batch.data_ptr()  # the caller's memory is not written to
         if is_arithmetic(op):
             x = ARITHMETIC[type(op)](x, op, layout, ours)
         elif type(op) in BATCH_FORMS:

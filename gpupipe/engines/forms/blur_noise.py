@@ -38,6 +38,7 @@ def blur_batch(x: Tensor, op: ops.Blur) -> Tensor:
     n, channels, height, width = x.shape
     dtype = x.dtype if x.is_floating_point() else torch.float32
     across, down = (_kernel(size, sigma, dtype, x.device) for size in kernel_size)
+    # All channels of all images are channels of one image, each with a kernel of its own.
     kernel = (down[:, :, None] * across[:, None]).repeat_interleave(channels, dim=0)[:, None]
     values = _reflected(x.to(dtype), kernel_size).reshape(1, n * channels, height + kernel_size[1] - 1, -1)
     values = conv2d(values, kernel, groups=n * channels).view(n, channels, height, width)
@@ -94,6 +95,7 @@ def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) 
 def noise_batch(x: Tensor, op: ops.Noise) -> Tensor:
     values = normal(op.seed, x[0].numel(), x.device).view_as(x)
     if x.dtype == torch.uint8:
+        # int16 holds what leaves 0..255; without clipping it wraps around.
         made = x + values.mul_(op.sigma * 255).add_(op.mean * 255).to(torch.int16)
         return (made.clamp_(0, 255) if op.clip else made).to(torch.uint8)
     made = x + values.to(x.dtype).mul_(op.sigma).add_(op.mean)
@@ -125,6 +127,8 @@ _PASSES = 3
 def _box_radius(radius: float) -> np.float32:
     """Of a box that, used three times, has the variance of a Gaussian (Gwosdek et al., *Theoretical foundations of
     Gaussian convolution by extended box filtering*, 2011); in single precision, as Pillow has it."""
+    # A box of length L has the variance (L² - 1) / 12, and three of them three times that. The length that gives the
+    # variance is not whole, so the outermost pixels count in part.
     variance = np.float32(np.float32(radius) * np.float32(radius) / _PASSES)
     length = np.float32(np.sqrt(12.0 * float(variance) + 1.0))
     whole = np.float32(np.floor((float(length) - 1.0) / 2.0))
@@ -139,6 +143,8 @@ def _boxed(x: Tensor, radius: np.float32) -> Tensor:
     weight = int(np.float32(1 << 24) / (radius * 2 + 1))
     edge = ((1 << 24) - (whole * 2 + 1) * weight) // 2
     reach = torch.arange(-whole - 1, size + whole + 1, device=x.device).clamp_(0, size - 1)
+    # Sums of windows are differences of a running sum. The box is a little longer than whole pixels: the pixel beyond
+    # it on both sides has the rest of the weight.
     wide = x[..., reach]
     sums = torch.nn.functional.pad(wide.cumsum(-1), (1, 0))
     inner = sums[..., 2 * whole + 2 : -1] - sums[..., 1 : size + 1]

@@ -37,7 +37,7 @@ def repeat_per_frame(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
 def to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
     """A batch of clips out of [B * T, C, H, W].
 
-    Returns [B, C, T, H, W] of ``"CTHW"``, in torch's ``channels_last_3d`` where ``memory_format`` is
+    Returns [B, C, T, H, W] of ``"CTHW"``, in torch's ``channels_last_3d`` if ``memory_format`` is
     ``"channels_last"``; [B, T, C, H, W] of ``"TCHW"``, each frame in ``memory_format``. Costs a copy only for
     contiguous ``CTHW``.
     """

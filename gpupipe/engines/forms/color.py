@@ -14,8 +14,9 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 
 from ...transforms import ops
+from ...transforms.ops.base import Array
 from .device_random import on
-from .picture import Array, Picture, array, chw, hwc, pil
+from .picture import Picture, array, chw, hwc, pil
 from .registry import batch_form, form
 
 __all__ = ["Factor", "adjusted", "blend", "largest", "number", "pil_blend"]
@@ -133,6 +134,7 @@ def contrast_batch(x: Tensor, op: ops.Contrast) -> Tensor:
 def _less_contrast(x: Tensor) -> Tensor:
     """The mean in gray, [..., 1, 1, 1]."""
     flat = luma(x)
+    # torchvision cuts the fraction of gray off before it takes the mean.
     if not x.is_floating_point():
         flat = flat.floor_() if x.shape[-3] == 3 else flat.to(torch.float32)
     return flat.mean(dim=(-3, -2, -1), keepdim=True)

@@ -44,7 +44,10 @@ def _pil_less_sharpness(x: Tensor) -> Tensor:
 
 
 def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
-    """torchvision's, of tensors [..., C, H, W]. The outermost pixels stay."""
+    """torchvision's, of tensors [..., C, H, W]. The outermost pixels stay.
+
+    ``factor * x + (1 - factor) * smooth`` is computed as ``x + (1 - factor) * (smooth - x)``, as there.
+    """
     if min(x.shape[-2:]) <= 2:
         return x
     channels = x.shape[-3]
@@ -97,6 +100,7 @@ def posterize_batch(x: Tensor, op: ops.Posterize) -> Tensor:
         return _tensor_posterize(x, int(op.bits[0]))
     if not x.is_floating_point():
         return x.bitwise_and(on((256 - (1 << (8 - op.bits))).astype(np.uint8), x.device).view(-1, 1, 1, 1))
+    # Of floats: as many levels as so many bits have.
     levels = on((1 << op.bits).astype(np.float32), x.device).view(-1, 1, 1, 1)
     return x.mul(levels).floor_().clamp_(min=0).minimum(levels - 1).div_(levels)  # powers of two: exact
 
@@ -156,6 +160,7 @@ def autocontrast(image: Picture, op: ops.AutoContrast, i: int) -> Picture:
 def autocontrast_batch(x: Tensor, op: ops.AutoContrast) -> Tensor:
     if op.kind == "tensor":
         return _tensor_autocontrast(x)
+    # Pillow makes a table of 256 levels in float64, and cuts its entries off.
     low, high = (f(x.flatten(2), -1).to(torch.float64)[..., None] for f in (torch.amin, torch.amax))
     scale = torch.full_like(high, 255.0).div_(high - low)  # 255.0 / x would multiply by the reciprocal
     table = (_levels(x.device) * scale).add_(-low * scale).clamp_(0, 255)
@@ -173,7 +178,7 @@ def _tensor_autocontrast(x: Tensor) -> Tensor:
     """torchvision's, of tensors [..., C, H, W]."""
     values = x if x.is_floating_point() else x.to(torch.float32)
     low, high = values.amin(dim=(-2, -1), keepdim=True), values.amax(dim=(-2, -1), keepdim=True)
-    flat = high == low
+    flat = high == low  # there is nothing to stretch, and nothing to divide by
     step = high.sub_(low).mul_(1.0 / largest(x)).masked_fill_(flat, 1.0)
     return values.sub(low.masked_fill_(flat, 0.0)).div_(step).clamp_(0, largest(x)).to(x.dtype)
 
@@ -189,7 +194,10 @@ def equalize_batch(x: Tensor, op: ops.Equalize) -> Tensor:
 
 
 def _tensor_equalize(x: Tensor) -> Tensor:
-    """Pillow's ``ImageOps.equalize`` of tensors [..., C, H, W], and torchvision's. Floats go through uint8."""
+    """Pillow's ``ImageOps.equalize`` of tensors [..., C, H, W], and torchvision's. Floats go through uint8.
+
+    A level becomes the number of values below it, in steps of a 255th of all but the highest ones, rounded.
+    """
     levels = x.mul(256.0 - 1e-3).to(torch.uint8) if x.is_floating_point() else x
     flat = levels.flatten(-2).long()
     counts = torch.zeros((*flat.shape[:-1], 256), dtype=torch.int64, device=x.device)

@@ -47,6 +47,7 @@ def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
     height, width = boxes[0][2:]
     if any(box[2:] != [height, width] for box in boxes):
         raise PipelineError("the images of a batch are cropped to different sizes; put a Resize((h, w)) before this")
+    # If all are the same window of the image, a view of it is enough.
     inside = all(
         top >= 0 and left >= 0 and top + height <= have[0] and left + width <= have[1] for top, left, *_ in boxes
     )
@@ -70,6 +71,7 @@ def _reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int6
     at = np.arange(start, start + length)
     if mode == "edge" or have == 1:
         return np.clip(at, 0, have - 1)
+    # Mirrored again and again: the period is twice the length, less the two ends if these are not repeated.
     if mode == "reflect":
         at = np.abs(at) % (2 * have - 2)
         return np.minimum(at, 2 * have - 2 - at)
@@ -103,6 +105,7 @@ def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: b
     )
     if not native:
         if dtype == torch.uint8:
+            # Filters with negative weights overshoot.
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
     return x.reshape(channels, height, width)

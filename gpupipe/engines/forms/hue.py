@@ -53,6 +53,8 @@ def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
     if x.dtype == torch.uint8:
         image = image.mul_(1.0 / 255)
     red, green, blue = image.unbind(-3)
+    # The hexcone of A. R. Smith, *Color gamut transform pairs*, 1978: which channel is the highest says which two of
+    # six sectors of the circle the hue is in, and the distances of the two others from it say where.
     value, lowest = torch.maximum(torch.maximum(red, green), blue), torch.minimum(torch.minimum(red, green), blue)
     spread = value - lowest
     no_colour = spread == 0
@@ -63,11 +65,13 @@ def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
     is_green = (value == green) & ~is_red
     h = (b - g).mul_(is_red)
     h.add_((r + 2.0).sub_(b).mul_(is_green)).add_((g + 4.0).sub_(r).mul_(~(is_red | is_green)))
+    # Turned: whole turns are nothing, and then from the circle to its six sectors.
     h = h.mul_(1.0 / 6.0).add_(1.0).fmod_(1.0)
     h = h.add_(factor.squeeze(-3) if isinstance(factor, Tensor) else factor).remainder_(1.0).mul_(6)
     sector = h.floor()
     part = h.sub_(sector)
     sector.remainder_(6)
+    # Within a sector one channel is the value, one lowest, and one rises or falls between them.
     down = sat * part
     rest = 1.0 - sat
     falling = (1.0 - down).mul_(value).clamp_(0.0, 1.0)
@@ -160,6 +164,7 @@ def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     orders = orders.add_((green >= blue).view(torch.uint8), alpha=2).add_((red >= blue).view(torch.uint8), alpha=4)
     below = value.add(value).add_(lowest).sub_(red).sub_(green).sub_(blue)  # modulo 256: highest - middle
     spread = value - lowest
+    # One number for each triple of (orders, spread, distance of the middle one): where its hue stands in the table.
     index = orders.to(torch.int32).mul_(256).add_(spread.to(torch.int32)).mul_(256).add_(below.to(torch.int32))
     hue = _tables(x.device).hue.index_select(0, index.view(-1)).view_as(value)
     share = spread.to(torch.float32).div_(value.to(torch.float32).clamp_(min=1))

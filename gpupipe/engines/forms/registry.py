@@ -59,7 +59,7 @@ another tensor; what the mask leaves out comes out as it came in."""
 ARITHMETIC: dict[type[Op], Callable[..., Tensor]] = {}
 """What works on single values, all alike, and so commutes with moving pixels: ``f(x, op, layout, inplace)`` on
 [..., C, H, W]. ``layout`` is the memory format to change to if ``x`` is copied in any case, ``inplace`` says that
-nobody else holds ``x``."""
+``x`` may be written to."""
 
 
 def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
@@ -130,11 +130,12 @@ def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor
         out = x
         for i in drawn.tolist():
             made = change(x[i : i + 1], op.take(slice(i, i + 1)))
+            # A form may change the size, if it does so to all images.
             if made.shape[1:] != out.shape[1:]:
                 if i or not whole:
                     raise _different_sizes()
                 out = x.new_empty((len(x), *made.shape[1:]))
-            if made.data_ptr() != out[i].data_ptr():
+            if made.data_ptr() != out[i].data_ptr():  # else it was changed where it lies
                 out[i] = made[0]
         return out
     if whole:

@@ -15,7 +15,7 @@ from .registry import batch_form, form
 
 @form(ops.Mix)
 def mix(image: Picture, op: ops.Mix, i: int) -> Picture:
-    whole = array(image)
+    whole = array(image)  # every branch begins with the same image
     total: Tensor | None = None
     for k, branch in enumerate(op.branches):
         made = apply_sample(whole, branch, i)

@@ -20,7 +20,7 @@ from .registry import Form, batch_form, form
 
 @form(ops.Warp)
 def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
-    if op.turns[i] >= 0:
+    if op.turns[i] >= 0:  # without any interpolation
         return np.rot90(array(image), int(op.turns[i]))
     size = int(op.height[i]), int(op.width[i])
     if op.kind == "pil":
@@ -118,6 +118,8 @@ def _theta(numbers: Any, dtype: torch.dtype, x: Tensor) -> Tensor:
 
 
 def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
+    # Places of the output in pixels from its middle; theta leads to those of the input, in units of half its sides,
+    # which is what grid_sample takes.
     dtype, (oh, ow), (h, w) = _working(x), size, x.shape[-2:]
     bounds = ((1.0 - ow) * 0.5, (ow - 1.0) * 0.5, (1.0 - oh) * 0.5, (oh - 1.0) * 0.5)
     places = _places(oh, ow, bounds, torch.float32, x).to(dtype).view(1, oh * ow, 3)
@@ -129,7 +131,7 @@ def _product(places: Tensor, theta: Tensor) -> Tensor:
     """[n, P, 2] of [n, P, 3] and [n, 3, 2]."""
     if places.device.type == "cpu":
         return places.bmm(theta)
-    # No product of matrices: where a script allows TF32 for its model, places would be a tenth of a pixel off.
+    # No product of matrices: if a script allows TF32 for its model, places would be a tenth of a pixel off.
     x, y, one = (places[:, :, k, None] * theta[:, k, None] for k in range(3))
     return x.add_(y).add_(one)
 
@@ -138,6 +140,7 @@ def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
     dtype, (h, w) = _working(x), x.shape[-2:]
     c = np.asarray(coefficients, np.float64)
     places = _places(h, w, (0.5, w - 0.5, 0.5, h - 0.5), dtype, x).view(1, h * w, 3).expand(len(c), -1, -1)
+    # A map of planes is a quotient of two affine ones, of which the lower one is the same for x and y.
     above = _theta(c[:, :6], dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
     below = _theta(np.tile(np.concatenate([c[:, 6:], np.ones((len(c), 1))], axis=1), (1, 2)), dtype, x)
     return _product(places, above).div_(_product(places, below)).sub_(1.0).view(-1, h, w, 2)
@@ -180,7 +183,7 @@ def displacements(seed: Any, op: ops.Elastic, x: Tensor) -> Tensor:
 def displace(x: Tensor, field: Tensor, op: ops.Elastic) -> Tensor:
     """torchvision's ``elastic`` with field [n, H, W, 2]."""
     h, w = x.shape[-2:]
-    half = x.dtype == torch.float16 and x.device.type == "cpu"
+    half = x.dtype == torch.float16 and x.device.type == "cpu"  # grid_sample has no form for these
     image = x.to(torch.float32) if half else x
     dtype = _working(image)
     bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)

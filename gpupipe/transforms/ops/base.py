@@ -11,15 +11,15 @@ import numpy.typing as npt
 from ...errors import ConfigError, PipelineError
 from .promise import Promise
 
-__all__ = ["F32", "F64", "I32", "I64", "U8", "U64", "Dtype", "HasMask", "Kind", "Mask", "Masked", "Op"]
+__all__ = ["F32", "F64", "I32", "I64", "U64", "Array", "Dtype", "HasMask", "Kind", "Mask", "Masked", "Op"]
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
-U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
 Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
 Kind = Literal["pil", "tensor"]
 """Which of torchvision's two image libraries a transform would have met at this place: PIL before ``ToTensor`` and

@@ -64,7 +64,7 @@ class Call(HasMask):
         return super().where(mask, sizes)
 
     def promise(self, dtype: Dtype) -> str:
-        return "a function"  # of which nobody knows what it makes of a difference
+        return "a function"  # only the user knows what it makes of a difference
 
 
 @dataclass(frozen=True, eq=False, repr=False)

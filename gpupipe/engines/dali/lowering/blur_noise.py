@@ -9,7 +9,8 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....transforms import ops
-from .canvas import Array, Selected
+from ....transforms.ops.base import Array
+from .canvas import Selected
 from .registry import lowering
 
 

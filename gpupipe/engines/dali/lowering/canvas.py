@@ -12,16 +12,15 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from nvidia.dali import fn, types
 from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ....errors import PipelineError
 from ....transforms.ops import Op
+from ....transforms.ops.base import Array
 
-__all__ = ["Array", "Canvas", "Input", "OpAddress", "Selected", "refuse"]
+__all__ = ["Canvas", "Input", "OpAddress", "Selected", "refuse"]
 
-Array: TypeAlias = npt.NDArray[Any]
 OpAddress: TypeAlias = tuple[int, ...]
 """Where an op is: its number; for one within another op then the branch, and its number there, and so on."""
 
@@ -47,7 +46,7 @@ class Input:
 @dataclass
 class Canvas:
     """See the module. ``decode`` makes the image from its encoded bytes, with a window (start, shape) or without;
-    where the dataset gives pixels, ``image`` is there from the beginning."""
+    if the dataset gives pixels, ``image`` is there from the beginning."""
 
     decode: Callable[[Any, Any], Any] | None
     image: Any

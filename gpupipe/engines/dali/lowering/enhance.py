@@ -27,6 +27,7 @@ def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
     height, width = size[0], size[1]
     zero = height * 0.0
     one = zero + 1.0
+    # Four rectangles, one along each edge, one pixel wide.
     frame = {
         "anchor": fn.stack(zero, zero, height - 1.0, zero, zero, zero, zero, width - 1.0),
         "shape": fn.stack(one, width, one, width, height, one, height, one),
@@ -44,7 +45,7 @@ def posterize(drawn: Selected, op: ops.Posterize) -> Any:
 @lowering(ops.Solarize, only="uint8")
 def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     least = drawn.number("least", types.UINT8, 0, lambda op: np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
-    # All bits are turned, or none where no byte reaches the threshold.
+    # All bits are turned, or none if no byte reaches the threshold.
     bits = drawn.number("bits", types.UINT8, 0, lambda op: np.where(op.threshold > 255, 0, 255).astype(np.uint8))
     return drawn.image ^ ((drawn.image >= drawn.beside(least)) * drawn.beside(bits))
 
@@ -68,6 +69,7 @@ def _inverse(image: Any) -> Any:
 @lowering(ops.AutoContrast, only="uint8")
 def autocontrast(drawn: Selected, op: ops.AutoContrast) -> Any:
     image = drawn.image
+    # The lowest and the highest value of every channel, [1, 1, C].
     low, high = (
         fn.cast(reduce(image, axes=[0, 1], keep_dims=True), dtype=types.FLOAT)
         for reduce in (fn.reductions.min, fn.reductions.max)
@@ -90,6 +92,7 @@ def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     those up to it, in fractions of all but the lowest. Of the inverted image that is the same, but for the step."""
     image = drawn.image
     even = _inverse(fn.equalize(_inverse(image)))
+    # How many values are the highest, and of those below them a 255th is a step.
     highest = image == fn.reductions.max(image, axes=[0, 1])
     last = fn.reductions.sum(fn.cast(highest, dtype=types.UINT8), axes=[0, 1], dtype=types.FLOAT)
     size = fn.cast(image.shape(), dtype=types.FLOAT)

@@ -10,7 +10,8 @@ from nvidia.dali import fn, types
 
 from ....errors import EngineError
 from ....transforms import ops
-from .canvas import Array, Canvas, Input, OpAddress, refuse
+from ....transforms.ops.base import Array
+from .canvas import Canvas, Input, OpAddress, refuse
 from .registry import canvas_lowering
 
 _INTERPOLATION = {

@@ -11,7 +11,8 @@ from nvidia.dali import fn, types
 from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ....transforms import ops
-from .canvas import Array, Canvas, OpAddress
+from ....transforms.ops.base import Array
+from .canvas import Canvas, OpAddress
 from .color import CUT_OFF
 from .registry import canvas_lowering, paint
 

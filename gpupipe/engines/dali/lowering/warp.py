@@ -18,7 +18,8 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....transforms import ops
-from .canvas import Array, Selected, refuse
+from ....transforms.ops.base import Array
+from .canvas import Selected, refuse
 from .color import CUT_OFF
 from .registry import lowering
 
@@ -41,6 +42,7 @@ def _affine_matrix(op: ops.Warp) -> Array:
     """f32[B, 3, 3] from the corner of the output to that of the input."""
     m = op.matrix.reshape(-1, 2, 3).copy()
     if op.kind == "tensor":
+        # From the middle of the images to their corners, on both sides.
         middle = np.stack([op.width, op.height, np.zeros(len(m))], axis=1)[:, :, None] * 0.5
         m[:, :, 2] += op.source[:, ::-1] * 0.5 - (m @ middle)[:, :, 0]
     elif op.interpolation.startswith("nearest"):
