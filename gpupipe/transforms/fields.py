@@ -82,7 +82,8 @@ class Converted(Generic[Given, Kept]):
     def __get__(self, instance: object, owner: type) -> Kept: ...
     def __get__(self, instance: object | None, owner: type) -> Given | Kept:
         if instance is not None:
-            return cast(Kept, instance.__dict__[self._name])
+            kept: Kept = instance.__dict__[self._name]
+            return kept
         if self._default is _REQUIRED:
             raise AttributeError(self._name)  # which tells a dataclass that there is no default
         return self._default

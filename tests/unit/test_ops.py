@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,15 @@ def within(ops: Any) -> Iterator[type[Op]]:
             yield from within(branch)
 
 
+@cache
+def ops_of(case: str) -> tuple[type[Op], ...]:
+    made = CASES[case]()
+    return tuple(within((*made.skeleton, *made.mixing)))
+
+
 def in_cases(op: type[Op]) -> list[str]:
     """The cases of parity that an op is in."""
-    made = {name: make() for name, make in CASES.items()}
-    return [name for name, case in made.items() if op in within((*case.skeleton, *case.mixing))]
+    return [case for case in CASES if op in ops_of(case)]
 
 
 def has(op: type[Op]) -> dict[str, bool]:
@@ -199,7 +205,7 @@ def test_the_reference_does_what_torchvision_does(name: str, kind: str) -> None:
 @pytest.mark.parametrize("op", [op for op in O.OPS if op not in WITHOUT["case"]])
 def test_dali_keeps_the_promise_of_every_op(op: type[Op]) -> None:
     """One case of it each; its numbers are those of the CPU, in grey levels."""
-    case = min(in_cases(op), key=lambda name: len(list(within(CASES[name]().skeleton))))
+    case = min(in_cases(op), key=lambda name: len(ops_of(name)))
     dataset = arrays("photographs", CASES[case], 6)
     found = apart(dataset, batches(dataset, "dali", "cpu"), batches(dataset, "torch", "cpu"))
     assert found.images >= 6
