@@ -96,8 +96,8 @@ def main() -> None:
     def feed(step: int) -> None:
         (ready,) = reader.run(iter([plans[step]]))
         assert ready.plan.ops is not None
-        for one in inputs:
-            one.array(ready.plan.ops)
+        for inp in inputs:
+            inp.array(ready.plan.ops)
 
     readings: dict[str, list[float]] = {"loader": [], "plan": [], "order": [], "plan and feed": []}
     for _ in range(args.rounds):

@@ -28,6 +28,7 @@ from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle
 from gpupipe.testing.photos import photograph
+from gpupipe.transforms.ops import Op
 from gpupipe.types import Plan, Shard
 
 N = 23
@@ -187,11 +188,22 @@ def identical(a: Any, b: Any) -> bool:
         return one.dtype == two.dtype and torch.equal(one, two)
     if (one.ops is None) != (two.ops is None) or not np.array_equal(one.keys, two.keys):
         return False
-    pairs = zip(one.ops or (), two.ops or (), strict=True)
-    return all(
-        p.spec() == q.spec() and all(np.array_equal(v, q.numbers()[k]) for k, v in p.numbers().items())
-        for p, q in pairs
+    ops, others = ((*(plan.ops or ()), *plan.mixing) for plan in (one, two))
+    return settings_of(ops) == settings_of(others) and all(
+        np.array_equal(v, q.numbers()[k]) for p, q in zip(ops, others, strict=True) for k, v in p.numbers().items()
     )
+
+
+def settings_of(ops: Sequence[Op]) -> list[Any]:
+    """What ops are apart from their numbers; of a function its name."""
+    return [
+        (
+            type(op).__name__,
+            {k: v for k, v in op.settings().items() if k not in ("branches", "function")},
+            [settings_of(branch) for branch in op.branches],
+        )
+        for op in ops
+    ]
 
 
 def same(got: Sequence[Any], wanted: Sequence[Any]) -> bool:

@@ -77,7 +77,10 @@ def test_dropping_a_loader_frees_it_without_the_collector(case: Case, no_collect
     case.made.clear()
     iterator = iter(loader)
     next(iterator)
-    gone, engine = weakref.ref(loader), weakref.ref(native(loader).running.engine)  # type: ignore[arg-type]
+    running = native(loader).running.engine
+    assert running is not None
+    gone, engine = weakref.ref(loader), weakref.ref(running)
+    del running
     del loader
     assert engine() is not None  # the iterator keeps it
     next(iterator)

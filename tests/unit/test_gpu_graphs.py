@@ -12,7 +12,7 @@ pytest.importorskip("nvidia.dali")
 from nvidia.dali import backend
 
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
-from gpupipe.parity import cases as parity
+from gpupipe.parity import measure as parity
 
 NAMES = [*parity.CASES, *parity.RECIPES]
 _BACKEND: Any = backend

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from goodness import chi_square_p
+from support import settings_of
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
@@ -44,7 +45,8 @@ def layers(t: Any, monkeypatch: pytest.MonkeyPatch, n: int, seed: int, size: Any
     """(name, magnitude) of every operation that n samples draw."""
     seen: list[tuple[str, float]] = []
 
-    def spy(self: Any, space: Any, bins: int, choice: Any, which: Any, negative: Any, images: Images) -> Any:
+    def spy(self: Any, space: Any, bins: int, draw: Any, images: Images, interpolation: str, fill: Any) -> Any:
+        choice, which, negative = draw
         for k, (name, (ranges, signed)) in enumerate(space.items()):
             rows = np.flatnonzero(choice == k)
             values = np.zeros(len(rows))
@@ -186,7 +188,7 @@ def test_each_sample_draws_one_operation_of_a_layer_at_most(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_ops_do_not_depend_on_draws_or_sizes(name: str) -> None:
     specs = {
-        tuple(op.spec() for op in resolve(POLICIES[name], n, seed, size)[0])
+        repr(settings_of(resolve(POLICIES[name], n, seed, size)[0]))
         for seed, n, size in ((0, 500, SIZE), (1, 1, (5, 9)), (2, 3, (640, 480)))
     }
     assert len(specs) == 1
