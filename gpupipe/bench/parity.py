@@ -6,8 +6,7 @@ These are the numbers that promises for a GPU are made of: ``benchmarks/gpu_pari
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .. import transforms as T
 from ..datasets import Arrays, Dataset, ImageFolder
 from ..engines import Dali
 from ..errors import ConfigError
 from ..loader import DataLoader
 from ..transforms.ops import by_view
 from . import tolerances
+from .cases import CASES, RECIPES, Make
 from .difference import Difference, difference
 from .photos import photograph
 
@@ -30,149 +29,10 @@ __all__ = [
     "rows_of",
 ]  # fmt: skip
 
-Make = Callable[[], T.Compose]
 Kind = Literal["photographs", "noise", "blocks"]
+Chroma = Literal["4:2:0", "4:2:2", "4:4:4"]
 INPUTS: tuple[Kind, ...] = ("photographs", "noise", "blocks")
 """Photographs are for means; on noise, and on black and white blocks, the largest difference shows."""
-
-SIDE = 96
-_AFFINE: dict[str, Any] = {"degrees": 40, "translate": (0.1, 0.1), "scale": (0.7, 1.2), "shear": 10}
-
-
-def _pil(*steps: Callable[[], T.Transform]) -> Make:
-    """Steps on PIL images of one size."""
-    return lambda: T.Compose([T.CenterCrop(SIDE), *(step() for step in steps), T.PILToTensor()])
-
-
-def _tensor(*steps: Callable[[], T.Transform]) -> Make:
-    """Steps on uint8 tensors."""
-    return lambda: T.Compose([T.CenterCrop(SIDE), T.PILToTensor(), *(step() for step in steps)])
-
-
-def _float(*steps: Callable[[], T.Transform], dtype: str = "float32") -> Make:
-    """Steps on floats."""
-
-    def make() -> T.Compose:
-        first = [T.CenterCrop(SIDE), T.PILToTensor(), T.ToDtype(dtype, scale=True)]
-        return T.Compose([*first, *(step() for step in steps)])
-
-    return make
-
-
-def _normalize() -> T.Transform:
-    return T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-def _recipe(module: str, function: str, *arguments: Any, **options: Any) -> Make:
-    """A ready-made pipeline."""
-
-    def make() -> T.Compose:
-        made: T.Compose = getattr(importlib.import_module(f"gpupipe.pipelines.{module}"), function)(
-            *arguments, **options
-        )
-        return made
-
-    return make
-
-
-def _resizes() -> dict[str, Make]:
-    found: dict[str, Make] = {}
-    for name in ("nearest", "bilinear", "bicubic", "lanczos"):
-        for side in (60, 250):
-            label = f"resize {name} to {side}"
-            found[label] = lambda n=name, s=side: T.Compose([T.Resize((s, s + 7), n), T.PILToTensor()])  # type: ignore[misc]
-            if name in ("bilinear", "bicubic"):
-                found[f"{label}, floats"] = lambda n=name, s=side: T.Compose([T.ToTensor(), T.Resize((s, s + 7), n)])  # type: ignore[misc]
-    found["resize bilinear, no antialias"] = lambda: T.Compose([T.PILToTensor(), T.Resize((60, 67), antialias=False)])
-    found["resize bilinear, no antialias, floats"] = lambda: T.Compose(
-        [T.ToTensor(), T.Resize((60, 67), antialias=False)]
-    )
-    return found
-
-
-def _warps() -> dict[str, Make]:
-    found: dict[str, Make] = {}
-    for name in ("nearest", "bilinear"):
-        for of, where, fill in (("pil", _pil, 7.0), ("uint8 tensor", _tensor, 7.0), ("floats", _float, 0.03)):
-            found[f"rotate {name}, {of}"] = where(lambda n=name, f=fill: T.RandomRotation(60, n, fill=f))  # type: ignore[misc]
-            found[f"affine {name}, {of}"] = where(lambda n=name: T.RandomAffine(**_AFFINE, interpolation=n))  # type: ignore[misc]
-            found[f"perspective {name}, {of}"] = where(
-                lambda n=name, f=fill: T.RandomPerspective(0.5, 1.0, n, fill=f)  # type: ignore[misc]
-            )
-    return found
-
-
-def _colours() -> dict[str, Make]:
-    steps: dict[str, Callable[[], T.Transform]] = {
-        "brightness": lambda: T.ColorJitter(brightness=0.5),
-        "contrast": lambda: T.ColorJitter(contrast=0.5),
-        "saturation": lambda: T.ColorJitter(saturation=0.5),
-        "hue": lambda: T.ColorJitter(hue=0.3),
-        "colour jitter": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.1),
-        "gray": lambda: T.RandomGrayscale(0.5),
-        "gray, one channel": lambda: T.Grayscale(1),
-        "invert": lambda: T.RandomInvert(0.5),
-        "posterize": lambda: T.RandomPosterize(3, 0.5),
-        "solarize": lambda: T.RandomSolarize(128, 0.5),
-        "sharpness": lambda: T.RandomAdjustSharpness(2, 0.5),
-        "autocontrast": lambda: T.RandomAutocontrast(0.5),
-        "equalize": lambda: T.RandomEqualize(0.5),
-        "blur": lambda: T.GaussianBlur(9, (0.3, 2.0)),
-    }
-    found: dict[str, Make] = {}
-    for name, step in steps.items():
-        found[f"{name}, pil"] = _pil(step)
-        found[f"{name}, uint8 tensor"] = _tensor(step)
-    found["blur, floats"] = _float(steps["blur"])
-    return found
-
-
-def _policies() -> dict[str, Make]:
-    policies: dict[str, Callable[[], T.Transform]] = {
-        "AutoAugment": T.AutoAugment,
-        "RandAugment": T.RandAugment,
-        "TrivialAugmentWide": T.TrivialAugmentWide,
-        "AugMix": T.AugMix,
-    }
-    return {name: _pil(policy) for name, policy in policies.items()}
-
-
-CASES: dict[str, Make] = {
-    "crop": _pil(),
-    "random crop": lambda: T.Compose([T.RandomCrop(SIDE), T.PILToTensor()]),
-    "pad": _pil(lambda: T.Pad((3, 5), fill=9)),
-    "flips": _pil(T.RandomHorizontalFlip, T.RandomVerticalFlip),
-    **_resizes(),
-    **_warps(),
-    **_colours(),
-    "elastic, pil": _pil(lambda: T.ElasticTransform(50.0, 5.0)),
-    "noise": _float(lambda: T.GaussianNoise(0.0, 0.1)),
-    "erasing": _float(lambda: T.RandomErasing(0.7)),
-    "erasing with noise": _float(lambda: T.RandomErasing(0.7, value="random")),
-    "zoom out": lambda: T.Compose([T.RandomZoomOut(p=0.7), T.Resize((SIDE, SIDE)), T.PILToTensor()]),
-    "five crops": lambda: T.Compose([T.FiveCrop(60), T.PILToTensor()]),
-    "applied at random": _pil(lambda: T.RandomApply([T.GaussianBlur(5)], p=0.5)),
-    "one of several": _pil(lambda: T.RandomChoice([T.RandomRotation(10), T.RandomHorizontalFlip(1.0)])),
-    **_policies(),
-    **{f"normalize, {dtype}": _float(_normalize, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")},
-    "mixup": _float(_normalize, lambda: T.MixUp(alpha=0.4, num_classes=1000)),
-    "cutmix": _float(_normalize, lambda: T.CutMix(alpha=1.0, num_classes=1000)),
-}
-"""One pipeline for each thing that may differ. Made when it is asked for."""
-
-RECIPES: dict[str, Make] = {
-    "imagenet.train": _recipe("imagenet", "train", SIDE),
-    "imagenet.train, float16, channels last": _recipe(
-        "imagenet", "train", SIDE, dtype="float16", memory_format="channels_last"
-    ),
-    "imagenet.train, uint8": _recipe("imagenet", "train", SIDE, dtype="uint8"),
-    "imagenet.train_light": _recipe("imagenet", "train_light", SIDE),
-    "imagenet.train_strong": _recipe("imagenet", "train_strong", SIDE),
-    "imagenet.val": _recipe("imagenet", "val", SIDE, 112),
-    "simclr.train": _recipe("simclr", "train", SIDE),
-    "dino.train": _recipe("dino", "train"),
-    "cifar.train": _recipe("cifar", "train"),
-}
 
 DECODERS: dict[str, dict[str, Any]] = {
     f"{'hardware' if load else 'hybrid'}, {'fancy' if fancy else 'plain'} upsampling, "
@@ -185,7 +45,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     for fancy in (True, False)
     for roi in (False, "auto")
 }
-"""What may decode a JPEG on a GPU; ``windows`` only where the self-test passes."""
+"""What may decode a JPEG on a GPU; ``windows`` only if the self-test passes."""
 
 
 def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
@@ -204,14 +64,17 @@ def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
     return Arrays(pixels, np.arange(count), transform=make())
 
 
-def jpegs(folder: Path, count: int = 24) -> Path:
-    """JPEG files of many sizes with every chroma subsampling, some gray, some progressive, under ``folder``/class/."""
+def jpegs(folder: Path, count: int = 24, chroma: Chroma | None = None) -> Path:
+    """JPEG files of many sizes under ``folder``/class/: of all chroma subsamplings, some gray, some progressive, or all
+    of them in colour, baseline, with the one named ``chroma``."""
     (folder / "class").mkdir(parents=True)
     for i in range(count):
         image = Image.fromarray(photograph(200 + 37 * (i % 5), 260 + 41 * (i % 4), i))
-        subsampling = {} if i % 8 == 7 else {"subsampling": ("4:2:0", "4:4:4", "4:2:2")[i % 3]}
+        gray, progressive = chroma is None and i % 8 == 7, chroma is None and i % 6 == 5
+        subsampling = {} if gray else {"subsampling": chroma or ("4:2:0", "4:4:4", "4:2:2")[i % 3]}
         file = folder / "class" / f"{i:03d}.jpg"
-        (image.convert("L") if i % 8 == 7 else image).save(file, quality=75 + i, progressive=i % 6 == 5, **subsampling)
+        quality = 75 + i % 24
+        (image.convert("L") if gray else image).save(file, quality=quality, progressive=progressive, **subsampling)
     return folder
 
 

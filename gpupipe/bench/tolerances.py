@@ -17,6 +17,7 @@ from ..transforms.ops import (
     JPEG,
     AutoContrast,
     Blur,
+    BoxBlur,
     Brightness,
     Call,
     Contrast,
@@ -38,6 +39,7 @@ from ..transforms.ops import (
     Saturation,
     Sharpness,
     Solarize,
+    SolarizeAdd,
     ToDtype,
     Warp,
 )
@@ -61,7 +63,10 @@ __all__ = [
 Pair = Literal["dali/torch", "torch/torchvision", "dali/torchvision"]
 Device = Literal["cpu", "cuda"]
 
-_COLOURS = (Brightness, Hue, Sharpness, Posterize, Solarize, Invert, AutoContrast, Equalize, JPEG)
+_ONE_ROW = (
+    Brightness, Hue, Sharpness, Posterize, Solarize, SolarizeAdd, Invert, AutoContrast, Equalize, JPEG, BoxBlur,
+)  # fmt: skip
+"""Ops with one row each, of their own name."""
 
 
 def _keys(ops: Sequence[Op], i: int) -> list[str]:
@@ -96,7 +101,7 @@ def _keys(ops: Sequence[Op], i: int) -> list[str]:
             keys.append("elastic, noise, erase")
         elif isinstance(op, (Contrast, Saturation)):
             keys.append(f"{type(op).__name__.lower()} {op.kind}")
-        elif isinstance(op, _COLOURS):
+        elif isinstance(op, _ONE_ROW):
             keys.append(type(op).__name__.lower())
         elif isinstance(op, ToDtype):
             dtype, arithmetic = op.dtype, True
