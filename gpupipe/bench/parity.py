@@ -7,6 +7,7 @@ These are the numbers that promises for a GPU are made of: ``benchmarks/gpu_pari
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,7 +122,8 @@ def measure(dataset: Dataset, device: str, **options: Any) -> dict[str, Differen
     }
 
 
-def rows_of(make: Make) -> list[str]:
+@cache
+def rows_of(make: Make) -> tuple[str, ...]:
     """The rows of the table of tolerances that a pipeline comes under, decoding apart."""
     found: list[str] = []
     for ops in by_view(make().skeleton):
@@ -129,7 +131,7 @@ def rows_of(make: Make) -> list[str]:
             found += tolerances.rows_of(ops)
         except ConfigError as e:
             found.append(str(e))
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def rows(measured: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
