@@ -26,8 +26,8 @@ from statistics import median
 from typing import Any
 
 import torch
-from _candidates import Job, Work
 from _common import IMAGES, Table, describe_files, gpu_memory_mb, machine, memory_mb, photographs, save
+from _loaders import Job, Work
 
 from gpupipe import DataLoader, datasets
 from gpupipe.pipelines import imagenet

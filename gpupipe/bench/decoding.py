@@ -108,6 +108,8 @@ def changes(loader: DataLoader, expected: list[Quiet], iterations: int, load: Ca
         expected: what :func:`quiet` gave.
         load: queues work on the current stream, and does not wait for it.
     """
+    if not expected:
+        raise ValueError("there is no batch to compare: the loader's batches are larger than its dataset")
     device = loader.device
     total = torch.zeros(3, dtype=torch.int64, device=device)  # images, bytes, worst
     ahead: deque[torch.cuda.Event] = deque()

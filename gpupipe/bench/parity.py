@@ -103,10 +103,12 @@ def batches(dataset: Dataset, engine: Any, device: str, batch_size: int = 8) -> 
     return found
 
 
-def apart(dataset: Dataset, one: Sequence[tuple[Any, ...]], two: Sequence[tuple[Any, ...]]) -> Difference:
+def apart(
+    dataset: Dataset, one: Sequence[tuple[Any, ...]], two: Sequence[tuple[Any, ...]], batch_size: int = 8
+) -> Difference:
     """How far two runs of :func:`batches` over the dataset are apart, all views together."""
     found = Difference()
-    for (plan,), a, b in zip(batches(dataset, "null", "cpu"), one, two, strict=True):
+    for (plan,), a, b in zip(batches(dataset, "null", "cpu", batch_size), one, two, strict=True):
         for ops, x, y in zip(by_view(plan.ops), a, b, strict=True):
             found += difference(x, y, ops, plan.sizes)
     return found

@@ -83,3 +83,8 @@ def test_only_bytes_are_compared() -> None:
     data = Arrays(x, np.arange(4), transform=imagenet.train(32))
     with DataLoader(data, 4, engine="torch", device="cpu") as floats, pytest.raises(ValueError, match="float32"):
         quiet(floats)
+
+
+def test_an_epoch_without_batches_does_not_go_on_for_ever() -> None:
+    with loader() as one, pytest.raises(ValueError, match="no batch to compare"):
+        changes(one, [], 3, lambda: None)
