@@ -156,8 +156,9 @@ COPIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Name: (which of the others, arguments of :func:`copied`). Edit lists, times before zero, beginnings that are none."""
 
 
-def make_all(folder: Path) -> dict[str, Path]:
-    """Every kind of video that the encoders of this PyAV can make."""
+def make_all(folder: Path, size: tuple[int, int] = (64, 96)) -> dict[str, Path]:
+    """Every kind of video that the encoders of this PyAV can make; of ``size`` (height, width) if the kind has none of
+    its own."""
     import av
 
     made = {}
@@ -165,7 +166,7 @@ def make_all(folder: Path) -> dict[str, Path]:
         # PyAV before 17 writes no rotation.
         able = "rotation" not in arguments or hasattr(av.video.stream.VideoStream, "set_display_rotation")
         if codec in av.codecs_available and able:
-            made[name] = make_video(folder / name, codec, **arguments)
+            made[name] = make_video(folder / name, codec, **{"size": size, **arguments})
     for name, (source, arguments) in COPIES.items():
         if source in made:
             made[name] = copied(made[source], folder / name, **arguments)

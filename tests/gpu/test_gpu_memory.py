@@ -16,7 +16,6 @@ from support import SEED, N, all_seen, images_of
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.dali.roi import _try, roi_decoding_works
 from gpupipe.pipelines import imagenet
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -145,18 +144,24 @@ def test_torch_and_dali_of_two_versions_of_cuda(numbered: Path, measured: Callab
     )  # fmt: skip
 
 
-def test_the_window_self_test_gives_a_verdict_and_remembers_it(cache: Path, measured: Callable[..., None]) -> None:
+@pytest.mark.parametrize("fancy", [True, False])
+def test_the_window_self_test_gives_a_verdict_and_remembers_it(
+    fancy: bool, cache: Path, measured: Callable[..., None]
+) -> None:
     """In a process of its own: on some GPUs some versions of the decoder end theirs."""
     import time
 
+    from gpupipe.engines.dali import decoder
+
     started = time.perf_counter()
-    works = roi_decoding_works("cuda:0")
+    works = decoder.windows_work("cuda:0", fancy=fancy)
     first = time.perf_counter() - started
     started = time.perf_counter()
-    assert roi_decoding_works("cuda:0") is works
+    assert decoder.windows_work("cuda:0", fancy=fancy) is works
     again = time.perf_counter() - started
-    verdict, reason = _try("cuda:0")
-    measured("windows", works=works, reason=reason, seconds=first, again_seconds=again)
+    verdict, reason = decoder._try("cuda:0", fancy)
+    upsampling = "fancy" if fancy else "plain"
+    measured(f"windows, {upsampling}", works=works, reason=reason, seconds=first, again_seconds=again)
     assert isinstance(works, bool) and verdict is works and reason
     assert again < 0.5
     assert any(cache.rglob("*.json"))
