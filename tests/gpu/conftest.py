@@ -2,7 +2,6 @@
 it is written there as JSON after every test, beside what passed, failed and was skipped: promises for the GPU are made
 from measurements, and a run that is cut must have said what it knew. A run adds to what the file has of other files.
 
-``GPUPIPE_TEST_SECONDS`` ends a run in good order after so many seconds; what has not run is named then.
 ``GPUPIPE_DRY_RUN=1`` runs on the CPU those that ask for ``where``, which proves the tests alone.
 """
 
@@ -12,7 +11,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ HERE = Path(__file__).parent
 _MEASURED: dict[str, Any] = {}
 _OUTCOMES: dict[str, str] = {}
 """What became of every test: ``passed``, or ``failed: why``, ``skipped: why``, ``not run``."""
-_END = time.monotonic() + float(os.environ.get("GPUPIPE_TEST_SECONDS", "inf"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,11 +48,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             why = why.replace(folder, name)
         _OUTCOMES[report.nodeid] = "passed" if report.passed else f"{report.outcome}: {why[-1000:]}"
         _write()
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    if time.monotonic() > _END:
-        item.session.shouldstop = "the time that GPUPIPE_TEST_SECONDS gives is up"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -99,7 +99,7 @@ def consume(loader: DataLoader) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_torch_says_so_when_something_waits() -> None:
+def test_what_waits_is_noticed() -> None:
     """The counter-proof: without it the tests below might pass because nothing is watched."""
     x = torch.ones(2, device="cuda")
     with no_synchronisation():
