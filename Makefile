@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: help demo test lint bench gpu clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -hE '^[a-z]+:.*gpupipe/' $(MAKEFILE_LIST) | sed 's/:.*/\t/'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

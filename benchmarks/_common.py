@@ -67,7 +67,7 @@ def import_torchvision() -> Any:
 
 
 def _some_photos(arguments: tuple[str, int]) -> None:
-    from gpupipe.bench.photos import make_photos
+    from gpupipe.testing.photos import make_photos
 
     folder, seed = arguments
     make_photos(folder, classes=4, per_class=8, seed=seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 from _gpu_predictions import DECODED, NUMBERS, PIXELS
 
-from gpupipe.bench.promises import TABLE
+from gpupipe.parity.promises import TABLE
 
 __all__ = ["NEVER", "draw", "gpu"]
 
@@ -255,7 +255,7 @@ def draw(results: Path) -> Path | None:
     stage = {n: c for n, c in result.get("stages", {}).get("main", {}).items() if "failed" not in c}
     if not stage:
         return None
-    from gpupipe.bench.report import pyplot
+    from gpupipe.bench.charts import pyplot
     from gpupipe.errors import MissingDependency
 
     try:

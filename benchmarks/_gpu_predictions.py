@@ -14,7 +14,7 @@ from typing import Any
 
 import _common  # noqa: F401  (makes a source checkout importable)
 
-from gpupipe.bench.promises import EQUAL, TABLE, Bound, Tolerance
+from gpupipe.parity.promises import EQUAL, TABLE, Bound, Tolerance
 
 __all__ = ["DECODED", "NUMBERS", "PIXELS", "Number", "compare", "verdict"]
 
@@ -71,7 +71,7 @@ PIXELS: dict[str, Tolerance] = {
     **{row: _cpu(row) for row in _AS_ON_THE_CPU},
     **{row: _cpu(row, 1) for row in TABLE if row.startswith("resize")},
 }
-"""By row of :data:`gpupipe.bench.promises.TABLE`, decoding apart; means and shares are of photographs."""
+"""By row of :data:`gpupipe.parity.promises.TABLE`, decoding apart; means and shares are of photographs."""
 
 DECODED: dict[str, Tolerance] = {
     "fancy": _at_most(4, 0.4, 0.1),
@@ -84,7 +84,7 @@ def verdict(predicted: Tolerance, found: dict[str, float]) -> str:
     """``"as predicted"``, ``"equal"`` if a difference was predicted and there is none, or what is more than predicted.
 
     Args:
-        found: a row of :func:`gpupipe.bench.parity.rows`, or ``Difference.to_dict()``.
+        found: a row of :func:`gpupipe.parity.measure.rows`, or ``Difference.to_dict()``.
     """
     parts = [("", predicted.interior)]
     if "border_max" in found:

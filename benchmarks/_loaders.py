@@ -14,7 +14,7 @@ from _common import import_torchvision
 from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
 
-from gpupipe.staging import map_tensors
+from gpupipe.engines.staging import map_tensors
 
 Batches = Iterator[tuple[Any, Tensor]]
 
@@ -76,7 +76,7 @@ class Job:
 def resolved(job: Job, work: Work) -> Job:
     """The job with what gpupipe makes of ``"auto"`` on this machine."""
     from gpupipe import datasets, engines
-    from gpupipe.engines.base import Setup
+    from gpupipe.reading.setup import Setup
 
     dataset = datasets.ImageList(work.paths[:1], [0], transform=ours("train", work.size))
     setup = Setup(dataset, dataset.transform, "cuda:0" if work.device == "cuda" else "cpu", 1, 1)

@@ -18,7 +18,7 @@ from typing import Any
 import _common  # noqa: F401  (makes a source checkout importable)
 from _gpu_figures import draw, gpu
 
-from gpupipe.bench.tolerances import markdown
+from gpupipe.parity.tolerances import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -28,7 +28,7 @@ from _common import Budget, Table, machine, save
 from _gpu_predictions import compare
 from torch import Tensor
 
-from gpupipe.staging import CopyStream, Ring, Uploader
+from gpupipe.engines.staging import CopyStream, Ring, Uploader
 
 FLOATS = "float32[256, 3, 224, 224]"
 BATCHES: dict[str, tuple[tuple[int, ...], torch.dtype, float]] = {

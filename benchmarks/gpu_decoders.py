@@ -27,10 +27,10 @@ from _gpu_predictions import DECODED, verdict
 from _parts import Part, answers
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench import parity
-from gpupipe.bench.decoding import MatrixProducts, changes, decoded_by, quiet
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines import Dali
+from gpupipe.parity import measure as parity
+from gpupipe.parity.decoding import MatrixProducts, changes, decoded_by, quiet
 from gpupipe.pipelines import imagenet
 
 WINDOW = "random crop"

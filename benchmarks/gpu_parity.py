@@ -9,7 +9,7 @@ colour. Not run yet on the machine that it is for.
 
 Measured: the same plans on the same pixels. Transforms and recipes on photographs, on noise, and on black and white
 blocks, in grey levels; decoders on JPEG files of all chroma subsamplings. ``rows`` are what the GPU's column of the
-table in ``gpupipe/bench/promises.py`` can be filled from, each beside its prediction; ``unmeasured`` names the rows
+table in ``gpupipe/parity/promises.py`` can be filled from, each beside its prediction; ``unmeasured`` names the rows
 that nothing here is of. Photographs come before noise and blocks, and a measurement that crashes takes no other along.
 
     python benchmarks/gpu_parity.py [--quick] [--seconds 500]      # writes results/gpu_parity.json
@@ -27,7 +27,7 @@ from _common import Budget, Table, machine, save
 from _gpu_predictions import DECODED, PIXELS, verdict
 from _parts import Part, answers
 
-from gpupipe.bench import parity
+from gpupipe.parity import measure as parity
 
 
 def pixels(case: str, kind: parity.Kind, count: int, device: str) -> dict[str, Any]:

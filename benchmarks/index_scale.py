@@ -33,9 +33,10 @@ REPEATS = 5
 
 def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
-    from gpupipe.datasets import build, cache, folder
-    from gpupipe.datasets.index import sampled_rows
-    from gpupipe.datasets.scan import Scan
+    from gpupipe.datasets import folder
+    from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index.table import sampled_rows
+    from gpupipe.sources.scan import Scan
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -88,9 +89,9 @@ def measure(root: str) -> dict[str, Any]:
     import psutil
 
     from gpupipe.datasets import ImageFolder
-    from gpupipe.order import Shuffle, Slices
     from gpupipe.pipelines import imagenet
-    from gpupipe.planning import EpochPlan
+    from gpupipe.planning.epoch import EpochPlan
+    from gpupipe.planning.order import Shuffle, Slices
     from gpupipe.types import Shard
 
     process = psutil.Process()

@@ -27,9 +27,9 @@ from gpupipe import DataLoader
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.dali.feed import IndexFeeder
 from gpupipe.engines.dali.lower import Canvas
-from gpupipe.order import Shuffle, Slices
 from gpupipe.pipelines import imagenet
-from gpupipe.planning import EpochPlan
+from gpupipe.planning.epoch import EpochPlan
+from gpupipe.planning.order import Shuffle, Slices
 from gpupipe.types import Shard
 
 TARGET = 200_000

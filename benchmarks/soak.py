@@ -26,10 +26,10 @@ import torch
 
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.torch.apply import reference
-from gpupipe.order import Shuffle, Slices
-from gpupipe.planning import EpochPlan
-from gpupipe.policy import Policy
+from gpupipe.engines.forms.reference import reference
+from gpupipe.planning.bad_samples import Policy
+from gpupipe.planning.epoch import EpochPlan
+from gpupipe.planning.order import Shuffle, Slices
 
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])

@@ -24,7 +24,7 @@ from _common import ROOT, Table, machine, save
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, datasets, transforms as T
-from gpupipe.bench.photos import make_photos
+from gpupipe.testing.photos import make_photos
 
 DATA = ROOT.parent / "shared" / "data" / "cifar10"
 FINISH = [T.ToTensor(), T.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))]

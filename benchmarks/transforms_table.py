@@ -25,10 +25,10 @@ from _torchvision import Unknown, apply
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, engines, transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.tolerances import DECODE, TABLE, tolerance
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.errors import PipelineError
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import DECODE, TABLE, tolerance
 from gpupipe.transforms.ops import Op
 
 README = ROOT / "gpupipe" / "transforms" / "README.md"
@@ -160,7 +160,7 @@ def torchvision_apart(pixels: Any, pipeline: T.Compose, tensor: bool) -> dict[st
     keys = np.arange(len(pixels), dtype=np.uint64)
     sizes = np.tile(np.array(pixels.shape[1:3]), (len(pixels), 1))
     ops, _ = pipeline.resolve(1, 0, keys, sizes)
-    head, tail = split(ops)
+    head, tail = head_and_tail(ops)
     for i, image in enumerate(pixels):
         mine = tuple(op.take(slice(i, i + 1)) for op in tail)
         ours = apply_tail(torch.from_numpy(np.array(_pixels(image, head, i)))[None], mine)

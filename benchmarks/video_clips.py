@@ -65,7 +65,7 @@ def make_videos(root: Path, count: int) -> None:
     """H.264 videos of 300 frames of 288x384 pixels, with x264's own choice of key frames: photographs that move."""
     import av
 
-    from gpupipe.bench.photos import photograph
+    from gpupipe.testing.photos import photograph
 
     for i in range(count):
         path = root / f"class{i % 4}" / f"{i:03d}.mp4"

@@ -37,13 +37,13 @@ REPEATS = 5
 
 def synthesize(root: Path, count: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
-    from gpupipe.datasets import build, cache
+    from gpupipe.codecs.video.probe import EXACT, VARIABLE, VideoProbe
     from gpupipe.datasets.folder import Tree
-    from gpupipe.datasets.index import sampled_rows
-    from gpupipe.datasets.scan import Scan
+    from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index.table import sampled_rows
+    from gpupipe.datasets.index.video import VIDEOS
     from gpupipe.datasets.video.folder import VIDEO_EXTENSIONS
-    from gpupipe.datasets.video.index import VIDEOS
-    from gpupipe.datasets.video.probe import EXACT, VARIABLE, VideoProbe
+    from gpupipe.sources.scan import Scan
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -106,9 +106,9 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
 def measure(root: str) -> dict[str, Any]:
     """In a fresh process: open, plan an epoch, resolve its first plan, choose its frames."""
     from gpupipe.datasets import VideoFolder
-    from gpupipe.order import Shuffle, Slices
     from gpupipe.pipelines import imagenet
-    from gpupipe.planning import EpochPlan
+    from gpupipe.planning.epoch import EpochPlan
+    from gpupipe.planning.order import Shuffle, Slices
     from gpupipe.types import Shard
 
     pipeline = imagenet.train(112)
@@ -150,7 +150,7 @@ def building(folder: Path) -> dict[str, Any]:
     """Probing one video of ten seconds, beside decoding all of it."""
     import av
 
-    from gpupipe.datasets.video.probe import probe
+    from gpupipe.codecs.video.probe import probe
 
     path = str(folder / "video.mp4")
     rng = np.random.default_rng(0)

@@ -22,8 +22,8 @@ from small_resnet import SmallResNet
 from torch import nn
 
 from gpupipe import DataLoader, Shard, datasets
-from gpupipe.bench.photos import make_photos
 from gpupipe.pipelines import imagenet
+from gpupipe.testing.photos import make_photos
 
 
 def parse() -> argparse.Namespace:

@@ -34,8 +34,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gpupipe
 from gpupipe import DataLoader, datasets
-from gpupipe.bench.photos import make_photos
 from gpupipe.pipelines import imagenet
+from gpupipe.testing.photos import make_photos
 
 
 def parse() -> argparse.Namespace:

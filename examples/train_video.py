@@ -30,8 +30,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gpupipe
 from gpupipe import DataLoader, datasets
-from gpupipe.bench.photos import photograph
 from gpupipe.pipelines import kinetics
+from gpupipe.testing.photos import photograph
 
 MOTIONS = {"left": (0, 3), "right": (0, -3), "up": (3, 0), "down": (-3, 0)}
 """Classes of the clips that are made here, which a single frame does not tell apart: rows, columns per frame."""

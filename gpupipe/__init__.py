@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import datasets, engines, errors, interop, memory, transforms
     from .errors import BadSample, GpupipeError, SampleError
-    from .interop import from_torch
-    from .loader import DataLoader
+    from .loader.dataloader import DataLoader
+    from .loader.from_torch import from_torch
     from .types import Batch, Plan, Shard
 
 __version__ = "0.1.0"
@@ -34,12 +34,12 @@ __all__ = [
 _HOME = {
     "BadSample": "errors",
     "Batch": "types",
-    "DataLoader": "loader",
+    "DataLoader": "loader.dataloader",
     "GpupipeError": "errors",
     "Plan": "types",
     "SampleError": "errors",
     "Shard": "types",
-    "from_torch": "interop",
+    "from_torch": "loader.from_torch",
 }
 
 

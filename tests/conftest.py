@@ -21,7 +21,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gpupipe.bench.photos import make_photos, photograph
+from gpupipe.testing.photos import make_photos, photograph
 
 
 def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> None:

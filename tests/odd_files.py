@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, features
 from support import encode as _encode
 
-from gpupipe.bench.photos import photograph
+from gpupipe.testing.photos import photograph
 
 __all__ = ["DAMAGED", "FAULTS", "JPEG", "PICTURES", "encode", "picture"]
 

@@ -17,11 +17,11 @@ from PIL import Image
 from torch import Tensor
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.photos import photograph
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, from_torch
-from gpupipe.engines.torch.apply import reference
-from gpupipe.order import Order, Sequential, Shuffle, Slices
-from gpupipe.planning import EpochPlan, resolve_plan
+from gpupipe.engines.forms.reference import reference
+from gpupipe.planning.epoch import EpochPlan, resolve_plan
+from gpupipe.planning.order import Order, Sequential, Shuffle, Slices
+from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan, Shard
 
 N = 23

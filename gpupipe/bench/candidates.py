@@ -13,7 +13,7 @@ from PIL import Image
 from ..datasets.base import Dataset
 from ..datasets.subset import Subset
 from ..errors import ConfigError, GpupipeError, PipelineError
-from ..loader import DataLoader
+from ..loader.dataloader import DataLoader
 from ..transforms.base import Transform
 from ..transforms.compose import Compose
 from ..transforms.containers import _Container

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .. import host
+from ..memory import system
 
 __all__ = ["cores", "cpu_model", "driver", "facts", "gpus", "memory_bytes", "versions"]
 
@@ -28,7 +28,7 @@ def cores() -> int:
 def memory_bytes() -> int:
     """Memory of the machine, or of this container where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(total, host.cgroup_limit() or total)
+    return min(total, system.cgroup_limit() or total)
 
 
 def cpu_model() -> str:

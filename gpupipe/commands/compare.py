@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ..bench.compare import Comparison, compare
-from ..bench.drawing import sheet
 from ..bench.machine import cores
+from ..parity.compare import Comparison, compare
+from ..parity.drawing import sheet
 from .console import console, quantity
 from .inputs import device_type, open_dataset, open_pipeline
 

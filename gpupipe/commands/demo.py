@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..bench.demo import Demo, run as train
 from ..bench.machine import facts
-from ..bench.page import NAMES, page
+from ..demo.page import NAMES, page
+from ..demo.train import Demo, run as train
 from ..errors import ConfigError
 from .compare import print_comparison
 from .console import console, spark

@@ -13,7 +13,8 @@ from pathlib import Path
 from rich.text import Text
 
 from ..bench import machine
-from ..datasets.cache import cache_folder, make_folder
+from ..datasets.index.cache import cache_folder, make_folder
+from ..engines.dali.decoder import fancy_windows, nvjpeg_version
 from .console import console, pairs, size
 from .findings import Installed, examine
 from .selfcheck import self_check
@@ -59,6 +60,7 @@ def look() -> Installed:
         dali_error=dali_error,
         driver=machine.driver(),
         torch_cuda=_torch_cuda(),
+        nvjpeg=nvjpeg_version(),
         gpus=tuple(machine.gpus()),
         turbo=features.version_feature("libjpeg_turbo"),
         shm_bytes=shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None,
@@ -115,12 +117,20 @@ def _software(found: Installed) -> list[tuple[str, str]]:
         ("python", platform.python_version()),
         ("torch", f"{versions.get('torch', '?')}, built {cuda}"),
         ("DALI", found.dali or (f"cannot be imported: {found.dali_error}" if found.dali_error else "not installed")),
+        ("nvJPEG", _nvjpeg(found)),
         ("pillow", f"{versions.get('pillow', '?')}, libjpeg-turbo {found.turbo or 'missing'}"),
         ("numpy", versions.get("numpy", "?")),
         ("torchvision", versions.get("torchvision", "not installed; not needed")),
         ("video", _video()),
     ]
     return rows + [(name, version) for name, version in versions.items() if name.startswith("nvidia-")]
+
+
+def _nvjpeg(found: Installed) -> str:
+    if found.nvjpeg is None:
+        return "not found" if found.gpus else "not found; not needed without a GPU"
+    windows = "windows" if fancy_windows() else "whole images"
+    return f"{'.'.join(map(str, found.nvjpeg))}; on a GPU it decodes {windows}, with fancy upsampling as Pillow does"
 
 
 def _video() -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..datasets.cache import cache_folder
+from ..datasets.index.cache import cache_folder
+from ..engines.dali.decoder import FANCY_WINDOWS
 from .console import size
 
 __all__ = ["Finding", "Installed", "examine"]
@@ -33,6 +34,8 @@ class Installed:
     driver: str | None
     torch_cuda: str | None
     """CUDA that torch was built for."""
+    nvjpeg: tuple[int, int] | None
+    """Version of the nvJPEG that DALI finds."""
     gpus: tuple[str, ...]
     turbo: str | None
     shm_bytes: int | None
@@ -87,6 +90,8 @@ def examine(found: Installed) -> list[Finding]:
         )
     elif not found.gpus:
         add("note", "there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower")
+    if found.gpus and found.dali is not None and (found.nvjpeg or (0, 0)) < FANCY_WINDOWS:
+        findings.append(_old_nvjpeg(found))
     if found.turbo is None:
         add(
             "note",
@@ -113,6 +118,22 @@ def examine(found: Installed) -> list[Finding]:
             "set GPUPIPE_CACHE to a folder that can be written",
         )
     return findings
+
+
+def _old_nvjpeg(found: Installed) -> Finding:
+    wanted = ".".join(map(str, FANCY_WINDOWS))
+    have = f"nvJPEG is {'.'.join(map(str, found.nvjpeg))}" if found.nvjpeg else "nvJPEG is not found"
+    what = (
+        f"{have}: windows of JPEGs need {wanted} to be decoded on the GPU with Pillow's upsampling of colour, so "
+        "whole images are decoded"
+    )
+    plain = "engines.Dali(jpeg_fancy_upsampling=False) is faster, and differs at edges of colour"
+    if not (found.torch_cuda or "").startswith("13"):
+        return Finding("note", what, f"{plain}; with a torch for CUDA 13, nvidia-dali-cuda130 brings a newer nvJPEG")
+    if "nvidia-dali-cuda130" in found.wheels:
+        return Finding("note", what, f"pip install -U 'nvidia-nvjpeg>={wanted}'")
+    swap = f"pip uninstall -y {' '.join(found.wheels)} && pip install nvidia-dali-cuda130 'nvidia-nvjpeg>={wanted}'"
+    return Finding("note", what, f"this torch is for CUDA 13: {swap}; or {plain}")
 
 
 def _older(version: str, than: tuple[int, int]) -> bool:

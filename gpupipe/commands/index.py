@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..datasets.images import ImageFiles
-from ..datasets.summary import Summary
+from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..errors import DatasetError
 from .console import console, pairs, quantity, size

@@ -21,10 +21,10 @@ def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], lis
     """
     from PIL import Image
 
-    from ..bench.compare import compare
-    from ..bench.photos import photograph
     from ..datasets import ImageList
-    from ..loader import DataLoader
+    from ..loader.dataloader import DataLoader
+    from ..parity.compare import compare
+    from ..testing.photos import photograph
     from ..transforms import CenterCrop, Compose, Resize, ToImage
 
     device: Literal["cpu", "cuda"] = "cuda" if cuda else "cpu"
@@ -68,13 +68,14 @@ def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], lis
         if dali_works:
             attempt("DALI", dali)
         if cuda and dali_works:
-            attempt("windows on the GPU", lambda: _windows(device))
+            attempt("JPEG windows", lambda: _windows(f"{device}:0"))
     return lines, broken
 
 
 def _windows(device: str) -> str:
-    from ..engines.dali.roi import roi_decoding_works
+    from ..engines.dali.decoder import fancy_windows, windows_work
 
-    if roi_decoding_works(f"{device}:0"):
-        return "the decoder is right about them: only windows are decoded"
-    return "the decoder fails its self-test: whole images are decoded"
+    with_fancy = fancy_windows() and windows_work(device, fancy=True)
+    exact = "decoded on the GPU" if with_fancy else "not decoded on the GPU, whole images are"
+    fast = "decoded on the GPU" if windows_work(device, fancy=False) else "not decoded on the GPU, whole images are"
+    return f"with fancy upsampling (the default) {exact}; with plain upsampling {fast}"

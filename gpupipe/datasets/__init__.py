@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from .arrays import Arrays
 from .base import Dataset
 from .folder import ImageFolder
+from .index.summary import Summary
 from .list import ImageList
 from .subset import Subset
-from .summary import Summary
 from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
-    from .torch import from_torch
+    from .user_code import from_torch
 
 __all__ = [
     "Arrays",
@@ -30,7 +30,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "from_torch":  # lazy, because this module does not need torch and that one does
-        from .torch import from_torch
+        from .user_code import from_torch
 
         return from_torch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,18 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..codecs.decode import Media
 from ..errors import BadSample, ConfigError
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
-    from .video.decode import VideoEntry
+    from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "Media", "checked_layout", "checked_max_pixels"]
+__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_pixels"]
 
 Layout = Literal["CTHW", "TCHW"]
-
-Media = str | bytes | npt.NDArray[np.uint8]
-"""What an engine decodes: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
 
 
 class Dataset(ABC):
@@ -29,7 +27,7 @@ class Dataset(ABC):
 
     media: Literal["path", "bytes", "array", "clip"]
     """What :meth:`fetch` returns. ``"clip"``: the path of a video, of which a sample is some frames."""
-    python: bool = False
+    runs_user_code: bool = False
     """Whether :meth:`fetch` runs somebody's Python code, which belongs into worker processes."""
     exif: bool = False
     """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
@@ -64,12 +62,12 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def labels(self) -> npt.NDArray[np.int64] | None:
-        """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``python``)."""
+        """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``runs_user_code``)."""
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
         """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
-        :class:`~gpupipe.datasets.pictures.Header`; an index behind the last name is none of them). ``None`` where only
+        :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` where only
         reading tells."""
         return None
 
@@ -96,7 +94,7 @@ class Dataset(ABC):
         return []
 
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
-        """The absolute paths as bytes, u8[L] each; only where ``media`` is ``"path"`` and ``python`` is false."""
+        """The absolute paths as bytes, u8[L] each; only of files that gpupipe reads itself."""
         raise NotImplementedError
 
     def choose(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError, DatasetError
+from ..sources.scan import Scan, scan_tree
 from .images import ImageFiles
-from .scan import Scan, scan_tree
 
 __all__ = ["IMG_EXTENSIONS", "ImageFolder", "Tree", "checked_extensions", "refuse_empty"]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.pillow import upright
 from ..errors import BadSample
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_pixels
-from .build import Source, open_index
-from .pictures import upright
-from .summary import Summary, summarize
+from .index.open_index import Source, open_index
+from .index.summary import Summary, summarize
 
 __all__ = ["ImageFiles"]
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
+from ..sources.list_file import read_list
+from ..sources.scan import Scan, scan_files
 from .images import ImageFiles
-from .listfile import read_list
-from .scan import Scan, scan_files
 
 __all__ = ["ImageList", "Listed", "listed"]
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.decode import Media
 from ..errors import BadSample, DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, Media
+from .base import Dataset
 
 if TYPE_CHECKING:
-    from .video.decode import VideoEntry
+    from ..codecs.video.decode import VideoEntry
 
 __all__ = ["Subset"]
 
@@ -52,7 +53,7 @@ class Subset(Dataset):
         self.dataset = dataset
         self.indices: npt.NDArray[np.int64] = values.astype(np.int64)
         self.media = dataset.media
-        self.python = dataset.python
+        self.runs_user_code = dataset.runs_user_code
         self.exif = dataset.exif
         self.max_pixels = dataset.max_pixels
         self.layout = dataset.layout

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..datasets.base import Dataset
-from ..transforms.compose import Compose
+from ..memory.uses import Load, Need
+from ..reading.setup import Setup
 from ..types import Batch, Plan
-from .needs import Load, Need
 
-__all__ = ["Engine", "EngineConfig", "Run", "Setup"]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything an engine is built from. The values are checked by the loader."""
-
-    dataset: Dataset
-    pipeline: Compose
-    device: str
-    """``"cpu"`` or ``"cuda:N"``."""
-    batch_size: int
-    num_workers: int
-    prefetch_factor: int = 2
-    pin_memory: bool = False
-    timeout: float = 0
-    worker_init_fn: Callable[[int], None] | None = None
-    multiprocessing_context: Any = None
-
-    @property
-    def cuda(self) -> bool:
-        return self.device != "cpu"
+__all__ = ["Engine", "EngineConfig", "Run"]
 
 
 class Run(ABC):

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from ..errors import SampleError
+from ..reading.setup import Setup
 from ..types import Batch, Plan
-from .base import Engine, EngineConfig, Run, Setup
+from .base import Engine, EngineConfig, Run
 
 __all__ = ["Null"]
 

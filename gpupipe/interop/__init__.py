@@ -1,17 +1,15 @@
-"""torch's and torchvision's objects, read and translated: transforms, datasets, samplers, loaders.
+"""torch's and torchvision's objects, read and translated: transforms, datasets, samplers.
 
 torchvision is never imported: objects are recognised by the module and the name of their class, so gpupipe runs
 without it, and with any version of it.
 """
 
 from .datasets import translate_dataset
-from .loader import from_torch
 from .samplers import SamplerPlan, split_batch_sampler, translate_sampler
 from .transforms import translate_transform
 
 __all__ = [
     "SamplerPlan",
-    "from_torch",
     "split_batch_sampler",
     "translate_dataset",
     "translate_sampler",

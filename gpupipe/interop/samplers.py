@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
-from ..order import Explicit, Order, Sequential, Shuffle, weighted
+from ..planning.order import Explicit, Order, Sequential, Shuffle, weighted
 from ..rng import stream, uniforms
 from ..types import Shard
 from .classes import class_name, exact_name, shown

@@ -1,20 +1,12 @@
 """Transforms with the names, arguments and rules of ``torchvision.transforms.v2``."""
 
+from .auto_augment import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from .base import Transform
-from .batch import CutMix, MixUp
-from .clip import RandomTemporalReverse, TemporalSubsample, UniformTemporalSubsample
-from .color import (
-    ConvertImageDtype,
-    Grayscale,
-    Normalize,
-    PILToTensor,
-    RandomGrayscale,
-    ToDtype,
-    ToImage,
-    ToTensor,
-)
+from .blur_noise import GaussianBlur, GaussianNoise
+from .color import ColorJitter
 from .compose import Compose
 from .containers import RandomApply, RandomChoice, RandomOrder
+from .dtype import ConvertImageDtype, Grayscale, Normalize, PILToTensor, RandomGrayscale, ToDtype, ToImage, ToTensor
 from .enhance import (
     JPEG,
     RandomAdjustSharpness,
@@ -25,19 +17,12 @@ from .enhance import (
     RandomSolarize,
 )
 from .erasing import RandomErasing
-from .filter import GaussianBlur, GaussianNoise
-from .function import Lambda
-from .geometry import (
-    CenterCrop,
-    Pad,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-)
-from .jitter import ColorJitter
-from .policy import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
-from .resizing import RandomResizedCrop, Resize
-from .sizes import RandomShortestSize, RandomZoomOut, ScaleJitter
+from .geometry import CenterCrop, Pad, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .lambda_ import Lambda
+from .mixing import CutMix, MixUp
+from .random_resize import RandomShortestSize, RandomZoomOut, ScaleJitter
+from .resize import RandomResizedCrop, Resize
+from .temporal import RandomTemporalReverse, TemporalSubsample, UniformTemporalSubsample
 from .views import FiveCrop, MultiView, TenCrop
 from .warp import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 

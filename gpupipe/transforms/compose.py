@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
 from .base import F64, I64, Images, Transform
-from .function import Lambda
+from .lambda_ import Lambda
 from .ops import Dtype, Op, Views
 
 __all__ = ["Compose", "Output", "as_compose", "flatten"]

@@ -116,7 +116,7 @@ class _Container(Transform):
                 "batch must share; take it out"
             )
         # An image that passes has the same size at every one of the ops.
-        return tuple(op.only(mask, passing) for op in ops), np.where(mask[:, None], after.sizes, passing)
+        return tuple(op.where(mask, passing) for op in ops), np.where(mask[:, None], after.sizes, passing)
 
 
 def _type(images: Images) -> str:

@@ -10,16 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, Images, Transform, check_probability, items, resolves
-from .ops import (
-    JPEG as JPEGOp,
-    AutoContrast,
-    Equalize,
-    Invert,
-    Op,
-    Posterize,
-    Sharpness,
-    Solarize,
-)
+from .ops import JPEG as JPEGOp, AutoContrast, Equalize, Invert, Op, Posterize, Sharpness, Solarize
 from .ops.base import Mask
 
 __all__ = [

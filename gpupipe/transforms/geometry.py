@@ -9,16 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from ..errors import ConfigError
-from .base import (
-    F64,
-    I64,
-    Images,
-    Transform,
-    check_probability,
-    items,
-    pair,
-    resolves,
-)
+from .base import F64, I64, Images, Transform, check_probability, items, pair, resolves
 from .ops import Crop, Flip, Op
 
 __all__ = [

@@ -15,7 +15,6 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import F64, I64, Images, Transform, interpolation_name, items, resolves
-from .distributions import beta_quantile, dirichlet
 from .geometry import below
 from .matrices import rotation_warp
 from .ops import (
@@ -35,6 +34,7 @@ from .ops import (
     Warp,
 )
 from .ops.base import Mask
+from .quantiles import beta_quantile, dirichlet
 
 __all__ = ["Levels", "Step", "TimmAugMix", "TimmAutoAugment", "TimmRandAugment"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from .base import F64, Images, Transform, interpolation_name, items, pair, resolves
 from .geometry import CenterCrop, Pad
 from .ops import Op
-from .resizing import resized
+from .resize import resized
 
 __all__ = ["CenterCropOrPad", "ResizeKeepRatio"]
 

@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from gpupipe.bench import demo as demo_module
-from gpupipe.bench.photos import make_photos, photograph
-from gpupipe.bench.report import draw, read
+from gpupipe.bench.charts import draw, read
 from gpupipe.cli import app
+from gpupipe.demo import train as demo_module
+from gpupipe.testing.photos import make_photos, photograph
 
 VAL = "imagenet.val:size=32,resize=40,dtype=uint8"
 
@@ -129,7 +129,7 @@ def test_compare_prints_every_step_and_draws(photos: Path, tmp_path: Path) -> No
 
 
 def test_compare_fails_where_a_promise_is_broken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpupipe.bench import tolerances
+    from gpupipe.parity import tolerances
 
     row = tolerances.TABLE["resize bilinear uint8 antialias"]
     strict = tolerances.Tolerance(tolerances.Bound(0.5, 0.01))

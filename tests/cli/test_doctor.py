@@ -12,11 +12,12 @@ from gpupipe.commands import doctor
 from gpupipe.commands.findings import Installed, examine
 
 HEALTHY = Installed(
-    wheels=("nvidia-dali-cuda120",),
+    wheels=("nvidia-dali-cuda130",),
     dali="2.4.0",
     dali_error=None,
-    driver="570.10",
-    torch_cuda="12.8",
+    driver="580.10",
+    torch_cuda="13.0",
+    nvjpeg=(13, 2),
     gpus=("NVIDIA H200, 139 GiB",),
     turbo="3.1.0",
     shm_bytes=8 << 30,
@@ -37,14 +38,29 @@ def test_a_healthy_machine_has_no_findings() -> None:
             {"wheels": ("nvidia-dali-cuda120", "nvidia-dali-cuda130")},
             "wrong",
             "installed at once",
-            "pip uninstall -y nvidia-dali-cuda120 nvidia-dali-cuda130 && pip install nvidia-dali-cuda120",
+            "pip uninstall -y nvidia-dali-cuda120 nvidia-dali-cuda130 && pip install nvidia-dali-cuda130",
         ),
+        (
+            {"wheels": ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "torch_cuda": "12.8"},
+            "wrong",
+            "installed at once",
+            "&& pip install nvidia-dali-cuda120",
+        ),
+        (
+            {"wheels": ("nvidia-dali-cuda120",), "nvjpeg": (12, 4)},
+            "note",
+            "nvJPEG is 12.4: windows of JPEGs need 13.2",
+            "pip uninstall -y nvidia-dali-cuda120 && pip install nvidia-dali-cuda130 'nvidia-nvjpeg>=13.2'",
+        ),
+        ({"nvjpeg": (13, 1)}, "note", "nvJPEG is 13.1", "pip install -U 'nvidia-nvjpeg>=13.2'"),
+        ({"nvjpeg": (12, 4), "torch_cuda": "12.8"}, "note", "nvJPEG is 12.4", "jpeg_fancy_upsampling=False"),
+        ({"nvjpeg": None}, "note", "nvJPEG is not found", "nvidia-nvjpeg>=13.2"),
         ({"dali": None, "dali_error": "OSError: libcuda"}, "wrong", "cannot be imported: OSError", "--force-reinstall"),
-        ({"dali": "1.50.0"}, "wrong", "older than 2.4", "pip install -U nvidia-dali-cuda120"),
+        ({"dali": "1.50.0"}, "wrong", "older than 2.4", "pip install -U nvidia-dali-cuda130"),
         ({"dali": None, "wheels": ()}, "note", "DALI is not installed", "pip install nvidia-dali-cuda120"),
         ({"torch_cuda": None, "gpus": ()}, "wrong", "built for the CPU only", "install torch for CUDA"),
         ({"gpus": ()}, "wrong", "sees no GPU", "CUDA_VISIBLE_DEVICES"),
-        ({"gpus": (), "driver": None}, "note", "there is no GPU", "nothing"),
+        ({"gpus": (), "driver": None, "nvjpeg": None}, "note", "there is no GPU", "nothing"),
         ({"turbo": None}, "note", "no libjpeg-turbo", "pillow"),
         ({"shm_bytes": 64 << 20}, "note", "/dev/shm has 67.1 MB", "--shm-size"),
         ({"quota": 4.0}, "note", "may use 4 of them", "num_workers=4"),
@@ -59,7 +75,7 @@ def test_every_finding_says_what_to_do(changes: dict[str, object], level: str, w
 def test_this_machine() -> None:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["doctor"])
     assert result.exit_code == 0, result.output
-    for text in ("torch", "DALI", "libjpeg-turbo", "cores usable", "/dev/shm", "engine=auto", "works: "):
+    for text in ("torch", "DALI", "nvJPEG", "libjpeg-turbo", "cores usable", "/dev/shm", "engine=auto", "works: "):
         assert text in result.output
 
 
@@ -73,7 +89,7 @@ def test_what_is_wrong_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_engine_that_dies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpupipe.bench import compare
+    from gpupipe.parity import compare
 
     def dies(*arguments: object, **options: object) -> None:
         raise OSError("libnvjpeg.so: not found")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpupipe.bench.photos import make_photos
+from gpupipe.testing.photos import make_photos
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "examples" / "train_imagenet.py")

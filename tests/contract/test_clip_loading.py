@@ -18,7 +18,7 @@ from gpupipe import DataLoader, Shard, datasets, engines, memory, transforms as 
 from gpupipe.datasets import Subset
 from gpupipe.errors import ConfigError, SampleError
 from gpupipe.pipelines import kinetics
-from gpupipe.planning import complete
+from gpupipe.planning.epoch import resolve_missing
 
 av = pytest.importorskip("av")
 
@@ -190,5 +190,5 @@ def test_resolving_again_does_not_choose_frames_again(clip_files: list[Path]) ->
     dataset = clips(clip_files, T.Compose([T.TemporalSubsample(2), *TRAIN]))
     (plan, *_) = plans_of(dataset, seed=SEED, batch_size=BATCH)
     assert plan.frames is not None and plan.frames.shape == (BATCH, 2)
-    again = complete(replace(plan, ops=None), dataset.transform)
+    again = resolve_missing(replace(plan, ops=None), dataset.transform)
     assert np.array_equal(again.frames, plan.frames)

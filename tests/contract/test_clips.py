@@ -15,11 +15,11 @@ from support import plans_of
 from torch import Tensor
 
 from gpupipe import transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.tolerances import check, tolerance
 from gpupipe.datasets import VideoList
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
-from gpupipe.engines.torch.clips import spread
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.engines.forms.clip_layout import repeat_per_frame
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check, tolerance
 from gpupipe.pipelines import kinetics
 from gpupipe.types import Plan
 
@@ -51,7 +51,7 @@ def frames_by_hand(dataset: Any, plan: Plan) -> list[list[U8]]:
 def wanted(dataset: Any, plan: Plan) -> Tensor:
     """[B, T, C, H, W]: each frame of a loop over the whole video, by itself, with its clip's numbers."""
     assert plan.ops is not None
-    head, tail = split(plan.ops)
+    head, tail = head_and_tail(plan.ops)
     out = []
     for row, frames in enumerate(frames_by_hand(dataset, plan)):
         own = tuple(op.take([row]) if op.numbers() else op for op in tail)
@@ -74,7 +74,7 @@ def judge(dataset: Any, plans: list[Plan], batches: list[Any]) -> None:
         assert got.shape == want.shape and got.dtype == want.dtype
         count = plan.frames.shape[1]
         sizes = np.repeat(plan.sizes, count, axis=0)
-        found += difference(got.flatten(0, 1), want.flatten(0, 1), spread(plan.ops, count), sizes)
+        found += difference(got.flatten(0, 1), want.flatten(0, 1), repeat_per_frame(plan.ops, count), sizes)
     assert tolerance("dali/torch", dataset.transform) is not None
     assert not check("dali/torch", dataset.transform, found), found.to_dict()
 

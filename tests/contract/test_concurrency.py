@@ -110,7 +110,7 @@ def test_two_loaders_in_two_threads(decoding: Case, train: Make, validation: Mak
     in_threads(lambda: run(train, wanted), lambda: run(validation, checked))
 
 
-class Drawn:
+class Selected:
     """A torch dataset whose pictures come from the global generators, with time for others between two draws."""
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class Drawn:
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 def test_global_generators_in_two_threads(engine: str, device: str, rng_untouched: None) -> None:
     def make(seed: int) -> DataLoader:
-        dataset = from_torch(Drawn(), media="array", transform=EVAL)
+        dataset = from_torch(Selected(), media="array", transform=EVAL)
         return DataLoader(dataset, batch_size=BATCH, seed=seed, num_workers=0, engine=engine, device=device)
 
     def run(seed: int, expected: list[Any]) -> None:

@@ -21,10 +21,13 @@ from typing import Any
 import pytest
 from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads, same, settled
 
-from gpupipe import DataLoader, iteration, loader as facade, planning
+from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali, feed
-from gpupipe.engines.torch import engine as reference, jobs, processes, workers
+from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
+from gpupipe.loader import dataloader as facade, epoch as iteration
+from gpupipe.planning import epoch as planning
+from gpupipe.reading import plan_workers as workers, torch_worker_processes as processes
 
 TESTS = Path(__file__).resolve().parents[1]
 BOUND = 5.0

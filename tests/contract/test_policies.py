@@ -13,7 +13,7 @@ from support import BATCH, SEED, TRAIN, N, identical
 
 from gpupipe import DataLoader, SampleError, Shard
 from gpupipe.datasets import ImageFolder, from_torch
-from gpupipe.order import Shuffle
+from gpupipe.planning.order import Shuffle
 
 BAD = (3, 4, 17)
 DECODING = ("torch", "dali")

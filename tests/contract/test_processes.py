@@ -20,8 +20,8 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, same,
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
-from gpupipe.engines.torch.processes import _Iterator
 from gpupipe.errors import EngineError
+from gpupipe.reading.torch_worker_processes import _Iterator
 
 TESTS = Path(__file__).resolve().parents[1]
 ENDS: dict[str, Callable[[], Any]] = {

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
-from gpupipe.order import Shuffle
+from gpupipe.planning.order import Shuffle
 
 SCRIPT = Path(__file__).with_name("loops.py")
 

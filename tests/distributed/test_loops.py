@@ -11,7 +11,7 @@ import torch.distributed as dist
 from launch import launch
 from support import N
 
-from gpupipe.order import Shuffle
+from gpupipe.planning.order import Shuffle
 
 SCRIPT = Path(__file__).with_name("loops.py")
 

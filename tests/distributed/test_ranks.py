@@ -13,7 +13,7 @@ from support import N
 
 from gpupipe import Shard
 from gpupipe.errors import ConfigError
-from gpupipe.order import Shuffle
+from gpupipe.planning.order import Shuffle
 
 SCRIPT = Path(__file__).with_name("rank.py")
 

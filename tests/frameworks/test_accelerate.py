@@ -16,7 +16,7 @@ from support import SEED, N
 from torch import nn
 
 from gpupipe.errors import ConfigError
-from gpupipe.order import Shuffle
+from gpupipe.planning.order import Shuffle
 
 accelerate = pytest.importorskip("accelerate")
 

@@ -19,7 +19,7 @@ from support import SEED, N
 from torch import Tensor, nn
 from torch.utils.data import RandomSampler, SequentialSampler
 
-from gpupipe.order import Shuffle
+from gpupipe.planning.order import Shuffle
 
 L = pytest.importorskip("lightning")
 

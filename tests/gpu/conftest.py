@@ -21,7 +21,7 @@ from gpu_tools import DEVICE, DRY_RUN
 from support import write_photos
 
 from gpupipe.bench import machine
-from gpupipe.bench.photos import make_photos
+from gpupipe.testing.photos import make_photos
 
 HERE = Path(__file__).parent
 _MEASURED: dict[str, Any] = {}

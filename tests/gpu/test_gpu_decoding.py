@@ -12,10 +12,10 @@ from gpu_tools import DRY_RUN
 from support import SEED
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench import parity
-from gpupipe.bench.decoding import MatrixProducts, changes, decoded_by, quiet
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines import Dali
+from gpupipe.parity import measure as parity
+from gpupipe.parity.decoding import MatrixProducts, changes, decoded_by, quiet
 from gpupipe.pipelines import imagenet
 
 ITERATIONS = 12 if DRY_RUN else 200

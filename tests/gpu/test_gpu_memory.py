@@ -221,6 +221,6 @@ class _Pixels:
         return N
 
     def __getitem__(self, i: int) -> Any:
-        from gpupipe.bench.photos import photograph
+        from gpupipe.testing.photos import photograph
 
         return photograph(60 + i % 3, 70, i), i

@@ -15,13 +15,13 @@ import torch
 from support import SEED, Case, identical, images_of, plans_of, seen
 
 from gpupipe import DataLoader, SampleError, transforms as T
-from gpupipe.bench import parity
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.tolerances import check
 from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
-from gpupipe.engines.torch.apply import reference
+from gpupipe.engines.forms.reference import reference
 from gpupipe.errors import ConfigError
+from gpupipe.parity import measure as parity
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet
 
 COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0, "jpeg": 4.0}

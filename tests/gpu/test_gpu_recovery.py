@@ -13,7 +13,7 @@ from support import images_of, seen
 from gpupipe import DataLoader, SampleError
 from gpupipe.datasets import Dataset, ImageList
 from gpupipe.pipelines import imagenet
-from gpupipe.policy import OnError
+from gpupipe.planning.bad_samples import OnError
 
 BAD = 9
 COUNT = 24

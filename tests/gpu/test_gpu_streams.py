@@ -18,9 +18,9 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali, Torch
 from gpupipe.engines.dali.engine import DaliEngine
-from gpupipe.engines.handover import Lease
+from gpupipe.engines.delivery import KeepAlive
+from gpupipe.engines.staging import CopyStream, Ring
 from gpupipe.pipelines import imagenet
-from gpupipe.staging import CopyStream, Ring
 
 CROP = T.Compose([T.RandomCrop(160), T.RandomHorizontalFlip(), T.PILToTensor()])
 """Exact on every device, so that one byte that changed is one byte that was overwritten."""
@@ -120,7 +120,7 @@ def test_a_batch_is_ready_on_the_stream_that_asks_for_it(arrays: Arrays, engine:
 
 
 def unleased(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "take", lambda self, owner: None)
+    patch.setattr(KeepAlive, "take", lambda self, owner: None)
 
 
 def unbound(patch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ from PIL import Image
 from support import SEED, images_of, plans_of
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.photos import photograph
-from gpupipe.bench.tolerances import check
 from gpupipe.datasets import Arrays
-from gpupipe.engines.torch.apply import apply_batch, apply_sample, reference
-from gpupipe.engines.torch.forms.batch_hue import _hsv, _rgb, pil_hue
-from gpupipe.engines.torch.forms.picture import array
+from gpupipe.engines.forms.apply import apply_batch, apply_sample
+from gpupipe.engines.forms.batch_hue import _hsv, _rgb, pil_hue
+from gpupipe.engines.forms.picture import array
+from gpupipe.engines.forms.reference import reference
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops as O
 
 F = pytest.importorskip("torchvision.transforms.v2.functional")
@@ -136,7 +137,7 @@ def test_tensors(name: str, dtype: torch.dtype, gray: bool) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_all_rows_at_once(name: str, kind: str) -> None:
     """What a GPU does: one number per image in a tensor; where floats multiply and add in one step there, in two."""
-    from gpupipe.engines.torch.forms import batch_color
+    from gpupipe.engines.forms import batch_color
 
     make, _ = CASES[name]
     x = torch.stack([as_tensor(photograph(40, 50, i)) for i in range(4)])
@@ -159,7 +160,7 @@ def test_all_rows_at_once(name: str, kind: str) -> None:
 def test_what_the_mask_leaves_out_stays(name: str, kind: str) -> None:
     make, _ = CASES[name]
     mask = np.array([True, False, True, False])
-    op = make(kind, 4).only(mask, np.full((4, 2), 40))
+    op = make(kind, 4).where(mask, np.full((4, 2), 40))
     pixels = [photograph(40, 40, i) for i in range(4)]
     batch = torch.stack([as_tensor(p) for p in pixels])
     got = apply_batch(batch, (op,))

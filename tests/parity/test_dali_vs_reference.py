@@ -14,14 +14,14 @@ from PIL import Image
 from support import SEED, N, images_of, pictures, plans_of, write_photos
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench import tolerances
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.photos import photograph
-from gpupipe.bench.tolerances import check
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, ImageList
-from gpupipe.engines.torch.apply import reference
+from gpupipe.engines.forms.reference import reference
+from gpupipe.parity import tolerances
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet
-from gpupipe.planning import resolve_plan
+from gpupipe.planning.epoch import resolve_plan
+from gpupipe.testing.photos import photograph
 
 NORMALIZE = T.Normalize(imagenet.MEAN, imagenet.STD)
 TENSOR = [T.ToTensor(), NORMALIZE]

@@ -11,14 +11,14 @@ from PIL import Image
 from support import SEED, images_of, pictures, plans_of
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.photos import photograph
-from gpupipe.bench.tolerances import check
 from gpupipe.datasets import Arrays
-from gpupipe.engines.torch.apply import reference
-from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS
-from gpupipe.engines.torch.forms.draws import normal
-from gpupipe.engines.torch.forms.picture import array
+from gpupipe.engines.forms import BATCH_FORMS, FORMS
+from gpupipe.engines.forms.device_random import normal
+from gpupipe.engines.forms.picture import array
+from gpupipe.engines.forms.reference import reference
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Blur, Erase, Noise
 
 F = pytest.importorskip("torchvision.transforms.v2.functional")
@@ -49,7 +49,7 @@ def test_blur(kind: str, kernel_size: tuple[int, int]) -> None:
 
 def test_blur_of_a_batch_at_once_is_that_of_its_images() -> None:
     """A GPU does all of them in one convolution."""
-    from gpupipe.engines.torch.forms.filter import _blurred
+    from gpupipe.engines.forms.blur_noise import _blurred
 
     x = torch.from_numpy(pictures(5)).permute(0, 3, 1, 2)
     want = [F.gaussian_blur(row, [9, 5], [float(s)] * 2) for row, s in zip(x, SIGMAS, strict=True)]

@@ -11,11 +11,11 @@ import torch
 from support import images_of
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.photos import photograph
 from gpupipe.datasets import Arrays
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.base import F64, Images, resolves
-from gpupipe.transforms.distributions import dirichlet
 from gpupipe.transforms.ops import Gray, Mix, Op
+from gpupipe.transforms.quantiles import dirichlet
 
 
 @dataclass(frozen=True, repr=False)

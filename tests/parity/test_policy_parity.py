@@ -15,11 +15,11 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_batch, apply_sample
-from gpupipe.transforms import policy_tables as tables
+from gpupipe.engines.forms.apply import apply_batch, apply_sample
+from gpupipe.testing.photos import photograph
+from gpupipe.transforms import auto_augment_tables as tables
 from gpupipe.transforms.base import Images
-from gpupipe.transforms.distributions import dirichlet
+from gpupipe.transforms.quantiles import dirichlet
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 F = pytest.importorskip("torchvision.transforms.v2.functional")
@@ -152,9 +152,9 @@ def test_what_is_left_out_is_left_alone() -> None:
     sizes = np.tile((20, 30), (4, 1))
     (op,), _ = t.resolve(u, Images(sizes))
     image = Image.fromarray(photograph(20, 30, 1))
-    from gpupipe.engines.torch.forms import FORMS
+    from gpupipe.engines.forms import FORMS
 
-    assert FORMS[type(op)](image, op.only(np.zeros(4, bool), sizes), 2) is image
+    assert FORMS[type(op)](image, op.where(np.zeros(4, bool), sizes), 2) is image
 
 
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,11 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, split
-from gpupipe.engines.torch.forms.picture import size_of
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.engines.forms.picture import size_of
+from gpupipe.engines.forms.reference import reference
 from gpupipe.pipelines import imagenet
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop, Flip, Gray, Op, Resize
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -37,7 +38,7 @@ def ours(pipeline: T.Compose, images: list[Image.Image], seed: int = 3) -> tuple
     """[C, H, W] of every image, and the ops with their numbers."""
     sizes = np.array([size_of(image) for image in images])
     ops, _ = pipeline.resolve(seed, 0, np.arange(len(images), dtype=np.uint64), sizes)
-    head, tail = split(ops)
+    head, tail = head_and_tail(ops)
     out = []
     for i, image in enumerate(images):
         one = np.array(apply_sample(image, head, i))  # a copy: torch wants to be able to write
@@ -93,7 +94,7 @@ def check_evaluation(paths: list[Path], memory_format: str = "contiguous_format"
 
 
 def plan_of(paths: list[str], pipeline: T.Compose) -> Any:
-    from gpupipe.datasets.torch import from_torch
+    from gpupipe.datasets.user_code import from_torch
     from gpupipe.types import Plan
 
     n = len(paths)
@@ -214,6 +215,6 @@ def test_arrays_and_pil_images_give_the_same() -> None:
     pipeline = imagenet.train(48)
     images = pictures()
     ops, _ = pipeline.resolve(1, 2, np.arange(5, dtype=np.uint64), np.array([size_of(image) for image in images]))
-    head, _ = split(ops)
+    head, _ = head_and_tail(ops)
     for i, image in enumerate(images):
         assert np.array_equal(apply_sample(image, head, i), apply_sample(np.asarray(image), head, i))

@@ -14,20 +14,20 @@ from PIL import Image
 from support import SEED, images_of, pictures, plans_of
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.difference import Difference, difference
-from gpupipe.bench.photos import photograph
-from gpupipe.bench.tolerances import check
 from gpupipe.datasets import Arrays
-from gpupipe.engines.torch.apply import reference
-from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS
-from gpupipe.engines.torch.forms.picture import array
+from gpupipe.engines.forms import BATCH_FORMS, FORMS
+from gpupipe.engines.forms.picture import array
+from gpupipe.engines.forms.reference import reference
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.tolerances import check
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.base import Images
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
 from gpupipe.transforms.ops import Elastic, Op, Perspective, Warp
 
 F = pytest.importorskip("torchvision.transforms.v2.functional")
 MODE = {mode.value: mode for mode in pytest.importorskip("torchvision.transforms").InterpolationMode}
-FORM = sys.modules["gpupipe.engines.torch.forms.warp"]
+FORM = sys.modules["gpupipe.engines.forms.warp"]
 
 SIZES = np.array([(60, 80), (97, 61), (64, 64), (33, 50), (47, 48), (21, 90)])
 FILLS = [(0.0,), (7.0,), (10.0, 250.0, 33.0), None]
@@ -165,7 +165,7 @@ def test_the_mask_leaves_samples_alone(kind: str) -> None:
         rotation_warp(images, mask, angle=20.0, expand=False),
         Perspective(mask, np.tile([1.1, 0.1, 0, 0, 1, 2, 1e-3, 0], (n, 1)), kind=images.kind),
         Elastic(mask, np.arange(n, dtype=np.uint64), kind=images.kind),
-        rotation_warp(images, ALL[:n], angle=20.0, always=True).only(mask, images.sizes),
+        rotation_warp(images, ALL[:n], angle=20.0, always=True).where(mask, images.sizes),
     ]
     for op in ops:
         out = BATCH_FORMS[type(op)](x.clone(), op)

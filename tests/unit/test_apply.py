@@ -19,17 +19,18 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
+from gpupipe.codecs.decode import Undecodable, decode, peek_size
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.base import Setup
+from gpupipe.engines.forms import BATCH_FORMS, FORMS, POINTWISE
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, reference, split
-from gpupipe.engines.torch.decode import Undecodable, decode, peek_size
-from gpupipe.engines.torch.forms import BATCH_FORMS, FORMS, POINTWISE
 from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
 from gpupipe.pipelines import imagenet
-from gpupipe.planning import resolve_plan
+from gpupipe.planning.epoch import resolve_plan
+from gpupipe.reading.setup import Setup
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import OPS, TARGET_OPS, Crop, Normalize, Resize, ToDtype, Views
 from gpupipe.types import Plan
 
@@ -107,13 +108,13 @@ def test_every_op_has_a_torch_form() -> None:
 
 def test_tail_is_the_longest_suffix_of_arithmetic() -> None:
     names = lambda ops: [type(op).__name__ for op in ops]  # noqa: E731
-    head, tail = split(imagenet.train(32).skeleton)
+    head, tail = head_and_tail(imagenet.train(32).skeleton)
     assert (names(head), names(tail)) == (["Crop", "Resize", "Flip"], ["ToDtype", "Normalize"])
     # a flip and a window commute with it, a fill does not
     chain = [T.ToTensor(), T.RandomHorizontalFlip(), T.RandomCrop(8), T.Normalize((0.5,), (0.5,))]
-    head, tail = split(T.Compose(chain).skeleton)
+    head, tail = head_and_tail(T.Compose(chain).skeleton)
     assert (names(head), names(tail)) == (["Flip", "Crop"], ["ToDtype", "Normalize"])
-    head, tail = split(T.Compose([*chain, T.Pad(2, fill=1)]).skeleton)
+    head, tail = head_and_tail(T.Compose([*chain, T.Pad(2, fill=1)]).skeleton)
     assert names(head) == ["Flip", "Crop", "ToDtype", "Normalize", "Crop"] and tail == ()
 
 
@@ -121,7 +122,7 @@ def test_moving_flips_before_arithmetic_changes_nothing() -> None:
     pipeline = T.Compose([T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD), T.RandomHorizontalFlip(1.0)])
     image = photograph(20, 30, 0)
     ops, _ = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([[20, 30]]))
-    head, tail = split(ops)
+    head, tail = head_and_tail(ops)
     got = apply_tail(torch.from_numpy(np.ascontiguousarray(apply_sample(image, head, 0)))[None], tail)
     want = apply_sample(image, ops, 0)
     assert np.array_equal(got[0].permute(1, 2, 0).numpy(), want)
@@ -239,7 +240,7 @@ def test_transient_errors_are_read_again(
             raise OSError(errno.ESTALE, "Stale file handle")
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr("gpupipe.datasets.transient._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("gpupipe.codecs.retry._WAITS", (0.0, 0.0))
     monkeypatch.setattr(builtins, "open", flaky)
     with caplog.at_level(logging.WARNING, "gpupipe"):
         assert decode(str(tmp_path / "a.jpg")).shape == (40, 60, 3)

@@ -15,7 +15,7 @@ from gpupipe.datasets import Arrays, from_torch
 from gpupipe.engines.mixing import mix
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.rng import uniforms
-from gpupipe.transforms.batch import beta
+from gpupipe.transforms.mixing import beta
 from gpupipe.transforms.ops import CutMix, MixUp
 
 P = 1e-3
@@ -151,7 +151,7 @@ def test_one_after_the_other() -> None:
 def test_what_is_left_out_still_has_shares() -> None:
     images = torch.randn(3, 3, 8, 10)
     mask = np.zeros(3, np.bool_)
-    ops = [op.only(mask, np.zeros((3, 2), np.int64)) for op in _ops(3)]
+    ops = [op.where(mask, np.zeros((3, 2), np.int64)) for op in _ops(3)]
     got, target = mix(images, torch.tensor([0, 6, 2]), ops)
     assert got is images and torch.equal(target, torch.eye(7)[[0, 6, 2]])
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("nvidia.dali")
 
-from gpupipe.bench import parity
-from gpupipe.bench.tolerances import TABLE, check
+from gpupipe.parity import measure as parity
+from gpupipe.parity.tolerances import TABLE, check
 
 
 def test_every_case_has_a_pipeline_that_is_another_one() -> None:

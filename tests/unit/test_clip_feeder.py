@@ -14,10 +14,10 @@ from clips import BATCH, NAMES, clips
 from support import plans_of, settled
 
 from gpupipe import transforms as T
-from gpupipe.engines.base import Setup
 from gpupipe.engines.dali import clips as module
 from gpupipe.engines.dali.clips import ClipFeeder, Staging
 from gpupipe.errors import PipelineError
+from gpupipe.reading.setup import Setup
 from gpupipe.types import Plan
 
 pytest.importorskip("av")

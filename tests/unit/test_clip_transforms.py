@@ -10,7 +10,7 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.pipelines import kinetics
-from gpupipe.transforms.clip import positions
+from gpupipe.transforms.temporal import positions
 
 FRAMES = np.arange(60).reshape(5, 12) * 2
 KEYS = np.arange(5, dtype=np.uint64)

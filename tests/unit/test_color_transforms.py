@@ -117,7 +117,7 @@ def test_by_chance(cls: Any, arguments: dict[str, Any], op_type: type[Any]) -> N
     assert cls(**arguments).p == 0.5
     assert not np.array_equal(resolve(cls(**arguments))[0].mask, resolve(cls(**arguments), seed=1)[0].mask)
     half = np.arange(len(SIZES)) % 2 == 0
-    some = op.only(half, SIZES)
+    some = op.where(half, SIZES)
     assert not some.always and np.array_equal(some.mask, half)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpupipe.bench.photos import make_photos, photograph
 from gpupipe.errors import ConfigError
+from gpupipe.testing.photos import make_photos, photograph
 
 TESTS = Path(__file__).resolve().parents[1]
 

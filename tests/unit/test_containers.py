@@ -15,12 +15,12 @@ from goodness import chi_square_p
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
-from gpupipe.engines.torch.apply import apply_sample, apply_tail, split
+from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops
 from gpupipe.transforms.compose import as_compose
-from gpupipe.transforms.function import name_of
+from gpupipe.transforms.lambda_ import name_of
 
 P = 1e-3
 N = 4000
@@ -34,7 +34,7 @@ def resolve(pipeline: Any, n: int = N, size: tuple[int, int] = (40, 50)) -> tupl
 def run(pipeline: Any, pictures: list[Image.Image]) -> list[np.ndarray]:
     sizes = np.array([(p.height, p.width) for p in pictures])
     found, _ = as_compose(pipeline).resolve(5, 0, np.arange(len(pictures), dtype=np.uint64), sizes)
-    head, tail = split(found)
+    head, tail = head_and_tail(found)
     made = [np.array(apply_sample(p.copy(), head, i)) for i, p in enumerate(pictures)]
     return [apply_tail(torch.from_numpy(x)[None], tail)[0].permute(1, 2, 0).numpy() for x in made]
 
@@ -260,7 +260,7 @@ def test_a_function_may_write_into_its_image() -> None:
     before = pixels.copy()
     key = np.arange(1, dtype=np.uint64)
     found, _ = T.Compose([T.PILToTensor(), lambda x: x.zero_()]).resolve(0, 0, key, [[20, 20]])
-    assert not np.array(apply_sample(pixels, split(found)[0], 0)).any() and np.array_equal(pixels, before)
+    assert not np.array(apply_sample(pixels, head_and_tail(found)[0], 0)).any() and np.array_equal(pixels, before)
 
     def blacken(image: Any) -> Any:
         image.paste((0, 0, 0), (0, 0, 20, 20))
@@ -304,7 +304,7 @@ def test_what_a_function_draws_belongs_to_the_sample(rng_untouched: None) -> Non
 
 
 def test_plans_travel_without_functions() -> None:
-    from gpupipe.planning import complete, resolve_plan
+    from gpupipe.planning.epoch import resolve_missing, resolve_plan
     from gpupipe.types import Plan
 
     pipeline = T.Compose([T.MultiView([[lambda x: x, T.RandomResizedCrop(8)], [T.RandomResizedCrop(9)]])])
@@ -312,7 +312,7 @@ def test_plans_travel_without_functions() -> None:
     plan = resolve_plan(plan, pipeline, np.full((3, 2), 40, np.int32))
     sent = pickle.loads(pickle.dumps(plan))
     assert sent.ops is None and plan.ops is not None
-    there = complete(sent, pipeline)
+    there = resolve_missing(sent, pipeline)
     for a, b in zip(ops.by_view(plan.ops), ops.by_view(there.ops), strict=True):
         assert [op.spec() for op in a] == [op.spec() for op in b]
         for x, y in zip(a, b, strict=True):
@@ -330,6 +330,8 @@ def replaced(plan: Any) -> Any:
 def test_nothing_comes_after_a_function_of_batches_but_what_batches_can_do() -> None:
     from gpupipe.engines.torch.engine import _check_tail
 
-    _check_tail(split(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Normalize((0.5,), (0.5,))]).skeleton)[1])
+    _check_tail(
+        head_and_tail(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Normalize((0.5,), (0.5,))]).skeleton)[1]
+    )
     with pytest.raises(PipelineError, match="Resize stands behind a function that gets the whole batch"):
-        _check_tail(split(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Resize((3, 3))]).skeleton)[1])
+        _check_tail(head_and_tail(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Resize((3, 3))]).skeleton)[1])

@@ -75,7 +75,7 @@ class TestImageFolder:
         assert ds.labels is not None and ds.labels.tolist() == [0, 1, 1, 2, 2, 2, 2, 2]
         assert ds.sizes[2].tolist() == [11, 13] and ds.sizes[1].tolist() == [5, 7]
         assert ds.sizes.dtype == np.int32 and ds.labels.dtype == np.int64
-        assert ds.media == "path" and not ds.python and ds.transform == imagenet.train(size=8)
+        assert ds.media == "path" and not ds.runs_user_code and ds.transform == imagenet.train(size=8)
         paths = ds.encoded_paths(np.array([2, 0]))
         assert [p.tobytes().decode() for p in paths] == [str(zoo / "ant/9.png"), str(zoo / "Dog/1.bmp")]
         assert all(p.dtype == np.uint8 and p.ndim == 1 for p in paths)

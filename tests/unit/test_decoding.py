@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from gpupipe import DataLoader
-from gpupipe.bench import parity
-from gpupipe.bench.decoding import Changes, MatrixProducts, changes, decoded_by, quiet
-from gpupipe.bench.difference import Difference
 from gpupipe.datasets import Arrays
+from gpupipe.parity import measure as parity
+from gpupipe.parity.decoding import Changes, MatrixProducts, changes, decoded_by, quiet
+from gpupipe.parity.difference import Difference
 from gpupipe.pipelines import imagenet
 
 DALI = pytest.mark.skipif("not __import__('gpupipe.engines.dali').engines.dali.installed()", reason="needs DALI")

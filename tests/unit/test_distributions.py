@@ -10,7 +10,7 @@ import pytest
 from goodness import ks_two_sample_p, ks_uniform_p
 
 from gpupipe.errors import ConfigError
-from gpupipe.transforms.distributions import beta_quantile, dirichlet, gamma_quantile
+from gpupipe.transforms.quantiles import beta_quantile, dirichlet, gamma_quantile
 
 P = 1e-4
 U = [1e-12, 0.001, 0.1, 0.37, 0.5, 0.77, 0.999, 1 - 2**-40]

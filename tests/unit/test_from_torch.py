@@ -15,15 +15,15 @@ from PIL import Image
 from torch.utils.data import Dataset as TorchDataset, IterableDataset, default_collate
 
 from gpupipe import transforms as T
-from gpupipe.bench.photos import photograph
+from gpupipe.codecs.decode import decode
 from gpupipe.datasets.base import Dataset
-from gpupipe.datasets.torch import FromTorch, Opaque, from_torch
-from gpupipe.engines.base import Setup
+from gpupipe.datasets.user_code import FromTorch, Opaque, from_torch
 from gpupipe.engines.torch import Torch
-from gpupipe.engines.torch.decode import decode
-from gpupipe.engines.torch.jobs import Pack
-from gpupipe.engines.torch.workers import Workers
+from gpupipe.engines.torch.worker_tasks import Pack
 from gpupipe.errors import DatasetError, PipelineError, SampleError
+from gpupipe.reading.plan_workers import Workers
+from gpupipe.reading.setup import Setup
+from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan
 
 PIPELINE = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()])
@@ -153,7 +153,9 @@ def test_datasets_that_cannot_be_ordered() -> None:
 
 def test_what_a_wrapped_dataset_says_of_itself() -> None:
     dataset = from_torch(Items("bytes"), "bytes")
-    assert isinstance(dataset, FromTorch) and dataset.python and dataset.sizes is None and dataset.labels is None
+    assert (
+        isinstance(dataset, FromTorch) and dataset.runs_user_code and dataset.sizes is None and dataset.labels is None
+    )
     assert dataset.fingerprint != from_torch(Items("bytes", n=9), "bytes").fingerprint
     assert dataset.describe(3) == "sample 3 of Items" and "Items" in repr(dataset)
 

@@ -20,12 +20,13 @@ from PIL import Image
 from support import Encoded
 
 from gpupipe import DataLoader, GpupipeError
-from gpupipe.datasets import ImageFolder, ImageList, build, cache as cache_module, columns as column_file, from_torch
-from gpupipe.datasets.columns import Columns, ColumnsError
-from gpupipe.datasets.index import Index
-from gpupipe.datasets.listfile import read_list
+from gpupipe.datasets import ImageFolder, ImageList, from_torch
+from gpupipe.datasets.index import cache as cache_module, column_file, open_index as build
+from gpupipe.datasets.index.column_file import Columns, ColumnsError
+from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
-from gpupipe.state import State
+from gpupipe.loader.state import State
+from gpupipe.sources.list_file import read_list
 
 OLD_NS = 1_500_000_000_000_000_000
 QUICK = settings(

@@ -22,7 +22,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_row_of_the_table_has_a_prediction() -> None:
     from _gpu_predictions import NUMBERS, PIXELS
 
-    from gpupipe.bench.promises import TABLE
+    from gpupipe.parity.promises import TABLE
 
     assert set(PIXELS) == set(TABLE) - {"decode"}
     for row, predicted in PIXELS.items():

@@ -11,8 +11,8 @@ pytest.importorskip("nvidia.dali")
 
 from nvidia.dali import backend
 
-from gpupipe.bench import parity
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
+from gpupipe.parity import measure as parity
 
 NAMES = [*parity.CASES, *parity.RECIPES]
 REGISTERED = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpupipe.engines.handover import Lease
+from gpupipe.engines.delivery import KeepAlive
 
 
 class Device:
@@ -54,7 +54,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def test_memory_is_kept_until_the_consumers_stream_has_passed(device: Device) -> None:
-    lease = Lease(torch.device("cuda", 0))
+    lease = KeepAlive(torch.device("cuda", 0))
     for _ in range(3):
         lease.renew()
         lease.take(Owner())
@@ -68,7 +68,7 @@ def test_memory_is_kept_until_the_consumers_stream_has_passed(device: Device) ->
 
 
 def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
-    lease = Lease(torch.device("cuda", 0))
+    lease = KeepAlive(torch.device("cuda", 0))
     lease.take(Owner())
     lease.renew()
     lease.take(Owner())
@@ -82,10 +82,10 @@ def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
 def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order: what was freed in the order of a stream is free only when the stream has passed."""
     pytest.importorskip("nvidia.dali")
-    from gpupipe.bench import parity
-    from gpupipe.engines.base import Setup
     from gpupipe.engines.dali import engine as module, pools
     from gpupipe.engines.dali.graph import DecoderOptions
+    from gpupipe.parity import measure as parity
+    from gpupipe.reading.setup import Setup
 
     calls: list[str] = []
 

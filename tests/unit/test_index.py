@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpupipe.datasets import ImageFolder, ImageList, build, cache as cache_module, index as index_module, pool
-from gpupipe.datasets.columns import Columns, ColumnsError, write_columns
-from gpupipe.datasets.probe import Probe, pack, unpack
+from gpupipe.codecs.probe import Probe, pack, unpack
+from gpupipe.datasets import ImageFolder, ImageList
+from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
+from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.errors import DatasetError
 
 OLD_NS = 1_500_000_000_000_000_000
@@ -439,7 +440,8 @@ class TestCache:
         """The second waits, and takes what the first made."""
         code = """
 import sys, time
-from gpupipe.datasets import ImageFolder, build
+from gpupipe.datasets import ImageFolder
+from gpupipe.datasets.index import open_index as build
 real = build._build
 def slow(*args):
     print("building", flush=True)
@@ -528,11 +530,12 @@ class TestPool:
 
     def test_a_file_that_takes_its_reader_down(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         boot = pool._BOOT.replace(
-            "serve(given)",
-            "import os, _gpupipe_probing.probe as m; real = m.probe\n"
+            "importlib.import_module(program)",
+            "import os, gpupipe.codecs.probe as m; real = m.probe\n"
             "m.probe = lambda p, n: os.kill(os.getpid(), 11) if b'000123' in p else real(p, n)\n"
-            "serve(given)",
+            "importlib.import_module(program)",
         )
+        assert boot != pool._BOOT
         monkeypatch.setattr(pool, "_BOOT", boot)
         ds = ImageFolder(many(tmp_path / "t", self.COUNT))
         bad = {b.index: b for b in ds.bad(np.arange(self.COUNT))}
@@ -588,7 +591,7 @@ def test_quick_answers(tmp_path: Path) -> None:
 def test_bar_and_log_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
-    from gpupipe.datasets.progress import Progress
+    from gpupipe.datasets.index.progress import Progress
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -17,10 +17,10 @@ from torch import nn
 from torch.utils import data
 
 import gpupipe
-from gpupipe import datasets, transforms as T
+from gpupipe import datasets, from_torch, transforms as T
 from gpupipe.errors import ConfigError, TranslationError
-from gpupipe.interop import from_torch, split_batch_sampler, translate_dataset, translate_sampler, translate_transform
-from gpupipe.order import Slices
+from gpupipe.interop import split_batch_sampler, translate_dataset, translate_sampler, translate_transform
+from gpupipe.planning.order import Slices
 
 pytest.importorskip("torchvision")
 from torchvision import datasets as tvd, transforms as v1, tv_tensors

@@ -34,10 +34,11 @@ from torch.utils.data.distributed import DistributedSampler
 import gpupipe.engines
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import Arrays, Dataset, from_torch
-from gpupipe.engines.base import Engine, EngineConfig, Run, Setup
+from gpupipe.engines.base import Engine, EngineConfig, Run
 from gpupipe.errors import ConfigError, MissingDependency, PipelineError, TranslationError
-from gpupipe.order import Shuffle
-from gpupipe.planning import EpochPlan
+from gpupipe.planning.epoch import EpochPlan
+from gpupipe.planning.order import Shuffle
+from gpupipe.reading.setup import Setup
 from gpupipe.types import Batch, Plan
 
 

@@ -15,8 +15,8 @@ from gpupipe.datasets import Arrays
 from gpupipe.engines.dali import Dali
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.engines.dali.lowering import LOWERINGS
-from gpupipe.engines.torch.apply import reference
-from gpupipe.engines.torch.forms import BATCH_FORMS
+from gpupipe.engines.forms import BATCH_FORMS
+from gpupipe.engines.forms.reference import reference
 from gpupipe.errors import EngineError, PipelineError
 from gpupipe.pipelines import imagenet
 from gpupipe.transforms.ops import OPS, TARGET_OPS, Views

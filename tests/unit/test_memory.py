@@ -16,11 +16,13 @@ import torch
 from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, write_photos
 
 import gpupipe
-from gpupipe import DataLoader, engines, host, memory, staging, transforms as T
+from gpupipe import DataLoader, engines, memory, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, Subset, from_torch
+from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
-from gpupipe.engines.needs import size_text
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
+from gpupipe.memory import system
+from gpupipe.memory.uses import size_text
 
 IMAGE = 3 * 32 * 32
 """Values of one image of TRAIN and EVAL."""
@@ -36,8 +38,8 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``limits(host=..., shm=...)``: what the machine has from now on."""
 
     def put(*, host: int | None = None, shm: int | None = None) -> None:
-        monkeypatch.setattr(gpupipe.host, "memory_limit", lambda: host)
-        monkeypatch.setattr(gpupipe.host, "shm_size", lambda: shm)
+        monkeypatch.setattr(gpupipe.memory.system, "memory_limit", lambda: host)
+        monkeypatch.setattr(gpupipe.memory.system, "shm_size", lambda: shm)
 
     return put
 
@@ -272,8 +274,8 @@ def put(root: Path, monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -
     for name, text in contents.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    monkeypatch.setattr(host, "_PROC", root / "proc")
-    monkeypatch.setattr(host, "_CGROUPS", root / "cg")
+    monkeypatch.setattr(system, "_PROC", root / "proc")
+    monkeypatch.setattr(system, "_CGROUPS", root / "cg")
 
 
 MEMINFO = "MemTotal:  2000 kB\nSwapTotal: 500 kB\nHugePages_Total: 0\n"
@@ -311,28 +313,28 @@ def test_limits_of_machine_and_container(
     contents: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, monkeypatch, {"proc/meminfo": MEMINFO, **contents})
-    assert host.memory_limit() == expected
+    assert system.memory_limit() == expected
 
 
 def test_no_limit_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unlimited = {"proc/self/cgroup": "4:memory:/\n", "cg/memory/memory.limit_in_bytes": "9223372036854771712"}
     put(tmp_path, monkeypatch, unlimited)
-    assert host.cgroup_limit() is None
+    assert system.cgroup_limit() is None
 
 
 def test_without_linux_nothing_is_known_and_nothing_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, monkeypatch, {})
-    monkeypatch.setattr(host, "_SHM", tmp_path / "shm")
+    monkeypatch.setattr(system, "_SHM", tmp_path / "shm")
     monkeypatch.setitem(sys.modules, "psutil", None)
-    assert host.memory_limit() is host.shm_size() is host.process() is None and host.children() == []
+    assert system.memory_limit() is system.shm_size() is system.process() is None and system.children() == []
     load(ImageFolder(folder, TRAIN), batch_size=10**6, num_workers=2)
     assert "pinned" in str(memory.report())
 
 
 def test_the_size_of_dev_shm() -> None:
-    size = host.shm_size()
+    size = system.shm_size()
     assert size is not None and size > 1 << 20
 
 
@@ -473,12 +475,12 @@ def test_preallocate_needs_dali_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = backend.calls
-    monkeypatch.setattr(host, "trim", lambda: calls.append(("trim",)))
+    monkeypatch.setattr(system, "trim", lambda: calls.append(("trim",)))
     cuda = SimpleNamespace(empty_cache=lambda: calls.append(("cache",)))
-    monkeypatch.setattr(memory, "_cuda", lambda: cuda)
+    monkeypatch.setattr(memory.held, "_cuda", lambda: cuda)
     monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: calls.append(("host cache",)), raising=False)
     marker = object()
-    monkeypatch.setattr(memory, "report", lambda: marker)
+    monkeypatch.setattr(memory.held, "report", lambda: marker)
     assert memory.release() is marker
     assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
 
@@ -491,7 +493,7 @@ def test_release_without_dali_and_cuda_loads_neither() -> None:
 
 _HOLES = """
 import ctypes
-from gpupipe import host
+from gpupipe.memory import system
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -499,18 +501,18 @@ libc.free.argtypes = [ctypes.c_void_p]
 blocks = [libc.malloc(60_000) for _ in range(2_000)]  # too small to be mapped by themselves
 for block in blocks:
     ctypes.memset(block, 1, 60_000)
-held = host.malloc()
+held = system.malloc()
 for i, block in enumerate(blocks[:-1]):
     if i % 20:
         libc.free(block)
-full, freed = host.process(), host.malloc()
-host.trim()
-now = host.process()
+full, freed = system.process(), system.malloc()
+system.trim()
+now = system.process()
 print(freed.free - held.free, held.used - freed.used, full.rss - now.rss)
 """
 
 
-@pytest.mark.skipif(host.malloc() is None, reason="needs glibc 2.33")
+@pytest.mark.skipif(system.malloc() is None, reason="needs glibc 2.33")
 def test_trim_gives_back_what_lies_in_holes() -> None:
     """In a process of its own, whose heap nobody has filled with holes before."""
     done = subprocess.run([sys.executable, "-c", _HOLES], capture_output=True, text=True, check=True)
@@ -522,7 +524,7 @@ def test_trim_gives_back_what_lies_in_holes() -> None:
 
 def test_closing_the_dali_engine_gives_back_freed_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(host, "trim", lambda: calls.append("trim"))
+    monkeypatch.setattr(system, "trim", lambda: calls.append("trim"))
     with load(ImageFolder(folder, TRAIN), engine="dali") as loader:
         iter(loader)
         loader.close()

@@ -12,13 +12,20 @@ import torch
 from support import plans_of
 
 from gpupipe import transforms as T
+from gpupipe.codecs.video.decode import decode_clip
 from gpupipe.datasets import VideoList
-from gpupipe.datasets.video.decode import decode_clip
-from gpupipe.engines.base import Setup
+from gpupipe.engines.dali import nvdec
 from gpupipe.engines.dali.nvdec import NvdecFeeder
+from gpupipe.reading.setup import Setup
 from gpupipe.types import Plan
 
 pytest.importorskip("av")
+
+
+@pytest.fixture(autouse=True)
+def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The videos here are smaller than a GPU's decoder takes, and DALI's CPU decoder takes them all."""
+    monkeypatch.setattr(nvdec, "SMALLEST", 16)
 
 
 def dataset_of(videos: dict[str, Path], *names: str) -> VideoList:
@@ -86,4 +93,34 @@ def test_what_pyav_refuses_too_is_bad(videos: dict[str, Path], tmp_path: Path) -
     feeder = feeder_of(dataset)
     (ready,) = feeder.run(iter(plans_of(dataset, batch_size=2, shuffle=False)))
     assert [bad.index for bad in ready.bad] == [1] and "later.mp4" in ready.bad[0].path
+    feeder.close()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "suits"),
+    [
+        ([[144, 256], [720, 1280]], True),
+        ([[720, 1280], [142, 256]], False),
+        ([[144, 255]], False),
+        ([[145, 256]], False),
+    ],
+)
+def test_odd_and_small_frames_are_not_given_to_the_decoder(
+    sizes: list[list[int]], suits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvdec, "SMALLEST", 144)
+    none = np.zeros(len(sizes), np.int64)
+    plan = Plan(0, 0, 0, none, none.astype(np.uint64), len(sizes), 0, sizes=np.array(sizes, np.int32))
+    assert nvdec.suits(plan) is suits
+
+
+def test_what_the_decoder_must_not_be_given_pyav_decodes(
+    videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nvdec, "SMALLEST", 144)
+    dataset = dataset_of(videos, "vp9.webm", "vp9.webm", "vp8.webm", "vp8.webm")
+    plans, feeder = plans_of(dataset, batch_size=2, shuffle=False), feeder_of(dataset)
+    for plan, ready in zip(plans, feeder.run(iter(plans)), strict=True):
+        assert np.array_equal(torch.stack(ready.media).numpy(), by_pyav(dataset, plan))
+    assert "PyAV in its place 2 times" in feeder.facts()["video"] and not caplog.text
     feeder.close()

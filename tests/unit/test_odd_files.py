@@ -20,12 +20,13 @@ from PIL import Image, ImageOps, features
 from support import Encoded
 
 from gpupipe import DataLoader, SampleError, transforms as T
-from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch, pictures
-from gpupipe.datasets.build import index_path
-from gpupipe.datasets.probe import KINDS, probe
-from gpupipe.engines.dali.standin import EXACT, StandIns, Swap, is_exact
-from gpupipe.engines.torch.decode import Undecodable, decode, peek
+from gpupipe.codecs import pillow as pictures
+from gpupipe.codecs.decode import Undecodable, decode, peek
+from gpupipe.codecs.probe import KINDS, probe
+from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch
+from gpupipe.datasets.index.open_index import index_path
 from gpupipe.errors import ConfigError, DatasetError
+from gpupipe.reading.png_copies import EXACT, PngCopies, Swap, is_exact
 
 ENGINES = ("torch", "dali")
 WHOLE = T.Compose([T.PILToTensor()])
@@ -180,7 +181,7 @@ def test_no_file_ends_the_process(shared_data: Path) -> None:
         "import sys, warnings; warnings.simplefilter('ignore')\n"
         "import numpy as np\n"
         "from nvidia.dali import Pipeline, fn, types\n"
-        "from gpupipe.engines.torch.decode import Undecodable, decode\n"
+        "from gpupipe.codecs.decode import Undecodable, decode\n"
         "from gpupipe.engines.dali.graph import MEDIA, DecoderOptions, encoded\n"
         "pipe = Pipeline(batch_size=1, num_threads=1, device_id=None)\n"
         "with pipe:\n"
@@ -338,9 +339,9 @@ def test_stand_ins_are_made_once_and_again_when_the_file_changes(
 
 def test_exact_files_cost_nothing(tmp_path: Path) -> None:
     paths = write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(3)})
-    assert StandIns.of(ImageList(paths), 1) is None
-    assert StandIns.of(Subset(ImageList(paths), [1]), 1) is None
-    assert StandIns.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
+    assert PngCopies.of(ImageList(paths), 1) is None
+    assert PngCopies.of(Subset(ImageList(paths), [1]), 1) is None
+    assert PngCopies.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
 
 
 def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
@@ -354,7 +355,7 @@ def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
 def test_a_code_without_a_name_gets_a_stand_in(tmp_path: Path) -> None:
     dataset = ImageList(write(tmp_path / "files", {"x.jpg": JPEG}))
     names = [f"name {i}" for i in range(254)]
-    stand_ins = StandIns(dataset, np.array([255], np.uint8), names, 1)
+    stand_ins = PngCopies(dataset, np.array([255], np.uint8), names, 1)
     paths = dataset.encoded_paths(np.array([0]))
     assert stand_ins.exchange(np.array([0]), paths) == [] and paths[0].tobytes().endswith(b".png")
     stand_ins.close()
@@ -369,8 +370,8 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpupipe.datasets import pool
-    from gpupipe.datasets.probe import Probe
+    from gpupipe.codecs.probe import Probe
+    from gpupipe.datasets.index import probe_pool as pool
 
     count = itertools.count()
     monkeypatch.setattr(pool, "probe", lambda path, max_pixels: Probe(0, 1, 1, f"FORMAT/{next(count)}"))

@@ -73,7 +73,7 @@ def test_the_wheel_has_pipelines_inside_the_package_only(wheel: Path) -> None:
     assert {t for t in tops if not t.endswith(".dist-info")} == {"gpupipe"}
     assert "gpupipe/pipelines/imagenet.py" in names
     assert "gpupipe/py.typed" in names
-    assert not any("test" in name or name.endswith(".pyc") for name in names)
+    assert not any(name.startswith(("tests/", "gpupipe/tests/")) or name.endswith(".pyc") for name in names)
 
 
 def test_every_package_of_the_checkout_is_in_the_wheel(wheel: Path) -> None:

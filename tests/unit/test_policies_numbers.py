@@ -14,7 +14,7 @@ from goodness import chi_square_p
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
-from gpupipe.transforms import policy, policy_tables as tables
+from gpupipe.transforms import auto_augment as policy, auto_augment_tables as tables
 from gpupipe.transforms.base import Images
 from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Posterize, Solarize, Warp
 

@@ -14,10 +14,10 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.photos import photograph
 from gpupipe.datasets import Arrays
 from gpupipe.errors import TranslationError
 from gpupipe.interop import translate_transform
+from gpupipe.testing.photos import photograph
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 POLICIES = (None, "ra", "ta_wide", "augmix", "imagenet", "cifar10", "svhn")

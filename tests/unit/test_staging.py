@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpupipe.staging import CopyStream, Ring, Uploader
+from gpupipe.engines.staging import CopyStream, Ring, Uploader
 
 
 class LateCopy:

@@ -12,11 +12,11 @@ from goodness import chi_square_p
 from PIL import Image
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.photos import photograph
 from gpupipe.datasets import Arrays
-from gpupipe.engines.torch.apply import apply_sample
+from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, TranslationError
 from gpupipe.interop import translate_transform
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.timm import Levels, TimmAugMix, TimmAutoAugment, TimmRandAugment
 
 timm_data = pytest.importorskip("timm.data")

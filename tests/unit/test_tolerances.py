@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.bench.difference import Difference, Spread, border_masks, difference, grey_levels, to_pixels
-from gpupipe.bench.tolerances import TABLE, Bound, Pair, check, markdown, tolerance
+from gpupipe.parity.difference import Difference, Spread, border_masks, difference, grey_levels, to_pixels
+from gpupipe.parity.tolerances import TABLE, Bound, Pair, check, markdown, tolerance
 from gpupipe.pipelines import imagenet
 
 SIZES = np.array([[100, 60], [40, 300]])
@@ -141,8 +141,8 @@ def test_nothing_is_promised_where_nothing_was_measured() -> None:
 
 def test_a_change_of_the_filter_or_the_window_would_break_a_promise() -> None:
     """The table is tight enough to notice what people get wrong: no antialiasing, or a window one pixel off."""
-    from gpupipe.bench.photos import photograph
-    from gpupipe.engines.torch.apply import apply_sample
+    from gpupipe.engines.forms.apply import apply_sample
+    from gpupipe.testing.photos import photograph
 
     image = photograph(120, 160, 3)
     pipeline = T.Compose([T.Resize((60, 80)), T.ToImage()])

@@ -14,10 +14,10 @@ pytest.importorskip("av")
 
 from videos import COPIES, KINDS, U8, decoded, make_video
 
+from gpupipe.codecs.pillow import Undecodable
+from gpupipe.codecs.video import decode as decode_module
+from gpupipe.codecs.video.decode import VideoEntry, decode_clip, runs, turned
 from gpupipe.datasets import VideoList
-from gpupipe.datasets.pictures import Undecodable
-from gpupipe.datasets.video import decode as decode_module
-from gpupipe.datasets.video.decode import VideoEntry, decode_clip, runs, turned
 from gpupipe.errors import ConfigError
 from gpupipe.rng import uniforms
 
@@ -227,7 +227,7 @@ class TestUpright:
         """Against Pillow, which turns pictures by the same numbers."""
         from PIL import Image
 
-        from gpupipe.datasets.pictures import _TURNS
+        from gpupipe.codecs.pillow import _TURNS
 
         pixels = np.random.default_rng(0).integers(0, 255, (2, 5, 7, 3)).astype(np.uint8)
         for orientation in range(1, 9):

@@ -19,14 +19,15 @@ pytest.importorskip("av")
 
 from videos import COPIES, KINDS, OPEN, VFR, copied, decoded, make_video
 
+from gpupipe.codecs.video import bitstream, probe as probe_module
+from gpupipe.codecs.video.container import cut_short
+from gpupipe.codecs.video.decode import decode_clip
+from gpupipe.codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
+from gpupipe.codecs.video.probe_process import pack, unpack
 from gpupipe.datasets import VideoFolder, VideoList
-from gpupipe.datasets.columns import Columns, ColumnsError, write_columns
-from gpupipe.datasets.video import bitstream, index as index_module, probe as probe_module
-from gpupipe.datasets.video.container import cut_short
-from gpupipe.datasets.video.decode import decode_clip
-from gpupipe.datasets.video.index import VideoIndex
-from gpupipe.datasets.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
-from gpupipe.datasets.video.worker import pack, unpack
+from gpupipe.datasets.index import video as index_module
+from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
+from gpupipe.datasets.index.video import VideoIndex
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
 
 NO_TIMES = {"h264.avi", "mpeg4.avi", "negative.mkv"}

@@ -12,13 +12,13 @@ from PIL import Image
 from support import write_photos
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.bench.compare import compare
 from gpupipe.bench.measure import count_images
-from gpupipe.bench.photos import photograph
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.torch.apply import apply_sample
+from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.memory import estimate
+from gpupipe.parity.compare import compare
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Flip, Views, by_view
 
 KEYS = np.arange(2000, dtype=np.uint64)
@@ -114,7 +114,7 @@ def test_an_image_smaller_than_the_crops_is_named() -> None:
 
 
 def test_a_bad_sample_needs_no_size_that_fits() -> None:
-    from gpupipe.planning import resolve_plan
+    from gpupipe.planning.epoch import resolve_plan
     from gpupipe.types import Plan
 
     pipeline = T.Compose([T.FiveCrop(32)])

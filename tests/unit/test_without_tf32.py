@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpupipe.engines.torch.forms import enhance
-from gpupipe.engines.torch.forms.filter import taps
-from gpupipe.engines.torch.forms.warp import _product
+from gpupipe.engines.forms import enhance
+from gpupipe.engines.forms.blur_noise import taps
+from gpupipe.engines.forms.warp import _product
 
 
 @pytest.mark.parametrize("axis", [-1, -2])

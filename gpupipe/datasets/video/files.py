@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...codecs.probe import OK
+from ...codecs.video.decode import VideoEntry, decode_clip, require_av
 from ...errors import BadSample
 from ...rng import uniforms
 from ...transforms.compose import as_compose
 from ..base import Dataset, Layout, checked_layout
-from ..build import Source, open_kind
-from ..probe import OK
-from ..summary import Summary, summarize
-from .decode import VideoEntry, decode_clip, require_av
-from .index import VIDEOS, VideoIndex
+from ..index.open_index import Source, open_kind
+from ..index.summary import Summary, summarize
+from ..index.video import VIDEOS, VideoIndex
 from .sampling import Clips, choose, fits
 
 __all__ = ["VideoFiles"]
@@ -98,7 +98,7 @@ class VideoFiles(Dataset):
         return found if self._rows is None else found[self._rows]
 
     def entry(self, index: int) -> VideoEntry:
-        """What :func:`~gpupipe.datasets.video.decode.decode_clip` needs of the video of a sample."""
+        """What :func:`~gpupipe.codecs.video.decode.decode_clip` needs of the video of a sample."""
         row = int(self._row(np.array([self._checked(index)]))[0])
         return self._index.entry(row, self._path(row))
 

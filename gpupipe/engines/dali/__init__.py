@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from ...errors import ConfigError, MissingDependency
-from ..base import Engine, EngineConfig, Setup
-from ..needs import Load, Need
+from ...memory.uses import Load, Need
+from ...reading.setup import Setup
+from ..base import Engine, EngineConfig
 from .needs import needs
 
 __all__ = ["Dali", "installed"]
 
 Video = Literal["auto", "pyav", "nvdec"]
+
+log = logging.getLogger("gpupipe")
 
 
 def installed() -> bool:
@@ -30,10 +34,12 @@ class Dali(EngineConfig):
 
     Args:
         roi: decode only the window that a first crop takes. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
-        if a self-test
-            in a process of its own passes, because some versions of the decoder crash on some GPUs.
+            if nvJPEG decodes such windows itself with this upsampling (with the fancy one from version 13.2 on), and a
+            self-test in a process of its own passes, because some versions of the decoder crash on some GPUs.
         hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1.
-        jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and PIL do.
+        jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and Pillow do. ``"auto"`` is ``True``, for the same
+            pixels; ``False`` is faster, above all with an nvJPEG before 13.2, which then decodes windows, and differs
+            at edges of colour.
         video: what decodes clips. ``"pyav"``: PyAV, in ``num_workers`` threads, the same pixels in every engine and on
             every device. ``"nvdec"``: the GPU's video decoder; what it refuses, PyAV decodes. ``"auto"`` is ``"pyav"``,
             until ``"nvdec"`` has been verified on a GPU.
@@ -43,12 +49,13 @@ class Dali(EngineConfig):
 
     roi: Literal["auto"] | bool = "auto"
     hw_decoder_load: float = 0.65
-    jpeg_fancy_upsampling: bool = True
+    jpeg_fancy_upsampling: Literal["auto"] | bool = "auto"
     video: Video = "auto"
 
     def __post_init__(self) -> None:
-        if self.roi not in ("auto", True, False):
-            raise ConfigError(f'Dali: roi must be "auto", True or False, not {self.roi!r}')
+        for name in ("roi", "jpeg_fancy_upsampling"):
+            if getattr(self, name) not in ("auto", True, False):
+                raise ConfigError(f'Dali: {name} must be "auto", True or False, not {getattr(self, name)!r}')
         if self.video not in get_args(Video):
             raise ConfigError(f"Dali: video must be one of {', '.join(get_args(Video))}, not {self.video!r}")
         if not 0 <= self.hw_decoder_load <= 1:
@@ -79,16 +86,14 @@ class Dali(EngineConfig):
         from .engine import DaliEngine
         from .graph import DecoderOptions
 
-        return DaliEngine(
-            setup,
-            DecoderOptions(
-                exif=setup.dataset.exif,
-                roi=self._roi(setup),
-                hw_decoder_load=self.hw_decoder_load,
-                jpeg_fancy_upsampling=self.jpeg_fancy_upsampling,
-            ),
-            nvdec=self.video == "nvdec",
+        fancy = self.jpeg_fancy_upsampling is not False
+        options = DecoderOptions(
+            exif=setup.dataset.exif,
+            roi=self._roi(setup, fancy),
+            hw_decoder_load=self.hw_decoder_load,
+            jpeg_fancy_upsampling=fancy,
         )
+        return DaliEngine(setup, options, nvdec=self.video == "nvdec")
 
     def _check_nvdec(self, setup: Setup) -> None:
         if setup.dataset.media != "clip":
@@ -101,11 +106,19 @@ class Dali(EngineConfig):
     def needs(self, load: Load) -> list[Need]:
         return needs(load, self.roi)
 
-    def _roi(self, setup: Setup) -> bool:
+    def _roi(self, setup: Setup, fancy: bool) -> bool:
+        if not setup.cuda:
+            return self.roi is not False
+        from .decoder import FANCY_WINDOWS, fancy_windows, nvjpeg_version, windows_work
+
+        on_gpu = not fancy or fancy_windows()
+        if self.roi is True and not on_gpu:
+            found, wanted = nvjpeg_version(), ".".join(map(str, FANCY_WINDOWS))
+            log.warning(
+                "roi=True with fancy upsampling needs nvJPEG %s, and here is %s: windows of most JPEGs are decoded on "
+                'the CPU; leave roi="auto", use jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
+                wanted, ".".join(map(str, found)) if found else "none",
+            )  # fmt: skip
         if self.roi != "auto":
             return self.roi
-        if not setup.cuda:
-            return True
-        from .roi import roi_decoding_works
-
-        return roi_decoding_works(setup.device)
+        return on_gpu and windows_work(setup.device, fancy=fancy)

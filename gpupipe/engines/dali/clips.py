@@ -20,20 +20,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...datasets.video.decode import decode_clip
+from ...codecs.video.decode import decode_clip
 from ...errors import BadSample
+from ...reading.setup import Setup
 from ...types import Plan
-from ..base import Setup
-from ..handover import labels_of
-from ..torch.jobs import bad_sample
+from ..delivery import labels_of
+from ..torch.worker_tasks import bad_sample
 from .feed import Feeder, Ready
 
-__all__ = ["ClipFeeder", "Loan", "Staging"]
+__all__ = ["Borrowed", "ClipFeeder", "Staging"]
 
 U8 = npt.NDArray[np.uint8]
 
 
-class Loan:
+class Borrowed:
     """A buffer out of :class:`Staging`. It goes back when nobody refers to the loan any more."""
 
     def __init__(self, free: deque[Tensor], buffer: Tensor):
@@ -59,7 +59,7 @@ class Staging:
         """Of all buffers."""
         self._free: deque[Tensor] = deque()
 
-    def take(self, nbytes: int) -> Loan:
+    def take(self, nbytes: int) -> Borrowed:
         """At least ``nbytes``; they hold anything."""
         buffer = self._free.popleft() if self._free else None
         if buffer is None or buffer.numel() < nbytes:
@@ -67,7 +67,7 @@ class Staging:
             del buffer
             # On the CPU by name: somebody may have called torch.set_default_device().
             buffer = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=self.pinned)
-        return Loan(self._free, buffer)
+        return Borrowed(self._free, buffer)
 
     def close(self) -> None:
         """Free what is not lent out. What comes back later is freed with its loan."""
@@ -83,17 +83,17 @@ class _Pending:
     clips: list[U8]
     """u8[T, H, W, 3] each, all in the memory of ``loan``."""
     futures: list[Future[None]]
-    loan: Loan | None = None
+    loan: Borrowed | None = None
     bad: tuple[BadSample, ...] = ()
 
 
 class ClipFeeder(Feeder):
-    """Decodes with PyAV in ``num_workers`` threads, at least one. ``prefetch_factor`` plans are decoded while as many
-    are in DALI. Each clip is one task; FFmpeg lets go of Python's lock while it decodes."""
+    """Decodes with PyAV in threads, see :attr:`~gpupipe.engines.base.Setup.threads`. ``prefetch_factor`` plans are
+    decoded while as many are in DALI. Each clip is one task; FFmpeg lets go of Python's lock while it decodes."""
 
     def __init__(self, setup: Setup):
         self._setup = setup
-        self.threads = max(setup.num_workers, 1)
+        self.threads = setup.threads
         self.staging = Staging(setup.cuda)
         self._pool: ThreadPoolExecutor | None = None
         self._futures: list[Future[None]] = []
@@ -179,7 +179,7 @@ class ClipFeeder(Feeder):
         self.staging.close()
 
     def facts(self) -> dict[str, Any]:
-        from ..torch.clips import pyav_version
+        from ...codecs.video.decode import pyav_version
 
         kind = "pinned_" if self.staging.pinned else ""
         return {

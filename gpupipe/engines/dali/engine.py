@@ -15,23 +15,25 @@ import nvidia.dali
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ... import host
-from ...datasets.transient import waits
+from ...codecs.retry import waits
 from ...errors import BadSample, EngineError, SampleError
-from ...planning import clip_length
-from ...transforms.ops import Op, arrange
+from ...memory import system
+from ...planning.epoch import clip_length
+from ...reading.setup import Setup
+from ...transforms.ops import Op, split_off_mixing
 from ...types import Batch, Plan
-from ..base import Engine, Run, Setup
-from ..handover import to_device
-from ..torch.apply import apply_batch
-from ..torch.clips import arranged, spread
-from ..torch.threads import ImageThreads
+from ..base import Engine, Run
+from ..delivery import made_current, to_device
+from ..forms.apply import apply_batch
+from ..forms.clip_layout import repeat_per_frame, to_clip_layout
+from ..forms.image_threads import ImageThreads
 from . import pools
-from .clips import Loan
+from .clips import Borrowed
+from .decoder import nvjpeg_version
 from .feed import Feeder, Ready, feeder_for
+from .find_bad import BadSampleFinder, Suspect, changed, clean
 from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
 from .nvdec import NvdecFeeder
-from .recover import Probe, Suspect, changed, clean
 
 __all__ = ["DaliEngine"]
 
@@ -56,8 +58,8 @@ class DaliEngine(Engine):
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
         self._feeder: Feeder | None = None
-        self._probe: Probe | None = None
-        self._threads = ImageThreads(setup.num_workers)
+        self._probe: BadSampleFinder | None = None
+        self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
         self.scheduled = 0
 
@@ -70,7 +72,7 @@ class DaliEngine(Engine):
                 media=self._fed,
                 decoder=self.decoder,
                 batch_size=s.batch_size * self.frames,
-                num_threads=max(s.num_workers, 1),
+                num_threads=s.threads,
                 prefetch=s.prefetch_factor,
                 device_id=self.device.index if s.cuda else None,
                 common=s.dataset.common_size,
@@ -94,7 +96,7 @@ class DaliEngine(Engine):
     def _ops(self, plan: Plan) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
         assert plan.ops is not None
-        return plan.ops if plan.frames is None else spread(arrange(plan.ops)[0], self.frames)
+        return plan.ops if plan.frames is None else repeat_per_frame(split_off_mixing(plan.ops)[0], self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
@@ -109,7 +111,8 @@ class DaliEngine(Engine):
     def schedule(self, ready: Ready) -> None:
         """Feed one plan and start on it. Does not wait."""
         graph, ops = self.graph, self._ops(ready.plan)
-        graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
+        with made_current(self.device):
+            graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
         for inp in graph.inputs:
             array = inp.array(ops)
             if inp.name:
@@ -123,8 +126,7 @@ class DaliEngine(Engine):
         transform (``None`` of arrays), as DALI's lists. Raises RuntimeError where that plan failed."""
         self.scheduled -= 1
         graph = self.graph
-        # torch's default stream is the number 0, which DALI takes for that of the current device.
-        with torch.cuda.device(self.device) if self.setup.cuda else contextlib.nullcontext():
+        with made_current(self.device):
             images = graph.pipe.outputs(**self._stream())
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
@@ -143,8 +145,8 @@ class DaliEngine(Engine):
             if rest:
                 tensor = self._apply(tensor, rest, memory_format)
             if plan.frames is not None:
-                tensor = arranged(tensor, self.frames, dataset.layout, memory_format)
-                if isinstance(ready.owner, Loan) and ready.owner.holds(tensor):
+                tensor = to_clip_layout(tensor, self.frames, dataset.layout, memory_format)
+                if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
                     tensor = tensor.clone()  # what DALI passed through is decoded into again
             made.append(tensor)
         return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
@@ -175,7 +177,7 @@ class DaliEngine(Engine):
             return []
         if self._probe is None:
             device_id = self.device.index if s.cuda else None
-            self._probe = Probe(s.dataset.media, self.decoder, device_id, max(s.num_workers, 1))
+            self._probe = BadSampleFinder(s.dataset.media, self.decoder, device_id, s.threads)
         rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
         sizes = plan.sizes
         return self._probe.find(
@@ -188,7 +190,7 @@ class DaliEngine(Engine):
     def rest(self) -> None:
         """An epoch is over. What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
         if time.monotonic() - self._rested > _REST:
-            host.trim()
+            system.trim()
             self._rested = time.monotonic()
 
     def rebuild(self) -> None:
@@ -206,7 +208,7 @@ class DaliEngine(Engine):
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
             # keep all of a GPU's.
-            host.trim()
+            system.trim()
             if self.setup.cuda:
                 with contextlib.suppress(RuntimeError, EngineError):  # a device that failed has nothing to give back
                     torch.cuda.synchronize(self.device)  # batches are freed in the order of the consumer's stream
@@ -222,7 +224,7 @@ class DaliEngine(Engine):
         return {
             "DALI": nvidia.dali.__version__,
             "backend": "GPU" if s.cuda else "CPU",
-            "threads": max(s.num_workers, 1),
+            "threads": s.threads,
             **({} if s.dataset.media == "clip" else {"decoder": self._decodes()}),
             **(self.feeder.facts() if s.dataset.media == "clip" else {}),
         }
@@ -230,7 +232,12 @@ class DaliEngine(Engine):
     def _decodes(self) -> str:
         if self.setup.dataset.media == "array":
             return "none"
-        return "window only" if self.decoder.roi else "whole image"
+        what = "windows" if self.decoder.roi else "whole images"
+        if not self.setup.cuda:
+            return what
+        version = nvjpeg_version()
+        upsampling = "fancy" if self.decoder.jpeg_fancy_upsampling else "plain"
+        return f"nvJPEG {'.'.join(map(str, version)) if version else '?'}, {what}, {upsampling} upsampling"
 
 
 class DaliRun(Run):

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 
 from ...errors import BadSample
-from ...planning import complete
+from ...planning.epoch import resolve_missing
+from ...reading.plan_workers import WorkerRun, Workers
+from ...reading.png_copies import PngCopies, Swap
+from ...reading.setup import Setup
 from ...types import Plan
-from ..base import Setup
-from ..handover import labels_of
-from ..torch.jobs import Pack, Packed
-from ..torch.workers import WorkerRun, Workers
-from .standin import StandIns, Swap
+from ..delivery import labels_of
+from ..torch.worker_tasks import Pack, Packed
 
 __all__ = ["Feeder", "Ready", "feeder_for", "padded"]
 
@@ -64,7 +64,7 @@ def feeder_for(setup: Setup) -> Feeder:
         from .clips import ClipFeeder
 
         return ClipFeeder(setup)
-    return WorkerFeeder(setup) if setup.dataset.python else IndexFeeder(setup)
+    return WorkerFeeder(setup) if setup.dataset.runs_user_code else IndexFeeder(setup)
 
 
 class IndexFeeder(Feeder):
@@ -73,7 +73,7 @@ class IndexFeeder(Feeder):
     def __init__(self, setup: Setup):
         self._dataset = setup.dataset
         self._pinned = setup.cuda
-        self._standins = StandIns.of(setup.dataset, setup.num_workers)
+        self._standins = PngCopies.of(setup.dataset, setup.threads)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Ready]:
         return map(self._ready, plans)
@@ -134,7 +134,7 @@ class WorkerFeeder(Feeder):
         assert packed.blob is not None
         media = _views(packed.blob, packed.offsets, packed.shapes)
         return Ready(
-            complete(packed.plan or plan, self._pipeline),
+            resolve_missing(packed.plan or plan, self._pipeline),
             padded(media) if self._media == "path" else media,
             packed.target,
             owner=packed.blob if packed.blob.is_pinned() else None,

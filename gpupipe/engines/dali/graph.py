@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,10 +10,10 @@ from typing import Any, Literal
 from nvidia.dali import Pipeline, fn, types
 
 from ...transforms.compose import Compose
-from .lower import Cut, Output, lower
+from .lower import GraphEnd, Output, lower
 from .lowering import Canvas, Input
 
-__all__ = ["DecoderOptions", "Graph", "Media", "build_graph"]
+__all__ = ["DecoderOptions", "Graph", "Media", "build_graph", "new_pipeline"]
 
 Media = Literal["path", "bytes", "array", "gpu array"]
 
@@ -49,8 +50,16 @@ class Graph:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     """The images, one for each view."""
-    cut: Cut
+    cut: GraphEnd
     """Where torch has to go on."""
+
+
+def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, prefetch: int) -> Pipeline:
+    """An empty pipeline; every one of ours is made here. ``device_id=None`` is DALI's CPU backend."""
+    # DALI reads it when it makes its first decoder. At its own level nvImageCodec writes some 500 bytes to stderr for
+    # every image that the GPU's decoder hands on to another one, which is nothing to warn of.
+    os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
+    return Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
 
 
 def encoded(media: Literal["path", "bytes"]) -> Any:
@@ -78,7 +87,7 @@ def build_graph(
     """
     cuda = device_id is not None
     sizes: list[Any] = []
-    pipe = Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
+    pipe = new_pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch=prefetch)
     with pipe:
         if media == "array":
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)

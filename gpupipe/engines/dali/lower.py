@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Op, ToDtype, Views, arrange
-from ..torch.forms import BATCH_FORMS, POINTWISE
+from ...transforms.ops import Call, Op, ToDtype, Views, split_off_mixing
+from ..forms import BATCH_FORMS, POINTWISE
 from .lowering import LOWERINGS, Canvas, Path, lacks
 
-__all__ = ["Cut", "Output", "cut", "lower"]
+__all__ = ["GraphEnd", "Output", "cut", "lower"]
 
 
 @dataclass(frozen=True)
-class Cut:
+class GraphEnd:
     """Where the graph ends: the number of ops it does, and of several views of each."""
 
     shared: int
@@ -25,7 +25,7 @@ class Cut:
 
     def rest(self, ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
         """What is left for torch, for each output of the graph. ``ops`` are a plan's."""
-        ops = arrange(ops)[0]
+        ops = split_off_mixing(ops)[0]
         if not self.branches:
             return (tuple(ops[self.shared :]),)
         views = ops[self.shared]
@@ -50,7 +50,7 @@ class Output(NamedTuple):
 Size = tuple[int, int] | None
 
 
-def cut(ops: Sequence[Op], common: Callable[[], Size] = lambda: None) -> Cut:
+def cut(ops: Sequence[Op], common: Callable[[], Size] = lambda: None) -> GraphEnd:
     """Where the graph has to end for a skeleton.
 
     Args:
@@ -60,11 +60,11 @@ def cut(ops: Sequence[Op], common: Callable[[], Size] = lambda: None) -> Cut:
 
     Raises :class:`PipelineError` naming what neither can do.
     """
-    ops = arrange(ops)[0]
+    ops = split_off_mixing(ops)[0]
     n, size = _reach(ops, None)
     if n == len(ops) - 1 and isinstance(ops[n], Views):
-        return Cut(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))  # type: ignore[attr-defined]
-    return Cut(_checked(ops, None, common))
+        return GraphEnd(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))  # type: ignore[attr-defined]
+    return GraphEnd(_checked(ops, None, common))
 
 
 def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
@@ -110,7 +110,7 @@ def _after(op: Any, size: Size) -> Size:
 
 def lower(
     canvas: Canvas, ops: Sequence[Op], memory_format: str, common: Callable[[], Size] = lambda: None
-) -> tuple[list[Output], Cut]:
+) -> tuple[list[Output], GraphEnd]:
     """Put the ops on the canvas: (the outputs, where the graph ends).
 
     A graph that torch goes on from hands bytes out as they lie, [H, W, C].
@@ -118,7 +118,7 @@ def lower(
     Raises :class:`PipelineError` naming what DALI cannot do.
     """
     where = cut(ops, common)
-    ops = arrange(ops)[0]
+    ops = split_off_mixing(ops)[0]
     paint(canvas, ops[: where.shared], ())
     if not where.branches:
         return [_finish(canvas, memory_format, whole=where.shared == len(ops))], where

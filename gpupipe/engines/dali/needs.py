@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from ...memory.uses import Load, Need
 from ...transforms.ops import Crop
-from ..needs import Load, Need
 
 __all__ = ["needs"]
 
@@ -38,7 +38,7 @@ def needs(load: Load, roi: Literal["auto"] | bool) -> list[Need]:
 def _pinned_pixels(load: Load) -> list[Need]:
     """Pixels are copied into pinned memory, from where the GPU reads them."""
     sizes, s = load.setup.dataset.sizes, load.setup
-    if sizes is None or s.dataset.python:
+    if sizes is None or s.dataset.runs_user_code:
         return []
     height, width = sizes[0].tolist()
     n = s.batch_size

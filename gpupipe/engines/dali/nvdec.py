@@ -1,8 +1,10 @@
 """Clips decoded on the GPU: a pipeline of its own decodes, and hands its frames to the loader's graph.
 
-Written from DALI's documentation; the GPU side was never run. What is unknown: whether NVDEC's frame numbers are those
-of the index for edit lists, open groups of pictures and variable rates, and how far its colours are from FFmpeg's.
-So ``Dali(video="auto")`` does not choose it. ``tests/gpu/test_gpu_video.py`` asks these questions.
+Written from DALI's documentation and sources; the GPU side was never run. Known from the sources: colours are always
+converted by BT.601, which for BT.709 is 1 to 3 levels off; frames of odd width are written past the end of their
+memory; the decoder refuses small frames; and frames are matched by a queue of times, which open groups of pictures put
+out of order. Unknown: edit lists and variable rates. So ``Dali(video="auto")`` does not choose it, batches with odd or
+small frames are PyAV's (:func:`suits`), and ``tests/gpu/test_gpu_video.py`` asks the rest.
 """
 
 from __future__ import annotations
@@ -18,19 +20,22 @@ import torch
 from nvidia.dali import Pipeline, fn, types
 from torch.utils.dlpack import from_dlpack
 
-from ...datasets.video.decode import decode_clip
+from ...codecs.video.decode import decode_clip
 from ...errors import BadSample
+from ...reading.setup import Setup
 from ...types import Plan
-from ..base import Setup
-from ..handover import labels_of
-from ..torch.jobs import bad_sample
+from ..delivery import labels_of, made_current
+from ..torch.worker_tasks import bad_sample
 from .feed import Feeder, Ready, padded
-from .graph import MEDIA, encoded
-from .recover import clean
+from .find_bad import clean
+from .graph import MEDIA, encoded, new_pipeline
 
 __all__ = ["NvdecFeeder"]
 
 FRAMES = "frames"
+
+SMALLEST = 144
+"""Pixels: NVDEC decodes HEVC from this side on, AV1 and VP9 from 128."""
 
 log = logging.getLogger("gpupipe")
 
@@ -54,7 +59,7 @@ class NvdecFeeder(Feeder):
         return self._decoded(plans)
 
     def _decoded(self, plans: Iterator[Plan]) -> Iterator[Ready]:
-        pending: deque[tuple[Plan, list[BadSample]]] = deque()
+        pending: deque[tuple[Plan, list[BadSample], bool]] = deque()  # the last: whether it is scheduled
         failure: Exception | None = None
         more = True
         while True:
@@ -67,15 +72,22 @@ class NvdecFeeder(Feeder):
                     more = False
                     continue
                 bad = self._setup.dataset.bad(plan.indices)
-                if not bad:
+                scheduled = not bad and suits(plan)
+                if scheduled:
                     self._schedule(plan)
-                pending.append((plan, bad))
+                pending.append((plan, bad, scheduled))
             if not pending:
                 if failure is not None:
                     raise failure
                 return
-            plan, bad = pending.popleft()
-            yield Ready(plan, bad=tuple(bad)) if bad else self._outputs(plan, [p for p, b in pending if not b])
+            plan, bad, scheduled = pending.popleft()
+            if bad:
+                yield Ready(plan, bad=tuple(bad))
+            elif scheduled:
+                yield self._outputs(plan, [p for p, _, waits in pending if waits])
+            else:
+                self._refused += 1
+                yield self._by_pyav(plan)
 
     def _schedule(self, plan: Plan) -> None:
         if self._pipe is None:
@@ -92,11 +104,13 @@ class NvdecFeeder(Feeder):
         self._scheduled -= 1
         stream = {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream} if self._setup.cuda else {}
         try:
-            (clips,) = self._pipe.outputs(**stream)
+            with made_current(self._device):
+                (clips,) = self._pipe.outputs(**stream)
             decoded = [from_dlpack(clips[i]) for i in range(len(plan))]
             self._check(plan, decoded)
         except (RuntimeError, ValueError) as e:
-            return self._by_pyav(plan, following, e)
+            self._rebuild(following, e)
+            return self._by_pyav(plan)
         # The frames point into DALI's memory, which is kept until the consumer's stream has passed.
         return Ready(plan, _frames(decoded), labels_of(self._setup.dataset, plan), owner=clips)
 
@@ -108,14 +122,17 @@ class NvdecFeeder(Feeder):
                 name = self._setup.dataset.describe(index)
                 raise ValueError(f"{name}: decoded to {list(clip.shape)} and not to {list(wanted)}")
 
-    def _by_pyav(self, plan: Plan, following: list[Plan], error: Exception) -> Ready:
-        """A batch that the decoder refused. The pipeline is built anew, and what was under way is decoded again."""
+    def _rebuild(self, following: list[Plan], error: Exception) -> None:
+        """The decoder refused a batch. The pipeline is built anew, and what was under way is decoded again."""
         self._refused += 1
         if self._refused == 1:
             log.warning("the GPU's video decoder refused a batch, which PyAV decodes instead: %s", clean(str(error)))
         self._pipe, self._scheduled = None, 0
         for other in following:
             self._schedule(other)
+
+    def _by_pyav(self, plan: Plan) -> Ready:
+        """A batch that the decoder refused, or must not be given."""
         dataset, bad = self._setup.dataset, []
         assert plan.frames is not None
         frames = plan.frames
@@ -126,7 +143,7 @@ class NvdecFeeder(Feeder):
             except Exception as e:
                 return e
 
-        with ThreadPoolExecutor(max(self._setup.num_workers, 1)) as pool:
+        with ThreadPoolExecutor(self._setup.threads) as pool:
             made = list(pool.map(decode, range(len(plan))))
         for index, clip in zip(plan.indices.tolist(), made, strict=True):
             if isinstance(clip, Exception):
@@ -147,14 +164,20 @@ class NvdecFeeder(Feeder):
         return {"video": f"NVDEC (never verified){refused}"}
 
 
+def suits(plan: Plan) -> bool:
+    """Whether the decoder may be given a batch: no frame of an odd or a small side."""
+    assert plan.sizes is not None
+    return bool((plan.sizes % 2 == 0).all() and (plan.sizes >= SMALLEST).all())
+
+
 def decoding_pipeline(setup: Setup, device_id: int | None) -> Pipeline:
     """Files and frame numbers to clips u8[T, H, W, 3]. ``device_id=None`` is DALI's CPU decoder, which has few codecs
     and other colours: for tests of everything but the decoder."""
-    pipe = Pipeline(
+    pipe = new_pipeline(
         batch_size=setup.batch_size,
-        num_threads=max(setup.num_workers, 1),
+        num_threads=setup.threads,
         device_id=device_id,
-        prefetch_queue_depth=setup.prefetch_factor,
+        prefetch=setup.prefetch_factor,
     )
     with pipe:
         files = encoded("path")

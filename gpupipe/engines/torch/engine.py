@@ -12,20 +12,23 @@ import torch
 from PIL import features
 from torch import Tensor
 
-from ...datasets.torch import Opaque
+from ...codecs.video.decode import pyav_version
+from ...datasets.user_code import Opaque
+from ...engines.torch.clip_tasks import DecodeClips
 from ...errors import ConfigError, PipelineError, SampleError
-from ...planning import complete
-from ...staging import CopyStream, Ring, Uploader, map_tensors
+from ...memory.uses import Load, Need
+from ...planning.epoch import resolve_missing
+from ...reading.plan_workers import WorkerRun, Workers
+from ...reading.setup import Setup
 from ...transforms.ops import Call, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
-from ..base import Engine, EngineConfig, Run, Setup
-from ..needs import Load, Need
-from .apply import apply_tail, split
-from .clips import DecodeClips, clip_tail, pyav_version
-from .forms import BATCH_FORMS, POINTWISE
-from .jobs import Collate, Decode, Decoded
+from ..base import Engine, EngineConfig, Run
+from ..forms import BATCH_FORMS, POINTWISE
+from ..forms.apply import apply_tail, head_and_tail
+from ..forms.clip_layout import clip_tail
+from ..staging import CopyStream, Ring, Uploader, map_tensors
 from .needs import needs
-from .workers import WorkerRun, Workers
+from .worker_tasks import Collate, Decode, Decoded
 
 __all__ = ["Torch"]
 
@@ -63,7 +66,7 @@ class Torch(EngineConfig):
                 f"device={setup.device!r}: torch {torch.__version__} sees no CUDA device; use device='cpu', or see "
                 "`gpupipe doctor`"
             )
-        head, tail = split(setup.pipeline.skeleton)
+        head, tail = head_and_tail(setup.pipeline.skeleton)
         _check(head, 3)
         _check_tail(tail)
 
@@ -147,10 +150,10 @@ class TorchRun(Run):
         if isinstance(self._setup.dataset, Opaque):
             images, target = _pair(result.images)
             return Batch(*self._to_device(images, target, lambda x: x), plan)
-        plan = complete(result.plan or plan, self._setup.pipeline)
+        plan = resolve_missing(result.plan or plan, self._setup.pipeline)
         assert plan.ops is not None
-        tail = split(plan.ops)[1]
-        target = result.target if self._setup.dataset.python else self._labels(plan)
+        tail = head_and_tail(plan.ops)[1]
+        target = result.target if self._setup.dataset.runs_user_code else self._labels(plan)
         images, target = self._to_device(result.images, target, lambda x: self._finish(x, tail))
         return Batch(images, target, plan)
 

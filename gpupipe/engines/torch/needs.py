@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...memory.uses import Load, Need
 from ...transforms.ops import Gray, ToDtype, Views
-from ..needs import Load, Need
-from .apply import split
+from ..forms.apply import head_and_tail
 
 __all__ = ["needs"]
 
@@ -16,7 +16,7 @@ def needs(load: Load, slots: int) -> list[Need]:
         slots: of the pinned ring; 0 where there is none.
     """
     s = load.setup
-    head, tail = split(s.pipeline.skeleton)
+    head, tail = head_and_tail(s.pipeline.skeleton)
     found: list[Need] = []
     for view, ops in enumerate(head[-1].branches if head and isinstance(head[-1], Views) else ((),)):
         dtype, channels = "uint8", 3

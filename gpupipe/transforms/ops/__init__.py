@@ -73,8 +73,8 @@ __all__ = [
     "ToDtype",
     "Views",
     "Warp",
-    "arrange",
     "by_view",
+    "split_off_mixing",
 ]
 
 OPS: tuple[type[Op], ...] = (
@@ -88,7 +88,7 @@ TARGET_OPS: tuple[type[Op], ...] = (MixUp, CutMix)
 """Those that change targets too. They need the whole batch, and come last."""
 
 
-def arrange(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+def split_off_mixing(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """(ops on samples, ops on whole batches with their targets)"""
     cut = next((i for i, op in enumerate(ops) if isinstance(op, TARGET_OPS)), len(ops))
     return tuple(ops[:cut]), tuple(ops[cut:])
@@ -97,7 +97,7 @@ def arrange(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 def by_view(ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
     """The ops on samples that each view goes through, from the decoded image on; one sequence where there are no
     views."""
-    ops = arrange(ops)[0]
+    ops = split_off_mixing(ops)[0]
     if ops and isinstance(ops[-1], Views):
         return tuple((*ops[:-1], *branch) for branch in ops[-1].branches)
     return (ops,)

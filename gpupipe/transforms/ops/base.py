@@ -36,7 +36,7 @@ class Op:
         """The plain values by name."""
         return {f.name: v for f in fields(self) if not isinstance(v := getattr(self, f.name), np.ndarray)}
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         """The same op, but the samples whose mask is not set pass as they are.
 
         Args:
@@ -88,7 +88,7 @@ class Masked(Op):
     always: bool = field(default=False, kw_only=True)
     """Whether the mask is set for every sample of every plan."""
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         return replace(self, mask=self.mask & mask, always=False)
 
 

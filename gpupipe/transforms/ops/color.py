@@ -37,9 +37,9 @@ class Gray(Op):
     always: bool = False
     kind: Kind = "pil"
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         if self.channels == 1:
-            return super().only(mask, sizes)
+            return super().where(mask, sizes)
         return replace(self, mask=self.mask & mask, always=False)
 
 

@@ -25,7 +25,7 @@ class Crop(Op):
     """One value for all channels, or one each; in the image's own units."""
     mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         whole: dict[str, Any] = {"top": 0, "left": 0, "height": sizes[:, 0], "width": sizes[:, 1]}
         return replace(self, **{k: np.where(mask, getattr(self, k), v).astype(np.int32) for k, v in whole.items()})
 
@@ -40,7 +40,7 @@ class Resize(Op):
     antialias: bool = True
     kind: Kind = "pil"
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
         width = np.where(mask, self.width, sizes[:, 1]).astype(np.int32)
         return replace(self, height=height, width=width)
@@ -53,7 +53,7 @@ class Flip(Op):
     mask: Mask
     axis: Literal["horizontal", "vertical"] = "horizontal"
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         return replace(self, mask=self.mask & mask)
 
 
@@ -80,7 +80,7 @@ class Warp(Masked):
     """``None`` is black too, but on tensors torchvision blends the border with it once and not twice."""
     kind: Kind = "pil"
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
         width = np.where(mask, self.width, sizes[:, 1]).astype(np.int32)
         return replace(self, mask=self.mask & mask, always=False, height=height, width=width)

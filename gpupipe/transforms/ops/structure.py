@@ -39,7 +39,7 @@ class Call(Op):
     batch: bool = False
     kind: Kind = "pil"
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         if self.batch:
             raise PipelineError(
                 f"{self.name} works on the whole batch and cannot be done to some images of it only; take it out of "
@@ -74,7 +74,7 @@ class MixUp(Op):
     num_classes: int | None = None
     """Integer targets become one-hot f32[B, num_classes]; ``None`` where they are shares of classes already."""
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         return replace(self, factor=np.where(mask, self.factor, 1.0))
 
 
@@ -92,6 +92,6 @@ class CutMix(Op):
     width: I32
     num_classes: int | None = None
 
-    def only(self, mask: Mask, sizes: I64) -> Op:
+    def where(self, mask: Mask, sizes: I64) -> Op:
         height, width = (np.where(mask, n, 0).astype(np.int32) for n in (self.height, self.width))
         return replace(self, factor=np.where(mask, self.factor, 1.0), height=height, width=width)

@@ -29,10 +29,10 @@ from ....transforms.ops import (
     ToDtype,
     Warp,
 )
+from .blur import blur
 from .canvas import Canvas, Input, Path
 from .color import brightness, contrast, gray, normalize, saturation, to_dtype
 from .enhance import autocontrast, equalize, invert, jpeg, posterize, sharpness, solarize
-from .filter import blur
 from .geometry import crop, flip, resize
 from .structure import mix
 from .timm import solarize_add

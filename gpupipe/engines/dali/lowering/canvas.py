@@ -18,7 +18,7 @@ from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defi
 from ....errors import PipelineError
 from ....transforms.ops import Op
 
-__all__ = ["Array", "Canvas", "Drawn", "Input", "Path", "refuse"]
+__all__ = ["Array", "Canvas", "Input", "Path", "Selected", "refuse"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Path: TypeAlias = tuple[int, ...]
@@ -141,7 +141,7 @@ class Canvas:
         return image
 
 
-class Drawn:
+class Selected:
     """The samples of a batch that drew an op: only they are worked on, the others pass without a copy.
 
     Args:

@@ -12,13 +12,14 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....transforms.ops import Gray, Normalize, Op, ToDtype
-from .canvas import Canvas, Drawn, Path, refuse
+from .canvas import Canvas, Path, Selected, refuse
 
 __all__ = [
     "CUT_OFF",
     "blend",
     "brightness",
     "contrast",
+    "contrasted",
     "gray",
     "normalize",
     "only_bytes",
@@ -56,33 +57,38 @@ def only_bytes(canvas: Canvas, op: Op) -> None:
 
 def brightness(canvas: Canvas, path: Path, op: Any) -> None:
     only_bytes(canvas, op)
-    drawn = Drawn(canvas, path, op)
+    drawn = Selected(canvas, path, op)
     factor = _factor(drawn)
     drawn.done(fn.brightness_contrast(drawn.image, brightness=factor, brightness_shift=CUT_OFF / 255))
 
 
 def contrast(canvas: Canvas, path: Path, op: Any) -> None:
     only_bytes(canvas, op)
-    drawn = Drawn(canvas, path, op)
+    drawn = Selected(canvas, path, op)
     mean = fn.reductions.mean(_luma(drawn.image, canvas.channels))
     if op.kind == "pil":
         mean = fn.cast(fn.cast(mean, dtype=types.INT32), dtype=types.FLOAT)  # rounded
     else:
         mean = mean - _FLOORED
-    out = fn.brightness_contrast(
-        drawn.image,
-        contrast=_factor(drawn),
-        contrast_center=mean.cpu() if canvas.device == "gpu" else mean,
-        brightness_shift=CUT_OFF / 255,
-    )
+    factor = _factor(drawn)
+    if canvas.device == "gpu":
+        # As an argument the mean would have to come back to the CPU, and DALI's threads would wait for it.
+        drawn.done(contrasted(drawn.image, factor.gpu(), mean, canvas.channels))
+        return
+    out = fn.brightness_contrast(drawn.image, contrast=factor, contrast_center=mean, brightness_shift=CUT_OFF / 255)
     drawn.done(out)
+
+
+def contrasted(image: Any, factor: Any, mean: Any, channels: int) -> Any:
+    """``factor * image + (1 - factor) * mean`` in bytes, the fraction cut off; ``mean`` is one number per image."""
+    return to_bytes(image * factor + ((1.0 - factor) * mean + 1e-3), channels)
 
 
 def saturation(canvas: Canvas, path: Path, op: Any) -> None:
     only_bytes(canvas, op)
     if canvas.channels == 1:
         return
-    drawn = Drawn(canvas, path, op)
+    drawn = Selected(canvas, path, op)
     less = fn.color_space_conversion(_luma(drawn.image, 3), image_type=types.GRAY, output_type=types.RGB)
     drawn.done(blend(drawn.image, less, _factor(drawn), 3, lower=0.0 if op.kind == "pil" else _FLOORED))
 
@@ -102,7 +108,7 @@ def to_bytes(image: Any, channels: int) -> Any:
     return fn.slice(image, start=[0], shape=[channels], axes=[2], dtype=types.UINT8)
 
 
-def _factor(drawn: Drawn) -> Any:
+def _factor(drawn: Selected) -> Any:
     return drawn.number("factor", types.FLOAT, 0, lambda op: op.factor.astype(np.float32))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....transforms.ops import Perspective, Warp
-from .canvas import Array, Canvas, Drawn, Path, refuse
+from .canvas import Array, Canvas, Path, Selected, refuse
 
 __all__ = ["perspective", "warp"]
 
@@ -62,7 +62,7 @@ def _lower(canvas: Canvas, path: Path, op: Any, matrix: Any, *, affine: bool) ->
     if op.interpolation not in ("nearest", "nearest-exact", "bilinear"):
         raise refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use 'nearest' or 'bilinear'")
     nearest = op.interpolation != "bilinear"
-    drawn = Drawn(canvas, path, op, moves=True)
+    drawn = Selected(canvas, path, op, moves=True)
     use_affine = affine and canvas.device == "gpu"
     read = (lambda op: matrix(op)[:, :2]) if use_affine else matrix
     maps = drawn.number("matrix", types.FLOAT, 2, read)
@@ -107,7 +107,7 @@ def _lower(canvas: Canvas, path: Path, op: Any, matrix: Any, *, affine: bool) ->
 class _Fill:
     """What fills the outside, in the type that it is added in; ``None`` where that is zero."""
 
-    def __init__(self, canvas: Canvas, drawn: Drawn, op: Any, whole: bool):
+    def __init__(self, canvas: Canvas, drawn: Selected, op: Any, whole: bool):
         self.value: Any = None
         values = op.fill or (0.0,)
         bits = whole and (op.kind == "pil" or op.interpolation != "bilinear")  # put in by bits

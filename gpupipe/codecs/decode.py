@@ -1,0 +1,115 @@
+"""Encoded images to pixels with Pillow: functions of a path, of bytes or of an array, and of nothing else."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from .pillow import Undecodable, attempts, guarded, header, of_bytes, of_file, open_image, quiet, upright
+
+__all__ = ["Media", "Peeked", "Pixels", "Undecodable", "as_rgb", "decode", "open_rgb", "peek", "peek_size", "read"]
+
+Pixels = npt.NDArray[np.uint8]
+Media = str | bytes | Pixels
+"""What is decoded: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
+
+
+def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels:
+    """The pixels of one image: u8[H, W, 3], RGB.
+
+    Args:
+        media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3.
+        exif: turn the image upright by its EXIF orientation. Arrays have none.
+        max_pixels: refuse larger images before any memory is taken for them; ``None`` where Pillow's limit is all.
+
+    Raises:
+        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``,
+            ``zero-sized`` or ``bomb``.
+    """
+    image = open_rgb(media, exif=exif, max_pixels=max_pixels)
+    return image if isinstance(image, np.ndarray) else np.asarray(image)
+
+
+def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels | Image.Image:
+    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
+    if isinstance(media, np.ndarray):
+        return as_rgb(media)
+    encoded = media if isinstance(media, bytes) else read(media)
+    if not encoded:
+        raise Undecodable("empty", "0 bytes")
+
+    def pixels() -> Image.Image:
+        image = open_image(io.BytesIO(encoded), max_pixels)
+        try:
+            return (upright(image) if exif else image).convert("RGB")
+        except Exception:
+            # To give the failure its name: where the end of the file is missing, it is truncated, whatever Pillow said.
+            header(open_image(io.BytesIO(encoded)), of_bytes(encoded), len(encoded))
+            raise
+
+    with quiet():
+        return guarded(pixels)
+
+
+class Peeked(NamedTuple):
+    """What is known of an image without decoding it."""
+
+    height: int
+    """Pixels, as :func:`decode` gives them."""
+    width: int
+    coding: str
+    """See :class:`gpupipe.codecs.pillow.Header`; empty for arrays."""
+
+
+def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Peeked:
+    """The size of one image and how it is encoded, from its header and the end of the file.
+
+    Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
+    """
+    if isinstance(media, np.ndarray):
+        height, width = as_rgb(media).shape[:2]
+        return Peeked(height, width, "")
+
+    def look(source: IO[bytes]) -> Peeked:
+        size = len(media) if isinstance(media, bytes) else os.fstat(source.fileno()).st_size
+        if not size:
+            raise Undecodable("empty", "0 bytes")
+        reader = of_bytes(media) if isinstance(media, bytes) else of_file(source)
+        with open_image(source, max_pixels) as image:
+            height, width, orientation, coding = header(image, reader, size)
+        return Peeked(width, height, coding) if exif and orientation >= 5 else Peeked(height, width, coding)
+
+    with quiet():
+        if isinstance(media, bytes):
+            return guarded(lambda: look(io.BytesIO(media)))
+        return attempts(media, lambda file: guarded(lambda: look(file), reading=True))
+
+
+def peek_size(media: Media, exif: bool = False) -> tuple[int, int]:
+    """(height, width) in pixels as :func:`decode` would give them; see :func:`peek`."""
+    peeked = peek(media, exif=exif)
+    return peeked.height, peeked.width
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file. Errors that pass by themselves are tried again three times, and logged.
+
+    Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
+    """
+    return attempts(path, lambda file: file.read())
+
+
+def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
+    """u8[H, W, 3] of u8[H, W], u8[H, W, 1] or u8[H, W, 3]. Raises :class:`Undecodable` for anything else."""
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:
+        raise Undecodable("undecodable", f"pixels must be uint8[H, W, 1 or 3], not {pixels.dtype}{list(pixels.shape)}")
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    if pixels.shape[2] not in (1, 3):
+        raise Undecodable("undecodable", f"pixels must be uint8[H, W, 1 or 3], not uint8{list(pixels.shape)}")
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels

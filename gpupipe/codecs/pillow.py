@@ -1,0 +1,253 @@
+"""Opening encoded images with Pillow, and saying in one way what is wrong with those that cannot be.
+
+Shared by the probing processes and by the engines. It imports Pillow and the standard library only, and nothing of
+gpupipe but :mod:`.tails` and :mod:`.transient`, because a probing process loads it without the rest of the package.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import IO, Any, NamedTuple, TypeVar
+
+from PIL import Image, UnidentifiedImageError
+
+from .retry import reason_of, with_retries
+from .truncation import Read, cut_short, tail
+
+__all__ = [
+    "Header",
+    "Undecodable",
+    "attempts",
+    "guarded",
+    "header",
+    "of_bytes",
+    "of_file",
+    "open_image",
+    "orientation_of",
+    "quiet",
+    "upright",
+]
+
+T = TypeVar("T")
+
+_ORIENTATION = 0x0112
+_EXIF = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}
+"""Where Pillow keeps what may hold an orientation."""
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class Undecodable(Exception):
+    """A sample has no pixels. ``kind`` and ``reason`` are those of :class:`gpupipe.errors.BadSample`."""
+
+    def __init__(self, kind: str, reason: str):
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+
+class Header(NamedTuple):
+    """What the header says of one image. ``height`` and ``width`` are in pixels as stored, before any orientation."""
+
+    height: int
+    width: int
+    orientation: int
+    """1 to 8, as EXIF counts."""
+    coding: str
+    """Format, mode, decoder and raw mode in Pillow's words, then what is special: ``JPEG/RGB/jpeg/RGB``,
+    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``. A decoder that is not Pillow may not do as Pillow does with
+    each of them."""
+
+
+class _Quiet:
+    """Counts who is inside: ``warnings.catch_warnings`` in two threads at once may leave the filters changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.__exit__(None, None, None)
+
+    def forked(self) -> None:
+        """Of the threads that were inside only one is left, at most."""
+        self._lock = threading.Lock()
+
+
+_quiet = _Quiet()
+os.register_at_fork(after_in_child=_quiet.forked)
+
+
+def quiet() -> _Quiet:
+    """A context in which Pillow's warnings are not heard (large images, odd EXIF): a training log is no place for
+    them."""
+    return _quiet
+
+
+def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
+    """Read the header, and refuse what must not be decoded before any memory is taken for it. Call it inside
+    :func:`guarded`.
+
+    Raises:
+        Undecodable: ``bomb`` where there are more than ``max_pixels`` (at most what Pillow itself allows: twice
+            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` where there are none, ``truncated`` where a file that is too
+            short for Pillow to know it says so itself.
+    """
+    try:
+        image = Image.open(source)
+    except (MemoryError, Image.DecompressionBombError):
+        raise
+    except Exception as e:
+        cut = None if isinstance(e, OSError) and e.errno is not None else cut_short(source)
+        if cut is not None:
+            raise Undecodable("truncated", cut) from None
+        raise
+    width, height = image.size
+    limit = Image.MAX_IMAGE_PIXELS
+    if width < 1 or height < 1 or max(width, height) >= 1 << 31:
+        raise Undecodable("zero-sized", f"the image is {height}x{width} pixels (height x width)")
+    if max_pixels is not None and width * height > max_pixels:
+        raise Undecodable("bomb", f"{height}x{width} pixels (height x width) are more than max_pixels={max_pixels}")
+    # Pillow refuses on opening, but not in every plugin: some learn the size later.
+    if limit is not None and width * height > 2 * limit:
+        raise Undecodable("bomb", f"{width * height} pixels are more than twice PIL.Image.MAX_IMAGE_PIXELS ({limit})")
+    return image
+
+
+def header(image: Image.Image, read: Read, size: int) -> Header:
+    """What is known of an image that was opened and not decoded; but one whose end is not as it should be is decoded
+    here, to be sure of it. Call it inside :func:`guarded`.
+
+    Args:
+        read: ``read(n, offset)`` gives bytes of the file, fewer at its end.
+        size: of the file, in bytes.
+
+    Raises:
+        Undecodable: ``truncated``.
+    """
+    width, height = image.size
+    kind = image.format or ""
+    orientation = orientation_of(image)
+    decoder, raw = "", ""
+    tiles: Any = getattr(image, "tile", ())
+    if tiles:
+        decoder, _, _, args = tiles[0]
+        first = args[0] if isinstance(args, tuple) and args else args
+        raw = first if isinstance(first, str) else ""
+    notes = ""
+    if kind == "TIFF":
+        tags: Any = image.tag_v2  # type: ignore[attr-defined]
+        decoder = str(image.info.get("compression", decoder))
+        # Pillow turns a TIFF upright itself, whoever opens it; its size is the turned one already.
+        notes = " turned" * (tags.get(_ORIENTATION, 1) != 1) + " planar" * (tags.get(284, 1) != 1)
+    elif kind == "WEBP":
+        notes = " exif" * ("exif" in image.info)
+    elif orientation != 1 and "exif" not in image.info:
+        notes = " xmp"
+    end = tail(image, read, size)
+    if end == "unchecked":
+        image.convert("RGB")
+    elif end == "suspect":
+        try:
+            image.convert("RGB")
+        except (MemoryError, Image.DecompressionBombError):
+            raise
+        except Exception as e:
+            if isinstance(e, OSError) and e.errno is not None:
+                raise
+            raise Undecodable("truncated", str(e) or type(e).__name__) from None
+    return Header(height, width, orientation, f"{kind}/{image.mode}/{decoder}/{raw}{notes}{end and ' ' + end}")
+
+
+def orientation_of(image: Image.Image) -> int:
+    """1 to 8, from what the header brought. 1 for a TIFF, which Pillow has turned already."""
+    # PNG's getexif() would decode the whole image to look for a chunk behind the pixels.
+    if image.format == "TIFF" or not _EXIF & image.info.keys():
+        return 1
+    try:
+        value: Any = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # a damaged EXIF block does not make a damaged image
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Turned by :func:`orientation_of`."""
+    turn = _TURNS.get(orientation_of(image))
+    return image if turn is None else image.transpose(turn)
+
+
+def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
+    """``use(file)``, with the patience of :func:`~.transient.patiently`.
+
+    Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
+    """
+
+    def once() -> T:
+        with open(path, "rb") as file:
+            return use(file)
+
+    try:
+        return with_retries(lambda: os.fsdecode(path), once)
+    except OSError as e:
+        if e.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise Undecodable("missing", e.strerror or str(e)) from None
+        raise Undecodable("unreadable", reason_of(e)) from None
+
+
+def guarded(work: Callable[[], T], *, reading: bool = False) -> T:
+    """Pillow's many errors as :class:`Undecodable`. Warnings are the caller's, see :func:`quiet`.
+
+    ``reading``: the operating system's errors pass through, so that :func:`attempts` sees them.
+    """
+    try:
+        return work()
+    except (MemoryError, Undecodable):
+        raise  # the first is the machine's trouble, not the sample's
+    except Image.DecompressionBombError as e:
+        raise Undecodable("bomb", str(e)) from None
+    except UnidentifiedImageError:
+        raise Undecodable("undecodable", "not an image in any format that Pillow reads") from None
+    except Exception as e:  # OSError, SyntaxError, ValueError, struct.error, ...: each plugin has its own
+        if reading and isinstance(e, OSError) and e.errno is not None:
+            raise
+        kind = "truncated" if isinstance(e, EOFError) or "truncated" in str(e).lower() else "undecodable"
+        reason = str(e) if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
+        raise Undecodable(kind, reason) from None
+
+
+def of_bytes(encoded: bytes) -> Read:
+    """The function that :func:`header` reads with."""
+    return lambda n, at: encoded[at : at + n]
+
+
+def of_file(file: IO[bytes]) -> Read:
+    """The function that :func:`header` reads with."""
+    return partial(os.pread, file.fileno())

@@ -1,0 +1,130 @@
+"""What is known of an image file without decoding it: size, coding, orientation, and whether it seems to be whole.
+
+This file is also the program of the worker processes (see :mod:`gpupipe.datasets.index.probe_pool`), which is why it
+imports Pillow, the standard library and its neighbours only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from typing import IO, BinaryIO, NamedTuple
+
+from PIL import Image, ImageFile
+
+from .pillow import Undecodable, attempts, guarded, header, of_file, open_image, quiet
+
+__all__ = ["KINDS", "Probe", "answer", "probe", "quiet"]
+
+KINDS = (
+    "ok",
+    "missing",
+    "empty",
+    "unreadable",
+    "undecodable",
+    "bomb",
+    "zero-sized",
+    "truncated",
+    "no-video",
+    "no-frames",
+)
+"""What a status number means. Written to disk: append only."""
+OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(len(KINDS))
+
+
+class Probe(NamedTuple):
+    """What became known of one file. ``height`` and ``width`` are as stored, before any orientation."""
+
+    status: int
+    height: int = 0
+    width: int = 0
+    coding: str = ""
+    """See :class:`~gpupipe.codecs.pillow.Header`."""
+    orientation: int = 1
+    reason: str = ""
+
+
+def probe(path: bytes, max_pixels: int | None = None) -> Probe:
+    """Read the header of one file, and its end. Never raises for what a file may hold; call it inside
+    :func:`~gpupipe.codecs.pillow.quiet`."""
+    try:
+        with open(path, "rb") as file:
+            return _identify(file, max_pixels)
+    except Exception:
+        pass  # whatever it was, it comes again and is given its name there; nearly all files never get there
+    try:
+        return attempts(path, lambda file: guarded(lambda: _identify(file, max_pixels), reading=True))
+    except Undecodable as e:
+        return Probe(KINDS.index(e.kind), reason=e.reason)
+
+
+def _identify(file: IO[bytes], max_pixels: int | None) -> Probe:
+    size = os.fstat(file.fileno()).st_size
+    if size == 0:
+        raise Undecodable("empty", "0 bytes")
+    with open_image(file, max_pixels) as image:
+        height, width, orientation, coding = header(image, of_file(file), size)
+    return Probe(OK, height, width, coding, orientation)
+
+
+# ------------------------------------------------------------------ the worker's side and the words on the wire
+# Request: u32 length, then paths separated by NUL. Answer: u32 length, then one record per path.
+
+_LENGTH = struct.Struct("<I")
+_RECORD = struct.Struct("<BBiiHH")
+
+
+def pack(result: Probe) -> bytes:
+    name, reason = result.coding.encode()[:99], result.reason.encode(errors="replace")[:2000]
+    numbers = (result.status, result.orientation, result.height, result.width, len(name), len(reason))
+    return _RECORD.pack(*numbers) + name + reason
+
+
+def unpack(data: bytes) -> list[Probe]:
+    results, at = [], 0
+    while at < len(data):
+        status, orientation, height, width, n, r = _RECORD.unpack_from(data, at)
+        at += _RECORD.size
+        name, reason = data[at : at + n].decode(), data[at + n : at + n + r].decode(errors="replace")
+        at += n + r
+        results.append(Probe(status, height, width, name, orientation, reason))
+    return results
+
+
+def send(stream: BinaryIO, message: bytes) -> None:
+    stream.write(_LENGTH.pack(len(message)) + message)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> bytes | None:
+    """The next message, or ``None`` where the other side has gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    message = stream.read(length)
+    return message if len(message) == length else None
+
+
+def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[bytes], bytes]) -> None:
+    """Answer every request with one record per path, until there are no more. ``of`` makes the record of a path."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
+    while (request := receive(requests)) is not None:
+        send(answers, b"".join(map(of, request.split(b"\0"))))
+
+
+def settings(max_pixels: int | None) -> str:
+    """What a worker must know of this process, for its command line."""
+    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, int(ImageFile.LOAD_TRUNCATED_IMAGES))
+    return ",".join(str(int(v)) for v in values)
+
+
+def serve(given: str) -> None:
+    """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
+    limit, max_pixels, load_truncated = map(int, given.split(","))
+    Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
+    with quiet():
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda path: pack(probe(path, max_pixels or None)))

@@ -1,0 +1,65 @@
+"""Errors that pass by themselves: what network file systems and busy machines answer once and not again.
+
+Such a read is tried again after growing waits, a few times, each time with a line in the log. Standard library only,
+because a probing process loads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+__all__ = ["is_transient", "reason_of", "waits", "with_retries"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("gpupipe")
+
+_TRANSIENT = {
+    *(errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.EREMOTEIO),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS),
+    *(errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET),
+    *(errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENOTCONN, errno.EPIPE),
+}
+_WAITS = (0.05, 0.2, 0.8)
+"""Seconds before each further attempt. A sample that stays unreadable costs about one second."""
+
+
+def is_transient(error: BaseException) -> bool:
+    return isinstance(error, OSError) and (
+        error.errno in _TRANSIENT or (error.errno is None and isinstance(error, (TimeoutError, ConnectionError)))
+    )
+
+
+def reason_of(error: OSError) -> str:
+    """``"Stale file handle (ESTALE)"``."""
+    text = error.strerror or str(error) or type(error).__name__
+    name = errno.errorcode.get(error.errno or 0)
+    return f"{text} ({name})" if name else text
+
+
+def waits(seconds: tuple[float, ...] = _WAITS) -> Iterator[float]:
+    """``seconds``, each up to a half shorter or longer: what failed together shall not come again together."""
+    chance = random.SystemRandom()  # forked workers would share the state of any other, and the script owns the global
+    return (s * chance.uniform(0.5, 1.5) for s in seconds)
+
+
+def with_retries(name: Callable[[], str], work: Callable[[], T]) -> T:
+    """``work()``. A transient error is tried again, the last one is raised, like any other.
+
+    Args:
+        name: what is read, for the log.
+    """
+    for wait in waits(_WAITS):
+        try:
+            return work()
+        except OSError as e:
+            if not is_transient(e):
+                raise
+            log.warning("%s: %s; reading it again in %.2f s", name(), reason_of(e), wait)
+        time.sleep(wait)
+    return work()

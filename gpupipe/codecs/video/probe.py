@@ -1,0 +1,290 @@
+"""Probing one video: what its packets say of its frames, and decoding only where they do not say it all.
+
+Worker processes load this module without the rest of the package, which is why it imports no numpy.
+
+*Frame k* is the k-th that ``for frame in container.decode(video=0)`` yields. Each packet carries the time of its frame,
+so the sorted times of all packets are the times of the frames; the first picture is decoded, for its size. That holds
+where nothing is odd. A video that is odd in any way that :func:`_doubts` knows is decoded from end to end instead.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..pillow import Undecodable
+from ..probe import KINDS, OK
+from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
+from .container import cut_short, opened, orientation_of, reading
+
+__all__ = ["CUT", "EXACT", "VARIABLE", "VideoProbe", "probe"]
+
+VARIABLE, EXACT, CUT = 1, 2, 4
+"""Bits of ``flags``. ``VARIABLE``: a frame is further than one unit of time from where a constant rate would have it.
+``EXACT``: times strictly increase and every frame's own time is known, so frames can be found by time after seeking; of
+others frame k is found by counting. ``CUT``: the file ends too early, and the frames are those that come before."""
+
+_INT32 = (1 << 31) - 1
+
+
+class VideoProbe(NamedTuple):
+    """What became known of one video. ``height`` and ``width`` are as decoded, before any rotation."""
+
+    status: int
+    height: int = 0
+    width: int = 0
+    coding: str = ""
+    """Codec, pixel format and container in FFmpeg's words: ``h264/yuv420p/matroska,webm``."""
+    orientation: int = 1
+    """1 to 8, as EXIF counts."""
+    reason: str = ""
+    flags: int = 0
+    time_base: tuple[int, int] = (0, 1)
+    """Seconds of one unit of time, as numerator and denominator."""
+    rate: tuple[int, int] = (0, 1)
+    """Average frames per second, as numerator and denominator."""
+    duration: int = 0
+    """From the first frame to the end of the last one, in units of time."""
+    pts: array[int] = array("q")
+    """i64[F]: the time of every frame, never decreasing."""
+    keys: array[int] = array("q")
+    """i64[3 K]: of every frame that decoding can begin with its number, the time of the packet to begin with (the
+    frame's own, but where an edit list hides that packet's), and its position in the file (bytes; -1 where unknown)."""
+
+
+class _Packet(NamedTuple):
+    pts: int | None
+    duration: int
+    position: int
+    entry: bool
+    shown: bool
+
+
+class _Seen:
+    """What demuxing saw."""
+
+    def __init__(self) -> None:
+        self.packets: list[_Packet] = []
+        self.doubt = ""
+        self.first: Any = None
+        """(pts, height, width, pixel format, orientation, interlaced) of the first decoded frame."""
+
+
+def probe(path: bytes) -> VideoProbe:
+    """Read the packets of one file, and decode its first frame. Never raises for what a file may hold."""
+    try:
+        return reading(path, lambda: _read(path))
+    except Undecodable as e:
+        return VideoProbe(KINDS.index(e.kind), reason=e.reason)
+
+
+def _read(path: bytes) -> VideoProbe:
+    with open(path, "rb") as file:
+        cut = cut_short(file.fileno(), file.seek(0, 2)) is not None
+    seen = _Seen()
+    with opened(path) as (container, stream):
+        codec, form = _codec(stream), container.format.name
+        base = Fraction(stream.time_base)
+        guess = Fraction(stream.average_rate or 0)
+        try:
+            _demux(container, stream, seen)
+        except Exception as e:  # the end of what can be read; decoding says what comes before
+            if isinstance(e, (MemoryError, Undecodable)):
+                raise
+            seen.doubt = seen.doubt or f"reading it ends with {type(e).__name__}"
+            cut = True
+    times = sorted(p.pts for p in seen.packets if p.shown and p.pts is not None)
+    last = {p.pts: p.duration for p in seen.packets if p.shown}
+    exact = True
+    if seen.doubt or cut or _doubts(codec, form, seen, times):
+        frames = _decode(path, seen)
+        times, last, exact = frames.times(base, guess), frames.durations, frames.exact()
+        if form in _COUNTED:
+            exact = exact and [p.pts for p in seen.packets if p.shown] == times
+    if not times or seen.first is None:
+        if cut:
+            raise Undecodable("truncated", "the file ends before its first frame")
+        raise Undecodable("no-frames", f"{len(seen.packets)} packets of {codec}, and no frame")
+    _, height, width, pixels, orientation, _ = seen.first
+    rate = _rate(times, base, guess)
+    tail = last.get(times[-1], 0)
+    if tail <= 0:
+        tail = (times[-1] - times[0]) // (len(times) - 1) if len(times) > 1 else int(1 / (rate * base)) if rate else 1
+    flags = VARIABLE * _is_variable(times) | EXACT * exact | CUT * cut
+    return VideoProbe(
+        OK,
+        height,
+        width,
+        f"{codec}/{pixels}/{form}",
+        orientation,
+        flags=flags,
+        time_base=_pair(base),
+        rate=_pair(rate),
+        duration=times[-1] - times[0] + max(tail, 1),
+        pts=array("q", times),
+        keys=_keys(times, seen) if exact else array("q", (0, times[0], -1)),
+    )
+
+
+def _demux(container: Any, stream: Any, seen: _Seen) -> None:
+    codec = _codec(stream)
+    extradata = bytes(stream.codec_context.extradata or b"")
+    reads = codec in ("vp8", "vp9")
+    for packet in container.demux(stream):
+        if seen.first is None and not seen.doubt:
+            try:
+                for frame in packet.decode():
+                    seen.first = seen.first or _picture(frame)
+            except Exception as e:
+                if isinstance(e, MemoryError):
+                    raise
+                seen.doubt = f"its first packets: {type(e).__name__}"
+        if packet.size == 0:
+            if packet.pts is not None:
+                seen.doubt = "an empty packet"
+            continue
+        shown = 0 if packet.is_discard else frames_shown(codec, bytes(packet)) if reads else 1
+        if shown > 1 or packet.is_corrupt:
+            seen.doubt = "a packet of several frames" if shown > 1 else "a packet that is damaged"
+        entry = packet.is_keyframe and is_entry(codec, extradata, bytes(packet) if codec in _LOOKED_AT else b"")
+        position = -1 if packet.pos is None else packet.pos
+        seen.packets.append(_Packet(packet.pts, packet.duration or 0, position, entry, bool(shown)))
+
+
+_LOOKED_AT = ("h264", "hevc", "vp8")
+_COUNTED = ("avi",)
+"""Containers that keep no times: FFmpeg counts packets, and guesses where frames are not shown in that order."""
+
+
+def _codec(stream: Any) -> str:
+    """FFmpeg's name of the codec, not of one of its decoders."""
+    name = str(stream.codec_context.name)
+    return {"libdav1d": "av1", "libaom-av1": "av1", "libvpx": "vp8", "libvpx-vp9": "vp9"}.get(name, name)
+
+
+def _picture(frame: Any) -> tuple[Any, ...]:
+    shape = frame.height, frame.width
+    if min(shape) < 1 or max(shape) > _INT32:
+        raise Undecodable("zero-sized", f"the video is {shape[0]}x{shape[1]} pixels (height x width)")
+    return (frame.pts, *shape, frame.format.name, orientation_of(frame), frame.interlaced_frame)
+
+
+def _doubts(codec: str, form: str, seen: _Seen, times: list[int]) -> str:
+    """What makes it doubtful that the packets' times are the frames' times; empty where nothing does."""
+    packets = seen.packets
+    if codec not in ONE_FRAME_A_PACKET:
+        return "a codec whose packets are not frames"
+    if not packets or not times or seen.first is None:
+        return "nothing to see"
+    if form in _COUNTED and not all(p.entry for p in packets):
+        return "a container without times"
+    if not packets[0].entry:
+        return "it does not begin with a key frame"
+    if any(p.pts is None for p in packets):
+        return "packets without a time"
+    if len(set(times)) != len(times):
+        return "two packets with one time"
+    first = packets[0].pts
+    if any(p.pts < first for p in packets):  # type: ignore[operator]
+        return "frames before the first key frame"  # they refer to what is not there
+    if seen.first[0] != times[0]:
+        return "another frame comes first"
+    if seen.first[5] and codec in ("h264", "hevc"):
+        return "interlaced: a packet may be half a frame"
+    return ""
+
+
+@dataclass
+class _Frames:
+    """What a loop over all frames saw, up to where the decoder failed, if it did."""
+
+    own: list[int | None]
+    """The time of each frame."""
+    decoded: list[int | None]
+    """The time of the packet that each came out with: when it is shown, where the first is missing."""
+    durations: dict[int | None, int]
+
+    def exact(self) -> bool:
+        return _increase(self.own)
+
+    def times(self, base: Fraction, guess: Fraction) -> list[int]:
+        """As far as they are known; gaps are filled at the average rate, and a time that goes back is raised to the one
+        before."""
+        source = self.decoded if None in self.own and _increase(self.decoded) else self.own
+        known = [(i, t) for i, t in enumerate(source) if t is not None]
+        step = max(int(1 / (guess * base)), 1) if guess > 0 else 1
+        if not known:
+            return [i * step for i in range(len(source))]
+        (first, start), (last, end) = known[0], known[-1]
+        if last > first and end > start:
+            step = max((end - start) // (last - first), 1)
+        times = [start - (first - i) * step for i in range(first)]
+        for t in source[first:]:
+            before = times[-1] if times else start
+            times.append(before + step if t is None else max(t, before))
+        return times
+
+
+def _increase(times: list[int | None]) -> bool:
+    known = [t for t in times if t is not None]
+    return len(known) == len(times) and all(a < b for a, b in pairwise(known))
+
+
+def _decode(path: bytes, seen: _Seen) -> _Frames:
+    """All frames that come. A decoder that fails ends it, as it would end a loop over the frames."""
+    frames = _Frames([], [], {})
+    seen.first = None
+    with opened(path) as (container, stream):
+        try:
+            for frame in container.decode(stream):
+                seen.first = seen.first or _picture(frame)
+                frames.own.append(frame.pts)
+                frames.decoded.append(frame.dts)
+                frames.durations[frame.pts] = getattr(frame, "duration", 0) or 0
+        except (MemoryError, Undecodable):
+            raise
+        except Exception:
+            if not frames.own:
+                raise
+    return frames
+
+
+def _keys(times: list[int], seen: _Seen) -> array[int]:
+    found: dict[int, tuple[int, int]] = {}
+    for packet in seen.packets:
+        if packet.entry and packet.pts is not None:
+            # One that an edit list does not show is where the frames behind it begin all the same.
+            frame = bisect_left(times, packet.pts)
+            if frame < len(times):
+                found[frame] = (packet.pts, packet.position)
+    keys = array("q")
+    for frame in sorted(found):
+        keys.extend((frame, *found[frame]))
+    return keys
+
+
+def _is_variable(times: list[int]) -> bool:
+    """Whether some frame is further than one unit of time from the line through the first and the last: containers
+    round times to their unit."""
+    n, first = len(times) - 1, times[0]
+    span = times[-1] - first
+    return any(abs((t - first) * n - k * span) > n for k, t in enumerate(times))
+
+
+def _rate(times: list[int], base: Fraction, guess: Fraction) -> Fraction:
+    """Average frames per second: the container's round number where it is within one percent of what the times say."""
+    n, span = len(times) - 1, (times[-1] - times[0]) * base
+    if not n or span <= 0:
+        return guess
+    measured = n / span
+    return guess if abs(guess - measured) * 100 <= measured else measured
+
+
+def _pair(value: Fraction) -> tuple[int, int]:
+    if value.numerator > _INT32 or value.denominator > _INT32:
+        value = value.limit_denominator(1_000_000)
+    return min(value.numerator, _INT32), value.denominator

@@ -1,0 +1,266 @@
+"""Probing many files in several processes.
+
+The workers are plain programs on pipes. ``multiprocessing`` would run the user's ``__main__`` again (spawn), or copy
+a process that may hold CUDA and threads (fork).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...codecs.probe import UNDECODABLE, Probe, probe, quiet, receive, send, settings, unpack
+
+__all__ = ["POOL_FROM", "PictureReader", "Reader", "probe_all"]
+
+R = TypeVar("R")
+
+POOL_FROM = 2_000
+"""From this many files on, worker processes pay for their start."""
+_CHUNK = 256
+_CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
+
+_BOOT = """
+import sys, json, importlib
+sys.path[:], program, given = map(json.loads, sys.argv[1:])
+importlib.import_module(program).serve(given)
+"""
+
+
+class Reader(Protocol[R]):
+    """How one kind of file is probed: here, and by worker processes that run ``program``."""
+
+    program: str
+    """A module with the function ``serve(settings)``; it and what it imports are light, because every process loads
+    them."""
+    pool_from: int
+    """From this many files on, worker processes pay for their start."""
+    chunk: int
+    """Files of one request."""
+
+    def settings(self) -> str:
+        """What a worker must know of this process."""
+        ...
+
+    def here(self, path: bytes) -> R:
+        """The result for one file, read in this process, inside :meth:`quiet`."""
+        ...
+
+    def quiet(self) -> AbstractContextManager[Any]: ...
+
+    def unpack(self, data: bytes) -> list[R]:
+        """The results of a worker's answer."""
+        ...
+
+    def died(self, reason: str) -> R:
+        """The result for a file that takes its reader down."""
+        ...
+
+
+class PictureReader:
+    """Of image files."""
+
+    program = "gpupipe.codecs.probe"
+    pool_from = POOL_FROM
+    chunk = _CHUNK
+
+    def __init__(self, max_pixels: int | None = None):
+        self._max_pixels = max_pixels
+
+    def settings(self) -> str:
+        return settings(self._max_pixels)
+
+    def here(self, path: bytes) -> Probe:
+        return probe(path, self._max_pixels)
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return quiet()
+
+    def unpack(self, data: bytes) -> list[Probe]:
+        return unpack(data)
+
+    def died(self, reason: str) -> Probe:
+        return Probe(UNDECODABLE, reason=reason)
+
+
+def _command(reader: Reader[Any] | None = None) -> list[str]:
+    reader = reader or PictureReader()
+    given = (sys.path, reader.program, reader.settings())
+    return [sys.executable, "-c", _BOOT, *map(json.dumps, given)]
+
+
+class _Died(Exception):
+    def __init__(self, code: int):
+        self.crash = signal.Signals(-code).name if code < 0 and -code in _CRASHES else None
+
+
+class _Worker(Generic[R]):
+    def __init__(self, reader: Reader[R]) -> None:
+        self._reader = reader
+        self._process = subprocess.Popen(
+            _command(reader), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def ask(self, paths: Sequence[bytes]) -> list[R]:
+        """One result per path. Raises ``_Died``."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            send(process.stdin, b"\0".join(paths))  # type: ignore[arg-type]
+            answer = receive(process.stdout)  # type: ignore[arg-type]
+            results = None if answer is None else self._reader.unpack(answer)
+        except (OSError, ValueError, struct.error):  # it has gone, or somebody else prints on its stdout
+            results = None
+        if results is None or len(results) != len(paths):
+            self.stop()
+            raise _Died(process.returncode)
+        return results
+
+    def stop(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()  # a worker ends when its stdin does
+        try:
+            self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+class _Driver(threading.Thread, Generic[R]):
+    """Feeds one worker. Puts (chunk number, results) into ``done``; ``None`` in results is left to the caller."""
+
+    def __init__(
+        self,
+        chunks: Iterator[tuple[int, list[bytes]]],
+        lock: threading.Lock,
+        done: queue.Queue[_Answer],
+        reader: Reader[R],
+    ) -> None:
+        super().__init__(daemon=True, name="gpupipe-probe")
+        self._chunks, self._lock, self._done, self._reader = chunks, lock, done, reader
+        self._worker: _Worker[R] | None = None
+        self._gave_up = False
+        self.stopping = False
+
+    def run(self) -> None:
+        try:
+            while not self.stopping:
+                with self._lock:
+                    chunk = next(self._chunks, None)
+                if chunk is None:
+                    break
+                number, paths = chunk
+                self._done.put((number, paths, self._probe(paths)))
+        except BaseException as e:
+            self._done.put(e)
+        finally:
+            if self._worker is not None:
+                self._worker.stop()
+
+    def _probe(self, paths: list[bytes]) -> list[R | None]:
+        try:
+            return list(self._ask(paths))
+        except (_Died, OSError):
+            # One by one in fresh processes, so that a file which takes its reader down is found, and takes nobody
+            # else with it.
+            return [self._probe_one(path) for path in paths]
+
+    def _probe_one(self, path: bytes) -> R | None:
+        if self._gave_up or self.stopping:
+            return None
+        try:
+            return self._ask([path])[0]
+        except _Died as e:
+            if e.crash:
+                return self._reader.died(f"the process that read its header died of {e.crash}")
+            self._gave_up = True  # it was not the file: processes cannot be had here, or are being killed
+        except OSError:
+            self._gave_up = True
+        return None
+
+    def _ask(self, paths: list[bytes]) -> list[R]:
+        if self._gave_up:
+            raise _Died(0)
+        if self._worker is None:
+            self._worker = _Worker(self._reader)
+        try:
+            return self._worker.ask(paths)
+        except _Died:
+            self._worker = None
+            raise
+
+    def abandon(self) -> None:
+        self.stopping = True
+        if self._worker is not None:
+            self._worker.kill()
+
+
+_Answer = tuple[int, list[bytes], list[Any]] | BaseException
+
+
+def probe_all(
+    count: int,
+    path_of: Callable[[int], bytes],
+    store: Callable[[int, R], None],
+    progress: Callable[[int], None],
+    reader: Reader[R],
+) -> None:
+    """Probe ``count`` files: ``store(k, result)`` once for each ``k``, on this thread, in any order.
+
+    Below ``reader.pool_from`` files here, otherwise in worker processes, at most 16; they have ended on return.
+    """
+    workers = min(os.cpu_count() or 1, 16)
+    if count < reader.pool_from or not sys.executable:
+        with reader.quiet():
+            for k in range(count):
+                store(k, reader.here(path_of(k)))
+                if k % 64 == 0 or reader.chunk < 64:
+                    progress(k)
+        progress(count)
+        return
+    size = reader.chunk
+    chunks = ((at, [path_of(k) for k in range(at, min(at + size, count))]) for at in range(0, count, size))
+    # Bounded: somebody who cannot keep up holds the workers back.
+    done: queue.Queue[_Answer] = queue.Queue(4 * workers)
+    lock = threading.Lock()
+    drivers = [_Driver(chunks, lock, done, reader) for _ in range(workers)]
+    stored = 0
+    try:
+        for driver in drivers:
+            driver.start()
+        while stored < count:
+            answer = done.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            start, paths, results = answer
+            for k, result in enumerate(results):
+                if result is None:
+                    with reader.quiet():
+                        result = reader.here(paths[k])
+                store(start + k, result)
+            stored += len(results)
+            progress(stored)
+    except BaseException:
+        for driver in drivers:
+            driver.abandon()
+        while any(d.is_alive() for d in drivers):
+            with contextlib.suppress(queue.Empty):
+                done.get(timeout=0.05)  # one that waits for a free place would never see that it should stop
+        raise
+    for driver in drivers:
+        driver.join()

@@ -1,0 +1,70 @@
+"""What an index says of a dataset as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...codecs.probe import OK
+from ...errors import BadSample
+from .table import Index
+
+__all__ = ["Summary", "summarize"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Sizes are as stored, before any orientation, and of good samples only."""
+
+    count: int
+    """All samples, good and bad."""
+    classes: int
+    formats: dict[str, int]
+    """Pillow's name of each format, and how many samples have it; the most frequent first."""
+    height: tuple[int, int, int]
+    """Smallest, median, largest."""
+    width: tuple[int, int, int]
+    """Smallest, median, largest."""
+    total_bytes: int
+    oriented: int
+    """Samples with an EXIF orientation other than 1."""
+    bad: tuple[BadSample, ...]
+    path: str | None
+    """The index file; ``None`` where none could be kept."""
+    built: bool
+    """Whether it was built just now, or read from the cache."""
+    reused: int
+    """Samples that did not have to be probed, of an index that was built just now."""
+    seconds: float
+    """How long building or opening took."""
+
+
+def summarize(index: Index, bad: list[BadSample]) -> Summary:
+    """Reads all rows."""
+    ok = index.status == OK
+    sizes = index.stored_sizes[ok]
+    formats: dict[str, int] = {}
+    for name, count in zip(index.codings, np.bincount(index.coding[ok], minlength=1).tolist(), strict=False):
+        if count:
+            kind = name.split("/")[0]
+            formats[kind] = formats.get(kind, 0) + count
+    return Summary(
+        count=len(index),
+        classes=len(index.classes),
+        formats=dict(sorted(formats.items(), key=lambda item: (-item[1], item[0]))),
+        height=_spread(sizes[:, 0]),
+        width=_spread(sizes[:, 1]),
+        total_bytes=int(index.file_size.sum()),
+        oriented=int(np.count_nonzero(index.orientation > 1)),
+        bad=tuple(bad),
+        path=index.columns.path,
+        built=index.built,
+        reused=index.reused,
+        seconds=index.seconds,
+    )
+
+
+def _spread(column: npt.NDArray[np.int32]) -> tuple[int, int, int]:
+    return (int(column.min()), int(np.median(column)), int(column.max())) if len(column) else (0, 0, 0)

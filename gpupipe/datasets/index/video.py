@@ -1,0 +1,225 @@
+"""The index of videos: what an index has of files, and the times of all frames. Memory-mapped like it.
+
+Times that follow one another in equal steps are kept as the first one and the step; others as a list. So a hundred
+thousand videos of a constant rate take a few megabytes, whatever their length.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...codecs.pillow import quiet
+from ...codecs.probe import UNDECODABLE
+from ...codecs.video.decode import VideoEntry
+from ...codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
+from ...codecs.video.probe_process import unpack
+from ...sources.scan import Scan
+from ..video.sampling import Times
+from .column_file import Columns, ColumnsError
+from .open_index import Kind, Probed
+from .table import Index
+
+__all__ = ["VIDEOS", "VideoIndex"]
+
+I64 = npt.NDArray[np.int64]
+
+FORMAT = 1
+"""Part of every index file's name: what another version of this code wrote is never opened."""
+_MOST_FRAMES = 1 << 40
+
+
+class VideoIndex(Index):
+    """An open index of ``V`` videos. Every column is a read-only view of the file.
+
+    Raises :class:`ColumnsError` where the file lacks something.
+    """
+
+    decoder = "PyAV"
+
+    def __init__(self, columns: Columns):
+        super().__init__(columns)
+        get, n = columns.column, self.count
+        self.flags = get("flags", "|u1", n)
+        self.frames: I64 = get("frames", "<i8", n)
+        """i64[V]: frames of each video, 0 of a bad one."""
+        self.first: I64 = get("first", "<i8", n)
+        """i64[V]: the time of the first frame, in units of ``time_base``."""
+        self.step: I64 = get("step", "<i8", n)
+        """i64[V]: the time from each frame to the next; 0 where it differs, and the times are in ``pts``."""
+        self.duration: I64 = get("duration", "<i8", n)
+        """i64[V]: from the first frame to the end of the last one."""
+        self.time_base: npt.NDArray[np.int32] = get("time_base", "<i4", n, 2)
+        """i32[V, 2]: seconds of one unit of time, as numerator and denominator."""
+        self.rate: npt.NDArray[np.int32] = get("rate", "<i4", n, 2)
+        """i32[V, 2]: average frames per second, as numerator and denominator."""
+        self.pts: I64 = get("pts", "<i8", -1)
+        self.pts_offsets = self._offsets("pts", len(self.pts))
+        self.keys: I64 = get("keys", "<i8", -1, 3)
+        self.key_offsets = self._offsets("keys", len(self.keys))
+
+    def _offsets(self, name: str, length: int) -> I64:
+        offsets: I64 = self.columns.column(f"{name}_offsets", "<i8", self.count + 1)
+        if offsets[0] != 0 or offsets[-1] != length:
+            raise self._spoiled(f"{name}_offsets do not fit")
+        return offsets
+
+    def _spoiled(self, what: str) -> ColumnsError:
+        return ColumnsError(f"{self.columns.path}: {what}; delete the file, it is made again")
+
+    @classmethod
+    def decoder_version(cls) -> str:
+        try:
+            return importlib.metadata.version("av")
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+
+    def __reduce__(self) -> tuple[type[Index], tuple[Columns]]:
+        return VideoIndex, (self.columns,)
+
+    def times(self, rows: I64) -> Times:
+        """When the frames of the videos ``rows`` i64[B] are shown.
+
+        Raises :class:`ColumnsError` where the numbers make no sense.
+        """
+        count, step, start = self.frames[rows], self.step[rows], self.pts_offsets[rows]
+        base = self.time_base[rows].astype(np.int64)
+        stored = self.pts_offsets[rows + 1] - start
+        duration = self.duration[rows]
+        wrong = (count < 0) | (count > _MOST_FRAMES) | (step < 0) | (start < 0) | (duration < 0)
+        wrong |= stored != np.where(step > 0, 0, count)
+        wrong |= start + stored > len(self.pts)
+        wrong |= (count > 0) & ((base < 1).any(axis=1) | (duration < 1))
+        if wrong.any():
+            raise self._spoiled(f"the times of video {rows[int(np.argmax(wrong))]} are damaged")
+        return Times(count, self.first[rows], step, duration, base[:, 0], base[:, 1], start, self.pts)
+
+    def pts_of(self, row: int) -> I64:
+        """i64[F]: the time of every frame of one video, in units of its time base. A new array."""
+        times = self.times(np.array([row], np.int64))
+        count, step = int(times.count[0]), int(times.step[0])
+        if step:
+            return np.arange(count, dtype=np.int64) * step + int(times.first[0])
+        start = int(times.start[0])
+        return np.array(self.pts[start : start + count])
+
+    def keys_of(self, row: int) -> I64:
+        """i64[K, 3]: of every frame of one video that decoding can begin with its number, the time of the packet to
+        begin with, and its position in the file in bytes (-1 where unknown). A new array."""
+        start, end = (int(n) for n in self.key_offsets[row : row + 2])
+        keys = np.array(self.keys[start:end]) if 0 <= start <= end <= len(self.keys) else np.empty((0, 3), np.int64)
+        numbers = keys[:, 0]
+        if end - start != len(keys) or (numbers < 0).any() or (np.diff(numbers) <= 0).any():
+            raise self._spoiled(f"the key frames of video {row} are damaged")
+        return keys
+
+    def entry(self, row: int, path: str) -> VideoEntry:
+        """What the decoder needs of one video."""
+        height, width = (int(n) for n in self.stored_sizes[row])
+        flags = int(self.flags[row])
+        num, den = (int(n) for n in self.time_base[row])
+        return VideoEntry(
+            path=path,
+            height=height,
+            width=width,
+            pts=self.pts_of(row),
+            keys=self.keys_of(row),
+            time_base=Fraction(num, max(den, 1)),
+            exact=bool(flags & EXACT),
+            orientation=int(self.orientation[row]),
+        )
+
+    def is_variable(self) -> npt.NDArray[np.bool_]:
+        """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""
+        return np.asarray(self.flags & VARIABLE > 0)
+
+    def is_cut(self) -> npt.NDArray[np.bool_]:
+        """bool[V]: the file ends too early, and the frames are those that come before."""
+        return np.asarray(self.flags & CUT > 0)
+
+
+class _Columns(Probed):
+    index = VideoIndex
+
+    def __init__(self, scan: Scan, old: Index | None = None):
+        n = len(scan)
+        self.flags = np.zeros(n, np.uint8)
+        self.frames, self.first, self.step, self.duration = (np.zeros(n, np.int64) for _ in range(4))
+        self.time_base = np.tile(np.array([0, 1], np.int32), (n, 1))
+        self.rate = self.time_base.copy()
+        self.pts: dict[int, I64] = {}
+        self.keys: dict[int, I64] = {}
+        super().__init__(scan, old)
+
+    def _keep(self, old: Index, rows: I64) -> None:
+        super()._keep(old, rows)
+        assert isinstance(old, VideoIndex)
+        here, there = np.flatnonzero(self.kept), rows[self.kept]
+        for name in ("flags", "frames", "first", "step", "duration", "time_base", "rate"):
+            getattr(self, name)[here] = getattr(old, name)[there]
+        for i, k in zip(here.tolist(), there.tolist(), strict=True):
+            self.keys[i] = old.keys_of(k)
+            if not self.step[i] and self.frames[i]:
+                self.pts[i] = old.pts_of(k)
+
+    def put(self, i: int, result: Any) -> None:
+        super().put(i, result)
+        video: VideoProbe = result
+        self.flags[i], self.duration[i], self.frames[i] = video.flags, video.duration, len(video.pts)
+        self.time_base[i], self.rate[i] = video.time_base, video.rate
+        pts = np.array(video.pts, np.int64)
+        self.keys[i] = np.array(video.keys, np.int64).reshape(-1, 3)
+        if not len(pts):
+            return
+        steps = np.diff(pts)
+        self.first[i] = pts[0]
+        if len(pts) == 1:
+            self.step[i] = max(video.duration, 1)
+        elif steps[0] > 0 and (steps == steps[0]).all():
+            self.step[i] = steps[0]
+        else:
+            self.pts[i] = pts
+
+    def extra(self) -> dict[str, npt.NDArray[Any]]:
+        names = ("flags", "frames", "first", "step", "duration", "time_base", "rate")
+        columns: dict[str, npt.NDArray[Any]] = {name: getattr(self, name) for name in names}
+        n = len(self.flags)
+        for name, parts, empty in (
+            ("pts", self.pts, np.empty(0, np.int64)),
+            ("keys", self.keys, np.empty((0, 3), np.int64)),
+        ):
+            lengths = np.zeros(n, np.int64)
+            lengths[list(parts)] = [len(part) for part in parts.values()]
+            columns[name] = np.concatenate([empty, *(parts[i] for i in sorted(parts))])
+            columns[f"{name}_offsets"] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return columns
+
+
+class _Reader:
+    program = "gpupipe.codecs.video.probe_process"
+    pool_from = 64
+    chunk = 8
+
+    def settings(self) -> str:
+        return ""
+
+    def here(self, path: bytes) -> VideoProbe:
+        return probe(path)
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return quiet()
+
+    def unpack(self, data: bytes) -> list[VideoProbe]:
+        return unpack(data)
+
+    def died(self, reason: str) -> VideoProbe:
+        return VideoProbe(UNDECODABLE, reason=reason)
+
+
+VIDEOS = Kind(VideoIndex, _Columns, _Reader(), ("video", FORMAT))
+"""What :func:`~gpupipe.datasets.index.open_index.open_kind` must know of videos."""

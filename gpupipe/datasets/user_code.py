@@ -1,0 +1,193 @@
+"""Datasets that somebody wrote for ``torch.utils.data``: those that return an encoded or plain image, which every
+engine can take over from there, and those that are run as they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.decode import Media
+from ..errors import DatasetError
+from ..transforms.compose import Compose, as_compose
+from .base import Dataset, checked_max_pixels
+
+__all__ = ["FromTorch", "Opaque", "from_torch"]
+
+Returns = Literal["path", "bytes", "array", "pil"]
+
+_EXPECTED = {
+    "path": "the path of an image file (str or os.PathLike)",
+    "bytes": "the bytes of an encoded image (bytes, bytearray, memoryview or uint8[N])",
+    "array": "pixels (numpy uint8[H, W, C], C = 1 or 3)",
+    "pil": "a PIL image",
+}
+
+
+def from_torch(
+    ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False, max_pixels: int | None = None
+) -> FromTorch:
+    """A torch dataset whose items are images before any transform.
+
+    ``ds[i]`` returns the image alone, or ``(image, target)``, or ``(image, target, ...)``. It is called in worker
+    processes, so it may be any Python code.
+
+    Args:
+        ds: has ``len()`` and ``[i]``.
+        media: what the image is: a path, encoded bytes, pixels u8[H, W, C], or a PIL image.
+        transform: a gpupipe transform, several, or a ``Compose``.
+        exif: turn images upright by their EXIF orientation.
+        max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
+
+    Raises:
+        ConfigError: ``media`` or ``transform`` is none of these.
+        DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
+            it when they are read.
+    """
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels)
+
+
+class _Wrapped(Dataset):
+    """What both kinds share: a length, a name, and no columns."""
+
+    runs_user_code = True
+
+    def __init__(self, ds: Any, transform: Any):
+        self.ds = ds
+        self.transform = as_compose(transform)
+        self._length = _length(ds)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int32] | None:
+        return None
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64] | None:
+        return None
+
+    @property
+    def fingerprint(self) -> str:
+        """Class and length. Another dataset of the same class and length looks the same: what an arbitrary Python
+        object reads cannot be hashed."""
+        return f"{type(self).__name__}:{type(self.ds).__module__}.{type(self.ds).__qualname__}:{len(self)}"
+
+    def describe(self, index: int) -> str:
+        return f"sample {index} of {type(self.ds).__name__}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.ds).__name__}, {len(self):,} samples)"
+
+
+class FromTorch(_Wrapped):
+    """See :func:`from_torch`."""
+
+    def __init__(
+        self,
+        ds: Any,
+        media: Returns = "path",
+        transform: Any = None,
+        *,
+        exif: bool = False,
+        max_pixels: int | None = None,
+    ):
+        if media not in get_args(Returns):
+            raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
+        super().__init__(ds, transform)
+        self.returns = media
+        self.media = "array" if media == "pil" else media
+        self.exif = exif
+        self.max_pixels = checked_max_pixels(max_pixels)
+
+    def fetch(self, index: int) -> tuple[Media, Any]:
+        item = self.ds[index]
+        image, target = item, None
+        if isinstance(item, (tuple, list)):
+            if not item:
+                raise self._refuse(index, "an empty sequence")
+            image, *targets = item
+            target = None if not targets else targets[0] if len(targets) == 1 else tuple(targets)
+        return self._media(index, image), target
+
+    def _media(self, index: int, image: Any) -> Media:
+        if self.returns == "path" and isinstance(image, (str, os.PathLike)):
+            return os.fsdecode(image)
+        if self.returns == "bytes":
+            if isinstance(image, bytes):
+                return image
+            flat = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 1
+            if flat or isinstance(image, (bytearray, memoryview)):
+                return bytes(image)
+        if self.returns == "array" and isinstance(image, np.ndarray) and image.dtype == np.uint8:
+            if image.ndim == 2:
+                return image[:, :, None]
+            if image.ndim == 3 and image.shape[2] in (1, 3):
+                return image
+        if self.returns == "pil":
+            from PIL import Image, ImageOps
+
+            if isinstance(image, Image.Image):
+                return np.asarray((ImageOps.exif_transpose(image) if self.exif else image).convert("RGB"))
+        raise self._refuse(index, _kind(image))
+
+    def _refuse(self, index: int, got: str) -> DatasetError:
+        return DatasetError(
+            f"{type(self.ds).__name__}[{index}] returned {got}; media={self.returns!r} expects "
+            f"{_EXPECTED[self.returns]}, alone or first in a tuple. Choose the media that fits, and give the dataset's "
+            "own transform to from_torch() instead"
+        )
+
+
+class Opaque(_Wrapped):
+    """A torch dataset that is run as it is, its own transforms included, by the torch engine alone.
+
+    Python's, numpy's and torch's global generators are seeded for every sample, so that random transforms depend on
+    (seed, epoch, sample) and not on workers or history.
+
+    Args:
+        ds: has ``len()`` and ``[i]``; its items may be anything.
+        collate_fn: makes a batch of a list of items; torch's ``default_collate`` if ``None``.
+    """
+
+    media = "array"
+
+    def __init__(self, ds: Any, collate_fn: Callable[[list[Any]], Any] | None = None):
+        super().__init__(ds, Compose([]))
+        self.collate_fn = collate_fn
+
+    def fetch(self, index: int) -> tuple[Media, Any]:
+        """Not possible: nothing is known of the items. Use ``dataset.ds[index]``."""
+        raise DatasetError(
+            f"{type(self.ds).__name__} is run as it is, so it has no image that another engine could decode; use "
+            "engine='torch', or from_torch() with a dataset that returns paths, bytes or arrays"
+        )
+
+
+def _length(ds: Any) -> int:
+    name = f"{type(ds).__module__}.{type(ds).__qualname__}"
+    data = sys.modules.get("torch.utils.data")  # who has an iterable dataset has imported it
+    iterable = data is not None and isinstance(ds, data.IterableDataset)
+    lacks = [f"{what}()" for what in ("__getitem__", "__len__") if iterable or not hasattr(ds, what)]
+    if lacks:
+        raise DatasetError(
+            f"{name} has no {' and no '.join(lacks)}: gpupipe orders and resumes samples by number and cannot run an "
+            "iterable dataset. Write a map-style dataset (with __len__ and __getitem__), or keep torch's DataLoader "
+            "for this one"
+        )
+    length = len(ds)
+    if length == 0:
+        raise DatasetError(f"{name} is empty (its len() is 0); check the path or filter that it was made with")
+    return length
+
+
+def _kind(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        layout = "; permute(1, 2, 0).numpy() makes an array of it" if type(value).__module__ == "torch" else ""
+        return f"{type(value).__name__} {str(value.dtype).removeprefix('torch.')}{list(value.shape)}{layout}"
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

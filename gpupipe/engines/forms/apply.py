@@ -1,0 +1,123 @@
+"""Plans applied: the ops on one image in Pillow and numpy, and the rest of them on the batch in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ...errors import PipelineError
+from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views, split_off_mixing
+from . import BATCH_FORMS, FORMS, arithmetic
+from .picture import Array, Picture, array, chw, hwc
+
+__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail", "stack"]
+
+Form = Callable[[Picture, Any, int], Picture]
+Arrays = Array | tuple[Array, ...]
+"""One image, or one for each view."""
+
+
+def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """(ops for each sample, tail for the batch), without those that change targets.
+
+    The tail is the longest suffix of what is cheaper on the batch. Mirroring and cutting out commute with arithmetic on
+    single values, so they are moved before it: a pipeline that flips after ``ToTensor`` still ships bytes from the
+    workers instead of floats. Of several views each has its own tail.
+    """
+    head: list[Op] = []
+    tail: list[Op] = []
+    for op in split_off_mixing(ops)[0]:
+        if isinstance(op, Views):
+            parts = [head_and_tail([*tail, *branch]) for branch in op.branches]
+            views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
+            return (*head, next(views)), (next(views),)
+        if isinstance(op, (ToDtype, Normalize, Erase)) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
+            tail.append(op)  # after a function that gets the whole batch there are no single images any more
+        elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(_pointwise, tail)):
+            head.append(op)
+        else:
+            head += [*tail, op]
+            tail = []
+    return tuple(head), tuple(tail)
+
+
+def _pointwise(op: Op) -> bool:
+    return isinstance(op, (ToDtype, Normalize))
+
+
+def _matters(op: Crop | Flip) -> bool:
+    """Whether it writes values of its own, for which it matters what was done before."""
+    return isinstance(op, Crop) and op.padded
+
+
+def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[Op], Form] = FORMS) -> Arrays:
+    """Row ``i`` of ``ops`` on one image.
+
+    Args:
+        image: u8 or f32[H, W, C], or a PIL image in mode RGB or L.
+        ops: any, in order; see :func:`head_and_tail` for those that are cheaper on the batch.
+        i: which row of the ops' arrays.
+        forms: of each op; those of the reference by default.
+
+    Returns:
+        u8, f16 or f32[H', W', C'], possibly a view of ``image``; of several views a tuple of such.
+    """
+    for op in ops:
+        if isinstance(op, Views):
+            own = op.local and isinstance(image, Image.Image)  # a function may draw into the image
+            views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
+            return tuple(views)  # type: ignore[arg-type]
+        form = forms.get(type(op))
+        image = form(image, op, i) if form is not None else _as_batch(image, op, i)
+    return array(image)
+
+
+def _as_batch(image: Picture, op: Op, i: int) -> Picture:
+    """An op that has a form for batches alone."""
+    one = op.take(slice(i, i + 1))
+    return hwc(apply_batch(chw(image)[None], (one,))[0])
+
+
+def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_format") -> Any:
+    """The second part of :func:`head_and_tail` on a whole batch, on its device.
+
+    Args:
+        batch: [B, H, W, C], or a tuple of such for several views; left as it is.
+        ops: the second part of :func:`head_and_tail`.
+        memory_format: ``"contiguous_format"`` or ``"channels_last"``.
+
+    Returns:
+        [B, C, H, W] in that memory format, or a tuple of such.
+    """
+    if isinstance(batch, tuple):
+        (views,) = ops
+        assert isinstance(views, Views)
+        return tuple(apply_tail(b, branch, memory_format) for b, branch in zip(batch, views.branches, strict=True))
+    return apply_batch(batch.permute(0, 3, 1, 2), ops, memory_format)
+
+
+def apply_batch(batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format") -> Tensor:
+    """Ops on a batch [B, C, H, W] on any device, which is left as it is. Returns it in ``memory_format``."""
+    layout = getattr(torch, memory_format)
+    x = batch
+    for op in ops:
+        if isinstance(op, (ToDtype, Normalize)):
+            x = arithmetic(x, op, layout=layout, inplace=x.data_ptr() != batch.data_ptr())
+            continue
+        form = BATCH_FORMS.get(type(op))
+        if form is None:
+            raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
+        x = form(x.clone() if x.data_ptr() == batch.data_ptr() else x, op)
+    return x if layout is torch.preserve_format else x.contiguous(memory_format=layout)
+
+
+def stack(images: Sequence[Arrays]) -> Any:
+    """[B, H, W, C] of B images, or a tuple of such of B tuples."""
+    if isinstance(images[0], tuple):
+        return tuple(map(stack, zip(*images, strict=True)))
+    return torch.from_numpy(np.stack(images))

@@ -1,0 +1,48 @@
+"""What the images of a batch must be: the yardstick of all engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...codecs.decode import open_rgb
+from ...codecs.video.decode import decode_clip
+from ...datasets.base import Dataset
+from ...planning.epoch import resolve_missing, resolve_plan
+from ...transforms.compose import Compose
+from ...types import Plan
+from .apply import apply_sample, apply_tail, head_and_tail, stack
+from .clip_layout import clip_tail, unflatten
+from .picture import size_of
+
+__all__ = ["reference"]
+
+
+def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
+    """What the images of the plan's batch must be: decode and apply, in this process, on the CPU.
+
+    Returns [B, C, H, W], or a tuple of such for several views, of clips in the dataset's layout; before what changes
+    targets too. Raises :class:`~gpupipe.codecs.decode.Undecodable` at the first bad sample.
+    """
+    if plan.frames is not None:
+        return _of_clips(dataset, plan, pipeline)
+    images = [open_rgb(dataset.fetch(int(i))[0], exif=dataset.exif) for i in plan.indices]
+    if plan.ops is None:
+        plan = resolve_plan(plan, pipeline, np.array([size_of(image) for image in images], np.int32))
+    assert plan.ops is not None
+    head, tail = head_and_tail(plan.ops)
+    return apply_tail(stack([apply_sample(im, head, i) for i, im in enumerate(images)]), tail, pipeline.memory_format)
+
+
+def _of_clips(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
+    """:func:`reference` of clips."""
+    plan = resolve_missing(plan, pipeline)
+    assert plan.ops is not None and plan.frames is not None
+    head, tail = head_and_tail(plan.ops)
+    images = [
+        apply_sample(frame, head, row)
+        for row, index in enumerate(plan.indices.tolist())
+        for frame in decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)
+    ]
+    return clip_tail(unflatten(stack(images), plan.frames.shape), tail, pipeline.memory_format, dataset.layout)

@@ -1,0 +1,210 @@
+"""Affine maps, perspective and elastic fields: on one image as Pillow and torchvision do them, and on the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from ...transforms.ops import Elastic, Perspective, Warp
+from . import pillow
+from .blur_noise import smooth
+from .device_random import on, uniform
+from .picture import Picture, array, chw, hwc, pil
+
+__all__ = ["elastic", "elastic_batch", "perspective", "perspective_batch", "warp", "warp_batch"]
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "nearest-exact": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
+
+
+def warp(image: Picture, op: Warp, i: int) -> Picture:
+    if not op.mask[i]:
+        return image
+    if op.turns[i] >= 0:
+        return np.rot90(array(image), int(op.turns[i]))
+    size = int(op.height[i]), int(op.width[i])
+    if op.kind == "pil":
+        return _transform(image, Image.Transform.AFFINE, op.matrix[i], size, op)
+    x = chw(image)[None]
+    return hwc(sample_grid(x, _affine_grid(op.matrix[i : i + 1], size, x), op.interpolation, op.fill)[0])
+
+
+def perspective(image: Picture, op: Perspective, i: int) -> Picture:
+    if not op.mask[i]:
+        return image
+    x = array(image)
+    if op.kind == "pil":
+        return _transform(image, Image.Transform.PERSPECTIVE, op.coefficients[i], x.shape[:2], op)
+    t = chw(image)[None]
+    return hwc(sample_grid(t, _perspective_grid(op.coefficients[i : i + 1], t), op.interpolation, op.fill)[0])
+
+
+def elastic(image: Picture, op: Elastic, i: int) -> Picture:
+    if not op.mask[i]:
+        return image
+    x = chw(image)[None]
+    return hwc(displace(x, displacements(op.seed[i : i + 1], op, x), op)[0])
+
+
+def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[int, int], op: Any) -> Image.Image:
+    picture = pil(image)
+    fill = tuple(int(v) for v in op.fill or (0.0,))
+    bands = len(picture.getbands())
+    colour = (fill * bands)[:bands] if bands > 1 else fill[0]
+    return picture.transform(size[::-1], method, data.tolist(), _FILTERS[op.interpolation], fillcolor=colour)
+
+
+def warp_batch(x: Tensor, op: Warp) -> Tensor:
+    return _rows(x, op, warp, _warp_rows)
+
+
+def perspective_batch(x: Tensor, op: Perspective) -> Tensor:
+    return _rows(x, op, perspective, _perspective_rows)
+
+
+def elastic_batch(x: Tensor, op: Elastic) -> Tensor:
+    return _rows(x, op, elastic, lambda x, op: displace(x, displacements(op.seed, op, x), op))
+
+
+def _rows(
+    x: Tensor, op: Any, one: Callable[[Picture, Any, int], Picture], many: Callable[[Tensor, Any], Tensor]
+) -> Tensor:
+    """What the mask selects: all at once on a GPU, one after another on the CPU, whose cache holds one image."""
+    drawn = np.flatnonzero(op.mask)
+    if not drawn.size:
+        return x
+    sizes = {(int(op.height[i]), int(op.width[i])) for i in drawn} if isinstance(op, Warp) else {x.shape[-2:]}
+    if sizes != {tuple(x.shape[-2:])} and (len(drawn) < len(x) or len(sizes) > 1):
+        raise ValueError("a batch whose images come out in different sizes cannot be stack_images")
+    if x.device.type != "cpu" or x.dtype == torch.bfloat16:
+        made = many(x[on(drawn, x.device)] if len(drawn) < len(x) else x, op.take(drawn))
+        if len(drawn) == len(x):
+            return made
+        x[on(drawn, x.device)] = made
+        return x
+    rows = [chw(np.array(array(one(hwc(x[i]), op, int(i))))) for i in drawn]
+    if len(drawn) == len(x):
+        return torch.stack(rows)
+    for i, row in zip(drawn, rows, strict=True):
+        x[i] = row
+    return x
+
+
+def _warp_rows(x: Tensor, op: Warp) -> Tensor:
+    """[n, C, H, W]; every sample has drawn it."""
+    size = int(op.height[0]), int(op.width[0])
+    if op.kind == "pil":  # quarter turns have exact matrices
+        return pillow.affine(x, op.matrix, size, op.interpolation, op.fill or (0.0,))
+    out = sample_grid(x, _affine_grid(op.matrix, size, x), op.interpolation, op.fill)
+    for k in np.flatnonzero(op.turns >= 0):
+        out[k] = torch.rot90(x[k], int(op.turns[k]), (-2, -1))
+    return out
+
+
+def _perspective_rows(x: Tensor, op: Perspective) -> Tensor:
+    if op.kind == "pil":
+        return pillow.perspective(x, op.coefficients, op.interpolation, op.fill or (0.0,))
+    return sample_grid(x, _perspective_grid(op.coefficients, x), op.interpolation, op.fill)
+
+
+# ---- torchvision's grids, for several images at once
+
+
+def _working(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.float32
+
+
+def _places(height: int, width: int, bounds: tuple[float, ...], dtype: torch.dtype, x: Tensor) -> Tensor:
+    """[H, W, 3]: evenly spaced x from bounds[0] to [1], y from [2] to [3], and 1."""
+    grid = torch.empty(height, width, 3, dtype=dtype, device=x.device)
+    grid[..., 0] = torch.linspace(bounds[0], bounds[1], steps=width, device=x.device, dtype=dtype)
+    grid[..., 1] = torch.linspace(bounds[2], bounds[3], steps=height, device=x.device, dtype=dtype)[:, None]
+    grid[..., 2] = 1
+    return grid
+
+
+def _theta(numbers: Any, dtype: torch.dtype, x: Tensor) -> Tensor:
+    """[n, 3, 2] of [n, 6]."""
+    return on(np.asarray(numbers, np.float64).reshape(-1, 2, 3), x.device).to(dtype).transpose(1, 2)
+
+
+def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
+    dtype, (oh, ow), (h, w) = _working(x), size, x.shape[-2:]
+    bounds = ((1.0 - ow) * 0.5, (ow - 1.0) * 0.5, (1.0 - oh) * 0.5, (oh - 1.0) * 0.5)
+    places = _places(oh, ow, bounds, torch.float32, x).to(dtype).view(1, oh * ow, 3)
+    theta = _theta(matrix, dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
+    return _product(places.expand(len(theta), -1, -1), theta).view(-1, oh, ow, 2)
+
+
+def _product(places: Tensor, theta: Tensor) -> Tensor:
+    """[n, P, 2] of [n, P, 3] and [n, 3, 2]."""
+    if places.device.type == "cpu":
+        return places.bmm(theta)
+    # No product of matrices: where a script allows TF32 for its model, places would be a tenth of a pixel off.
+    x, y, one = (places[:, :, k, None] * theta[:, k, None] for k in range(3))
+    return x.add_(y).add_(one)
+
+
+def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
+    dtype, (h, w) = _working(x), x.shape[-2:]
+    c = np.asarray(coefficients, np.float64)
+    places = _places(h, w, (0.5, w - 0.5, 0.5, h - 0.5), dtype, x).view(1, h * w, 3).expand(len(c), -1, -1)
+    above = _theta(c[:, :6], dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
+    below = _theta(np.tile(np.concatenate([c[:, 6:], np.ones((len(c), 1))], axis=1), (1, 2)), dtype, x)
+    return _product(places, above).div_(_product(places, below)).sub_(1.0).view(-1, h, w, 2)
+
+
+def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | None) -> Tensor:
+    """torchvision's ``_apply_grid_transform``: [n, C, H, W] read at grid [n, H', W', 2].
+
+    With a fill, a mask goes through the same interpolation, and the border is blended with it once more.
+    """
+    whole = x.dtype != grid.dtype
+    values = x.to(grid.dtype) if whole else x
+    if fill is not None:
+        values = torch.cat((values, torch.ones_like(values[:, :1])), dim=1)
+    values = grid_sample(values, grid, mode=mode, padding_mode="zeros", align_corners=False)
+    if fill is not None:
+        values, mask = values[:, :-1], values[:, -1:]
+        colour = on(np.array(fill), x.device).to(values.dtype).view(1, -1, 1, 1)
+        if mode == "nearest":
+            values = torch.where(mask < 0.5, colour, values)
+        else:
+            values = (values - colour).mul_(mask).add_(colour)
+    return values.round_().to(x.dtype) if whole else values
+
+
+def displacements(seed: Any, op: Elastic, x: Tensor) -> Tensor:
+    """Random fields f32[n, H, W, 2] in units of the half image: uniform noise, smoothed, times ``alpha``."""
+    h, w = x.shape[-2:]
+    noise = uniform(seed, 2 * h * w, x.device).view(-1, 2, h, w) * 2 - 1
+    fields = []
+    for axis, (alpha, length) in enumerate(zip(op.alpha, (w, h), strict=True)):
+        field, sigma = noise[:, axis : axis + 1], op.sigma[axis]
+        if sigma > 0:
+            size = int(8 * sigma + 1) | 1
+            field = smooth(field, (size, size), op.sigma)
+        fields.append(field[:, 0] * alpha / length)
+    return torch.stack(fields, dim=-1)
+
+
+def displace(x: Tensor, field: Tensor, op: Elastic) -> Tensor:
+    """torchvision's ``elastic`` with field [n, H, W, 2]."""
+    h, w = x.shape[-2:]
+    half = x.dtype == torch.float16 and x.device.type == "cpu"
+    image = x.to(torch.float32) if half else x
+    dtype = _working(image)
+    bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)
+    grid = _places(h, w, bounds, dtype, x)[None, ..., :2] + field.to(dtype)
+    out = sample_grid(image, grid, op.interpolation, op.fill)
+    return out.to(x.dtype) if half else out

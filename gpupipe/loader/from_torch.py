@@ -1,0 +1,99 @@
+"""``from_torch``: an existing torch loader, taken over with all its settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import ConfigError
+from ..interop.classes import class_name
+from ..types import Shard
+
+if TYPE_CHECKING:
+    from ..engines.base import EngineConfig
+    from .arguments import Device, EngineName
+    from .dataloader import DataLoader
+
+__all__ = ["from_torch"]
+
+
+def from_torch(
+    torch_loader: Any,
+    *,
+    device: Device = None,
+    engine: EngineName | EngineConfig = "auto",
+    seed: int | None = None,
+    shard: Shard | None = None,
+    on_error: Literal["raise"] = "raise",
+) -> DataLoader:
+    """A gpupipe loader with the dataset, sampler and settings of a ``torch.utils.data.DataLoader``.
+
+    Args:
+        torch_loader: is only read, and can still be used.
+        device, engine, seed, shard, on_error: as in :class:`gpupipe.DataLoader`.
+
+    Raises:
+        ConfigError: not a torch loader, or one of a kind or with a setting that has no form here. The message says
+            which and what to do; see also :class:`gpupipe.TranslationError`.
+    """
+    from torch.utils.data import DataLoader as TorchLoader, IterableDataset
+
+    from .dataloader import DataLoader
+
+    if not isinstance(torch_loader, TorchLoader):
+        raise ConfigError(f"from_torch takes a torch.utils.data.DataLoader, not {class_name(torch_loader)}")
+    if type(torch_loader).__iter__ is not TorchLoader.__iter__:
+        raise ConfigError(
+            f"from_torch: {class_name(torch_loader)} has its own __iter__, which would not be run; give its dataset "
+            "and settings to gpupipe.DataLoader instead"
+        )
+    if isinstance(torch_loader.dataset, IterableDataset):
+        raise ConfigError(
+            f"from_torch: {class_name(torch_loader.dataset)} is an IterableDataset, which has no samples to order; "
+            "make it a dataset with __len__ and __getitem__, or keep torch's loader for it"
+        )
+    batches: dict[str, Any] = {"drop_last": torch_loader.drop_last, "batch_size": torch_loader.batch_size}
+    if torch_loader.batch_size is not None:
+        batches |= _sampling(torch_loader)
+    elif torch_loader.batch_sampler is not None:
+        batches = {"batch_sampler": torch_loader.batch_sampler}
+    return DataLoader(
+        torch_loader.dataset,
+        **batches,
+        num_workers=torch_loader.num_workers,
+        collate_fn=_collate(torch_loader),
+        pin_memory=torch_loader.pin_memory,
+        timeout=torch_loader.timeout,
+        worker_init_fn=torch_loader.worker_init_fn,
+        multiprocessing_context=torch_loader.multiprocessing_context,
+        generator=torch_loader.generator,
+        prefetch_factor=torch_loader.prefetch_factor,
+        # False is torch's default and says nothing; ours keeps what it has started.
+        persistent_workers=torch_loader.persistent_workers or None,
+        pin_memory_device=torch_loader.pin_memory_device,
+        in_order=getattr(torch_loader, "in_order", True),
+        device=device,
+        engine=engine,
+        seed=seed,
+        shard=shard,
+        on_error=on_error,
+    )
+
+
+def _sampling(torch_loader: Any) -> dict[str, Any]:
+    """``shuffle`` where torch made the sampler itself, so that the new loader makes its own; otherwise ``sampler``."""
+    from torch.utils.data import RandomSampler, SequentialSampler
+
+    sampler = torch_loader.sampler
+    if getattr(sampler, "data_source", None) is torch_loader.dataset:
+        if type(sampler) is SequentialSampler:
+            return {"shuffle": False}
+        plain = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+        if plain and sampler.generator is torch_loader.generator:
+            return {"shuffle": True}
+    return {"sampler": sampler}
+
+
+def _collate(torch_loader: Any) -> Any:
+    from torch.utils.data import default_collate
+
+    return None if torch_loader.collate_fn is default_collate else torch_loader.collate_fn

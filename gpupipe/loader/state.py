@@ -1,0 +1,87 @@
+"""Where a loader stands, as a few numbers that can be saved and loaded anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..errors import StateError
+
+__all__ = ["State"]
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """The position of a loader and what it belongs to.
+
+    ``epoch`` and ``delivered`` say what comes next: sample number ``delivered`` (over all ranks) of that epoch. After
+    the last batch, and before the
+    iterator has ended, ``delivered`` equals the length of the epoch; once it has ended, the state is sample 0 of the
+    next epoch. So a
+    loader that is loaded goes on exactly as the saved one would have.
+    """
+
+    version: int
+    seed: int
+    epoch: int
+    delivered: int
+    batch_size: int
+    world_size: int
+    drop_last: int
+    dataset: str
+    pipeline: str
+    order: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> State:
+        """A checked state. Raises :class:`StateError` saying what is wrong with ``values``."""
+        if not isinstance(values, Mapping):
+            raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
+        version = values.get("version")
+        if type(version) is not int or version != VERSION:
+            raise StateError(f"this state has version {version!r}; this gpupipe reads version {VERSION}")
+        names = {f.name for f in fields(cls)}
+        if set(values) != names:
+            missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names)
+            raise StateError(f"this is not a loader's state: it lacks {missing} and has {extra} more")
+        for f in fields(cls):
+            kind = str if f.type == "str" else int
+            value = values[f.name]
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise StateError(f"a loader's state has {f.name}={value!r}, which must be {kind.__name__}")
+            if isinstance(value, int) and f.name != "seed" and value < 0:
+                raise StateError(f"a loader's state has {f.name}={value}, which must not be negative")
+        return cls(**values)
+
+    def check(self, now: State, total: int) -> None:
+        """Raise :class:`StateError` if this state cannot go on in a loader that stands at ``now``.
+
+        Either the global batch must be the same (then every global batch is), or the batch of one rank (another
+        number of GPUs; then the order of the samples is the same, cut differently).
+        """
+        for name, what, advice in (
+            ("dataset", "dataset", "use the same files, or start a new epoch with set_epoch()"),
+            ("pipeline", "pipeline", "use the same transforms, or start a new epoch with set_epoch()"),
+            ("order", "order of samples", "use the same shuffle and sampler"),
+            ("drop_last", "drop_last", "use the same value"),
+        ):
+            was, has = getattr(self, name), getattr(now, name)
+            if was != has:
+                raise StateError(f"this state is of another {what}: saved {was!r}, this loader has {has!r}; {advice}")
+        was_global, is_global = self.batch_size * self.world_size, now.batch_size * now.world_size
+        other_world_same_batch = self.world_size != now.world_size and self.batch_size == now.batch_size
+        if was_global != is_global and not other_world_same_batch:
+            fits, rest = divmod(was_global, now.world_size)
+            advice = f"use batch_size={fits}" if not rest else f"use batch_size={self.batch_size}"
+            raise StateError(
+                f"this state is of another batch: saved {self.batch_size} samples on each of "
+                f"{self.world_size} rank(s), this loader has {now.batch_size} on each of {now.world_size}; {advice}"
+            )
+        if self.delivered > total:
+            raise StateError(f"this state is {self.delivered} samples into an epoch of {total}")

@@ -1,0 +1,262 @@
+"""DALI against the reference with the same plans, transform by transform, in grey levels of 0 to 255."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from .. import engines
+from ..datasets.base import Dataset
+from ..datasets.subset import Subset
+from ..errors import BadSample, ConfigError, SampleError
+from ..loader.dataloader import DataLoader
+from ..planning.order import Shuffle
+from ..transforms.compose import Compose
+from ..transforms.ops import Op, by_view
+from ..types import Plan
+from .difference import Difference, difference, to_pixels
+from .tolerances import Tolerance, broken, tolerance, widest
+
+__all__ = ["Comparison", "Step", "Worst", "compare"]
+
+Pixels = npt.NDArray[np.uint8]
+Views = tuple[Tensor, ...]
+"""The images of a batch, [B, C, H, W] of each view; one where there are no views."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The pipeline up to one of its transforms."""
+
+    name: str
+    pipeline: Compose
+    difference: Difference
+    promised: Tolerance | None
+    """``None`` where it was never measured on this device."""
+    broken: tuple[str, ...]
+    """Promises that are not kept, in words."""
+    worst: str = ""
+    """The image with the largest difference; empty where all are equal."""
+
+    @property
+    def verdict(self) -> Literal["ok", "not ok", "not measured"]:
+        return "not measured" if self.promised is None else "not ok" if self.broken else "ok"
+
+
+@dataclass(frozen=True)
+class Worst:
+    """One image, as each engine made it."""
+
+    path: str
+    dali: Pixels
+    reference: Pixels
+    max: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All steps, the last of which is the whole pipeline."""
+
+    device: str
+    steps: tuple[Step, ...]
+    worst: tuple[Worst, ...]
+    """Images of the whole pipeline that differ most, the worst first."""
+    left_out: tuple[BadSample, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether no promise is broken. Where nothing was promised, nothing is broken."""
+        return not any(step.broken for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without pictures."""
+        return {
+            "device": self.device,
+            "ok": self.ok,
+            "steps": [
+                {
+                    "name": s.name,
+                    "verdict": s.verdict,
+                    "promised": None if s.promised is None else str(s.promised),
+                    "broken": list(s.broken),
+                    **s.difference.to_dict(),
+                }
+                for s in self.steps
+            ],
+            "left_out": [s.kind for s in self.left_out],
+        }
+
+
+def compare(
+    dataset: Dataset,
+    pipeline: Compose,
+    *,
+    samples: int = 64,
+    device: str = "cpu",
+    seed: int = 0,
+    num_workers: int = 2,
+    keep: int = 6,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Comparison:
+    """Run the pipeline, cut off after each of its transforms in turn, in both engines with the same plans.
+
+    Args:
+        dataset: its own transform is not used.
+        pipeline: what works on whole batches (MixUp, CutMix) is left out: it is the same code for both. Of several
+            views each is a step of its own.
+        samples: how many, chosen by ``seed``; all where there are fewer. Samples that one of the engines cannot read
+            are left out and listed.
+        device: of both engines: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        num_workers: threads of DALI.
+        keep: how many of the worst images to keep.
+        progress: told the name of each step as it begins.
+
+    Raises:
+        ConfigError: no sample is left. MissingDependency: DALI is not installed. PipelineError: it cannot run the
+        pipeline.
+    """
+    if samples < 1:
+        raise ConfigError(f"samples must be at least 1, not {samples}")
+    if any(t.on_batch for t in pipeline):
+        single = [t for t in pipeline if not t.on_batch]
+        pipeline = Compose(single, memory_format=pipeline.memory_format)
+    chosen = Shuffle(len(dataset), seed, 0).at(np.arange(min(samples, len(dataset))))[0]
+    kind: Literal["cpu", "cuda"] = "cpu" if device == "cpu" else "cuda"
+    runner = _Runner(dataset, np.sort(chosen), device, seed, num_workers)
+    runner.drop(dataset.bad(runner.indices))
+    parts = [("decode", Compose([]))]
+    for k, transform in enumerate(pipeline.transforms[:-1], 1):
+        parts.append((type(transform).__name__, Compose(pipeline.transforms[:k])))
+    parts.append((f"{type(pipeline[-1]).__name__}, the whole" if len(pipeline) else "the whole", pipeline))
+    if len(pipeline) == 0:
+        del parts[0]
+    DataLoader(Subset(dataset, runner.indices[:1], transform=pipeline), engine="dali", device=device)  # refuse early
+    steps, worst = [], _Keep(keep)
+    for name, part in parts:
+        progress(name)
+        views = [_View(name, kind) for _ in by_view(part.skeleton)]
+        if len(views) > 1:
+            views = [_View(f"{name}, view {k}", kind) for k in range(1, len(views) + 1)]
+        for plan, dali, reference in runner.run(part):
+            assert plan.ops is not None
+            for view, ops, a, b in zip(views, by_view(plan.ops), dali, reference, strict=True):
+                view.add(plan, ops, a, b, runner, worst if part is pipeline else None)
+        for view in views:
+            steps.append(view.step(part))
+    return Comparison(device, tuple(steps), worst.best(), tuple(runner.left_out))
+
+
+@dataclass
+class _View:
+    """What is found of one view of the images after one step."""
+
+    name: str
+    device: Literal["cpu", "cuda"]
+    found: Difference = field(default_factory=Difference)
+    where: str = ""
+    _promises: list[Tolerance | None] = field(default_factory=list)
+    """Of each batch: what an image draws, another one may not."""
+    _largest: float = 0.0
+
+    def step(self, pipeline: Compose) -> Step:
+        promises = [p for p in self._promises if p is not None]
+        promised = reduce(widest, promises) if len(promises) == len(self._promises) and promises else None
+        kept = tuple(broken(promised, self.found)) if promised else ()
+        return Step(self.name, pipeline, self.found, promised, kept, self.where)
+
+    def add(
+        self, plan: Plan, ops: Sequence[Op], dali: Tensor, reference: Tensor, runner: _Runner, worst: _Keep | None
+    ) -> None:
+        """A batch [B, C, H, W] of this view; ``ops`` are the plan's for it."""
+        assert plan.sizes is not None
+        self._promises.append(tolerance("dali/torch", ops, self.device))
+        for i in range(len(plan)):
+            row = slice(i, i + 1)
+            one = difference(dali[row], reference[row], [op.take(row) for op in ops], plan.sizes[row])
+            self.found += one
+            if one.max > self._largest:
+                self._largest, self.where = one.max, runner.describe(plan, i)
+            if worst is not None:
+                worst.offer(one, runner.describe(plan, i), dali[i], reference[i], ops)
+
+
+class _Keep:
+    """The images that differ most."""
+
+    def __init__(self, count: int):
+        self._count = count
+        self._found: list[Worst] = []
+
+    def offer(self, found: Difference, path: str, dali: Tensor, reference: Tensor, ops: Sequence[Op]) -> None:
+        lowest = self._found[-1] if len(self._found) >= self._count else None
+        if lowest is not None and (found.max, found.mean) <= (lowest.max, lowest.mean):
+            return
+        self._found.append(Worst(path, to_pixels(dali, ops), to_pixels(reference, ops), found.max, found.mean))
+        self._found.sort(key=lambda w: (-w.max, -w.mean))
+        del self._found[self._count :]
+
+    def best(self) -> tuple[Worst, ...]:
+        return tuple(self._found)
+
+
+class _Runner:
+    """Feeds both engines the same plans, and leaves out what one of them cannot read."""
+
+    def __init__(self, dataset: Dataset, indices: npt.NDArray[np.int64], device: str, seed: int, workers: int):
+        self.dataset = dataset
+        self.indices = indices
+        self.device = device
+        self.seed = seed
+        self.workers = workers
+        self.left_out: list[BadSample] = []
+        self._start = 0  # where in the indices the running pass began
+
+    def drop(self, bad: list[BadSample]) -> None:
+        """``bad`` with positions in the dataset."""
+        self.left_out += bad
+        self.indices = np.setdiff1d(self.indices, [s.index for s in bad])
+        if not len(self.indices):
+            raise ConfigError(f"none of the chosen samples can be read; the first is {self.left_out[0]}")
+
+    def describe(self, plan: Plan, i: int) -> str:
+        """Path of sample ``i`` of a plan."""
+        return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
+
+    def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
+        """(plan, DALI's views of the batch, the reference's), in batches of 1 where images differ in size."""
+        size = 16 if all(output.size is not None for output in pipeline.outputs) else 1
+        at = 0
+        while at < len(self.indices):
+            subset = Subset(self.dataset, self.indices[at:], transform=pipeline)
+            self._start = at
+            try:
+                for plan, a, b in self._pass(subset, size):
+                    yield plan, a, b
+                    at += len(plan)
+            except SampleError as e:
+                self.drop([s._replace(index=int(subset.indices[s.index])) for s in e.samples])
+            else:
+                return
+
+    def _pass(self, subset: Subset, size: int) -> Iterator[tuple[Plan, Views, Views]]:
+        common: dict[str, Any] = {"batch_size": size, "device": self.device, "seed": self.seed}
+        with (
+            DataLoader(subset, engine="null", **common) as plans,
+            DataLoader(subset, engine="dali", num_workers=self.workers, **common) as dali,
+            DataLoader(subset, engine=engines.Torch(), **common) as torch_,
+        ):
+            for plan, a, b in zip(plans, dali, torch_, strict=True):
+                yield plan[0] if isinstance(plan, list) else plan, _views(a), _views(b)
+
+
+def _views(batch: Any) -> Views:
+    """The images of a batch with or without targets."""
+    images = batch[0] if isinstance(batch, list) else batch
+    return images if isinstance(images, tuple) else (images,)

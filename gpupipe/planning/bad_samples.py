@@ -1,0 +1,119 @@
+"""What happens to samples that cannot be read: raise, leave them out, or put another of the same global batch in.
+
+The choice of a replacement is a function of (seed, epoch, position) and of which samples are bad, so every replay
+and every engine makes the same one, and no rank has to ask another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadSample, ConfigError, SampleError
+from ..rng import stream
+from .order import Order
+
+if TYPE_CHECKING:
+    from ..datasets.base import Dataset
+
+__all__ = ["OnError", "Policy"]
+
+OnError = Literal["raise", "skip", "replace"]
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+_DRAWS = 32
+"""How often a replacement is drawn before all samples of the batch are tried one after another."""
+
+
+class Policy:
+    """The policy of one loader, and the bad samples that it met.
+
+    Args:
+        on_error: what to do.
+        max_bad: how many bad samples are bearable: a share of the dataset (float in 0..1) or a count (int); ``None``
+            bears any number.
+        dataset: knows the samples that its index found to be bad.
+    """
+
+    def __init__(self, on_error: OnError, max_bad: float | int | None, dataset: Dataset):
+        if on_error not in get_args(OnError):
+            raise ConfigError(f"on_error must be one of {', '.join(get_args(OnError))}, not {on_error!r}")
+        self.on_error = on_error
+        self._dataset = dataset
+        self._met: dict[int, BadSample] = {}  # while reading; the index does not know them
+        self._seen: set[int] = set()
+        self._limit = self._limit_of(max_bad, len(dataset))
+        self._asked = max_bad
+
+    @staticmethod
+    def _limit_of(max_bad: float | int | None, n: int) -> int | None:
+        if max_bad is None:
+            return None
+        if isinstance(max_bad, bool) or not isinstance(max_bad, (int, float)) or max_bad < 0:
+            raise ConfigError(f"max_bad must be a share between 0.0 and 1.0 or a count, not {max_bad!r}")
+        if isinstance(max_bad, int):
+            return max_bad
+        if max_bad > 1:
+            raise ConfigError(f"max_bad={max_bad!r}: a share is between 0.0 and 1.0; for a count, give an integer")
+        return int(max_bad * n)
+
+    def known(self, indices: I64) -> dict[int, BadSample]:
+        """Those of ``indices`` i64[B] that are known to be bad, by index."""
+        found = {bad.index: bad for bad in self._dataset.bad(indices)}
+        if self._met:
+            found |= {i: self._met[i] for i in indices.tolist() if i in self._met}
+        return found
+
+    def learn(self, samples: Iterable[BadSample]) -> None:
+        """Remember samples that turned out to be bad."""
+        self._met.update((s.index, s) for s in samples)
+
+    def bear(self, samples: Iterable[BadSample]) -> None:
+        """Count samples that a batch went without. Raises :class:`SampleError` once there are more than ``max_bad``."""
+        samples = tuple(samples)
+        fresh = [s for s in samples if s.index not in self._seen]
+        self._seen.update(s.index for s in fresh)
+        if fresh and self._limit is not None and len(self._seen) > self._limit:
+            raise SampleError(
+                samples, f"{len(self._seen)} bad samples, more than max_bad={self._asked!r} allows; the last ones:"
+            )
+
+    def apply(
+        self, indices: I64, keys: U64, valid: int, *, order: Order, seed: int, epoch: int, positions: I64, window: I64
+    ) -> tuple[I64, U64, int, tuple[BadSample, ...]]:
+        """A batch without the samples that are known to be bad.
+
+        Args:
+            indices, keys, valid: of the plan, as in :class:`gpupipe.types.Plan`.
+            order, seed, epoch: of the epoch.
+            positions: i64[B], where in the order the samples stand.
+            window: i64[2], first position and number of samples of the global batch.
+
+        Returns:
+            (indices, keys, valid, the bad samples). Under ``"raise"`` nothing changes: the engine raises.
+        """
+        bad = {} if self.on_error == "raise" else self.known(indices)
+        if not bad:
+            return indices, keys, valid, ()
+        mask = np.isin(indices, np.fromiter(bad, np.int64))
+        if self.on_error == "skip":
+            return indices[~mask], keys[~mask], int((~mask[:valid]).sum()), tuple(bad.values())
+        indices = indices.copy()
+        for row in np.flatnonzero(mask).tolist():
+            other = self._replacement(order, stream(seed, epoch, "replace", int(positions[row])), window)
+            if other is not None:  # else the bad one stays, and the engine refuses the batch
+                indices[row] = other  # with the draws of the one it stands in for
+        return indices, keys, valid, tuple(bad.values())
+
+    def _replacement(self, order: Order, key: int, window: I64) -> int | None:
+        first, count = (int(n) for n in window)
+        for draw in range(_DRAWS + count):
+            place = stream(key, draw) % count if draw < _DRAWS else draw - _DRAWS
+            index = order.at(np.array([first + place], np.int64))[0]
+            if not self.known(index):
+                return int(index[0])
+        return None

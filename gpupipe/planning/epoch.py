@@ -1,0 +1,118 @@
+"""Plans of one epoch: order + random numbers + resolve. Numpy only, and a pure function of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadSample, PipelineError
+from ..transforms.compose import Compose
+from ..types import Plan
+from .bad_samples import Policy
+from .order import Order, Slices
+
+if TYPE_CHECKING:
+    from ..datasets.base import Dataset
+
+__all__ = ["EpochPlan", "clip_length", "frames_of", "resolve_missing", "resolve_plan"]
+
+
+def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
+    """The plan with every number of its ops, for images of ``sizes`` i32[B, 2].
+
+    Raises :class:`PipelineError` where the images would come out in different sizes and could not be stack_images.
+    """
+    ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
+    views = images.views or (images,)
+    for view, output in zip(views, pipeline.outputs, strict=True):
+        out = view.sizes
+        if len(out) and output.size is None and (out != out[0]).any():
+            other = int(np.argmax((out != out[0]).any(axis=1)))
+            raise PipelineError(
+                f"images of one batch come out in different sizes: {out[0, 0]}x{out[0, 1]} (sample {plan.indices[0]}) "
+                f"and {out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a "
+                "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
+            )
+    return plan.with_sizes(sizes, ops)
+
+
+def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """A sample known to be bad has no size. It is never decoded, so that of another one does, which fits where a fixed
+    one might not."""
+    good = sizes.min(axis=1, initial=1) > 0
+    if good.all():
+        return sizes
+    stand_in = sizes[np.argmax(good)] if good.any() else np.array([4096, 4096], np.int32)
+    return np.where(good[:, None], sizes, stand_in)
+
+
+def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np.int64]:
+    """i64[B, T]: the frames of a plan's clips, those that the pipeline's temporal transforms leave."""
+    frames = dataset.choose(plan.seed, plan.epoch, plan.keys, plan.indices)
+    return pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
+
+
+def clip_length(dataset: Dataset, pipeline: Compose) -> int:
+    """T: frames of each clip as it comes out; 1 of a dataset of images."""
+    if dataset.media != "clip":
+        return 1
+    first = np.zeros(1, np.int64)
+    return int(frames_of(dataset, pipeline, Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1)).shape[1])
+
+
+def resolve_missing(plan: Plan, pipeline: Compose) -> Plan:
+    """A plan that came from another process, with ops that could not be sent."""
+    return resolve_plan(plan, pipeline, plan.sizes) if plan.ops is None and plan.sizes is not None else plan
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """All plans of one rank for one epoch."""
+
+    dataset: Dataset
+    pipeline: Compose
+    order: Order
+    slices: Slices
+    seed: int
+    epoch: int
+    policy: Policy | None = None
+    """What happens to bad samples; ``None``: the engine raises."""
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    def __getitem__(self, step: int) -> Plan:
+        positions, valid, consumed = self.slices.take(step)
+        indices, keys = self.order.at(positions)
+        bad: tuple[BadSample, ...] = ()
+        if self.policy is not None:
+            indices, keys, valid, bad = self.policy.apply(
+                indices,
+                keys,
+                valid,
+                order=self.order,
+                seed=self.seed,
+                epoch=self.epoch,
+                positions=positions,
+                window=self.slices.window(step),
+            )
+        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
+        if self.dataset.media == "clip":
+            plan = replace(plan, frames=frames_of(self.dataset, self.pipeline, plan))
+        sizes = self.dataset.sizes
+        return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
+
+    def __iter__(self) -> Iterator[Plan]:
+        """The plans in order. One that lost all its samples is left out, and its bad ones are told with the next."""
+        missed: tuple[BadSample, ...] = ()
+        for step in range(len(self)):
+            plan = self[step]
+            if not len(plan):
+                missed += plan.bad
+                continue
+            yield replace(plan, bad=missed + plan.bad) if missed else plan
+            missed = ()

@@ -1,0 +1,268 @@
+"""``job(plan)`` for a stream of plans, in order, in the worker processes of torch's own DataLoader."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+
+from ..errors import EngineError, GpupipeError
+from ..types import Plan
+from .setup import Setup
+from .torch_worker_processes import WorkerLoader, WorkersLost
+
+__all__ = ["WorkerRun", "Workers"]
+
+R = TypeVar("R")
+
+log = logging.getLogger("gpupipe")
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An error on its way to the plan that it belongs to."""
+
+    error: Exception
+
+
+Item = Plan | _Failure
+"""What is sent to a worker, and waits in order for its result."""
+
+
+class _Feed:
+    """The DataLoader's sampler: whatever the present run has, tagged with the number of the run."""
+
+    def __init__(self) -> None:
+        self.items: Iterator[Item] = iter(())
+        self.run = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        run = self.run
+        return ((run, item) for item in self.items)
+
+
+def _items(plans: Iterator[Plan], again: deque[Item], sent: deque[Item]) -> Iterator[Item]:
+    """What is to be done again, then the plans. ``sent`` gets all that is under way."""
+    while True:
+        item: Item
+        if again:
+            item = again.popleft()
+        else:
+            try:
+                item = next(plans)
+            except StopIteration:
+                return
+            except Exception as e:
+                item = _Failure(e)  # raised here it would hit whichever batch is being handed out now
+        sent.append(item)
+        yield item
+        if isinstance(item, _Failure):
+            return
+
+
+class _Jobs(TorchDataset[Any], Generic[R]):
+    """The DataLoader's dataset: "item" ``(run, plan)`` is ``job(plan)``."""
+
+    def __init__(self, job: Callable[[Plan], R], shared: bool):
+        self.job = job
+        # On the CPU by name: somebody may have called torch.set_default_device().
+        current = torch.zeros(1, dtype=torch.int64, device="cpu")
+        self.current: Tensor = current.share_memory_() if shared else current  # type: ignore[no-untyped-call]
+        """i64[1]: the number of the present run, seen by all workers."""
+
+    def __getitem__(self, item: tuple[int, Item]) -> R | _Failure | None:
+        run, plan = item
+        if run != int(self.current[0]):
+            return None  # given up while it waited in the queue
+        if isinstance(plan, _Failure):
+            return plan
+        try:
+            return self.job(plan)
+        except GpupipeError as e:
+            return _Failure(e)  # as it is; torch would wrap it in the text of a traceback
+
+
+def _as_is(result: R) -> R:
+    return result
+
+
+class _Pool(Generic[R]):
+    """The worker processes, and which run they work for. It knows no run, which would be a cycle."""
+
+    def __init__(self, job: Callable[[Plan], R], setup: Setup, pin_memory: bool):
+        self._job = job
+        self._setup = setup
+        self._pin_memory = pin_memory
+        self._feed = _Feed()
+        self._jobs: _Jobs[R] | None = None
+        self._loader: WorkerLoader | None = None
+
+    def start(self, items: Iterator[Item]) -> tuple[int, Iterator[Any]]:
+        """(number of the run, its results). Starts the processes where there are none."""
+        if self._loader is None:
+            self._jobs, self._loader = self._build()
+        assert self._jobs is not None
+        self._feed.items, self._feed.run = items, self._feed.run + 1
+        self._jobs.current[0] = self._feed.run
+        try:
+            with torch.device("cpu"):  # torch draws a seed on the default device, out of a generator of the CPU
+                return self._feed.run, iter(self._loader)
+        except BaseException as e:
+            self.stop()
+            if isinstance(e, OSError):
+                raise EngineError(
+                    f"cannot start {self._setup.num_workers} worker processes: {e}; lower num_workers, or raise the "
+                    "limits on processes, memory and open files (ulimit -a)"
+                ) from e
+            raise
+
+    def give_up(self, run: int) -> None:
+        """Workers pass over plans of this run that they have not begun."""
+        if self._jobs is not None and int(self._jobs.current[0]) == run:
+            self._jobs.current[0] = -1
+
+    def stop(self) -> None:
+        loader, self._loader, self._jobs = self._loader, None, None
+        if loader is not None:
+            loader.end()
+
+    def _build(self) -> tuple[_Jobs[R], WorkerLoader]:
+        s = self._setup
+        jobs = _Jobs(self._job, shared=s.num_workers > 0)
+        several: dict[str, Any] = {}
+        if s.num_workers > 0:  # torch refuses these without workers
+            several = {
+                "prefetch_factor": s.prefetch_factor,
+                "persistent_workers": True,
+                "timeout": s.timeout,
+                "multiprocessing_context": s.multiprocessing_context,
+            }
+        loader = WorkerLoader(
+            jobs,
+            batch_size=None,
+            sampler=self._feed,
+            num_workers=s.num_workers,
+            collate_fn=_as_is,
+            pin_memory=self._pin_memory,
+            worker_init_fn=s.worker_init_fn,
+            generator=torch.Generator(),  # else every epoch would advance the global one
+            **several,
+        )
+        return jobs, loader
+
+
+class Workers(Generic[R]):
+    """Runs a job in ``setup.num_workers`` processes (0: in this one). Nothing starts before the first :meth:`run`.
+
+    Args:
+        job: picklable; called with one plan at a time, a second time where its worker died.
+        setup: its worker options, which mean what they mean to torch.
+        pin_memory: let torch's thread move the results' tensors to pinned memory.
+    """
+
+    def __init__(self, job: Callable[[Plan], R], setup: Setup, *, pin_memory: bool = False):
+        self._pool = _Pool(job, setup, pin_memory)
+        self._run: WorkerRun[R] | None = None
+
+    def run(self, plans: Iterator[Plan]) -> WorkerRun[R]:
+        """Start on ``plans``: iterating gives ``(plan, job(plan))`` in order. Ends the run before it.
+
+        At most ``prefetch_factor`` plans per worker are taken from ``plans`` ahead of what was handed out.
+        """
+        if self._run is not None:
+            self._run.close()
+        self._run = WorkerRun(self._pool, plans)
+        return self._run
+
+    def close(self) -> None:
+        """End all worker processes and torch's pinning thread. The next :meth:`run` starts new ones."""
+        if self._run is not None:
+            self._run.close()
+        self._run = None
+        self._pool.stop()
+
+
+class WorkerRun(Generic[R]):
+    """One pass over plans; see :meth:`Workers.run`.
+
+    Where a worker dies, all are started anew, once, and do again what was under way: a job is a function of its plan,
+    so nobody can tell from the results.
+    """
+
+    def __init__(self, pool: _Pool[R], plans: Iterator[Plan]):
+        self._pool = pool
+        self._plans = plans
+        self._sent: deque[Item] = deque()
+        self._lost: WorkersLost | None = None
+        self._results: Iterator[Any] | None = None
+        self._number = -1
+        try:
+            self._start(deque())
+        except WorkersLost as e:  # since the run before this one, to which it counts
+            self._again(e)
+
+    def _start(self, again: deque[Item]) -> None:
+        self._sent = deque()
+        self._number, self._results = self._pool.start(_items(self._plans, again, self._sent))
+
+    def __iter__(self) -> WorkerRun[R]:
+        return self
+
+    def __next__(self) -> tuple[Plan, R]:
+        if self._results is None:
+            raise StopIteration
+        try:
+            result = self._receive()
+        except (StopIteration, EngineError):
+            self.close()
+            raise
+        except Exception:
+            self._sent.popleft()
+            raise  # what the job raised
+        except BaseException:
+            # Interrupted while reading, queues may be in the middle of a message: only new processes are safe.
+            self.close()
+            self._pool.stop()
+            raise
+        item = self._sent.popleft()
+        if isinstance(result, _Failure):
+            raise result.error
+        assert isinstance(item, Plan)
+        return item, result
+
+    def _receive(self) -> Any:
+        while True:
+            assert self._results is not None
+            try:
+                return next(self._results)
+            except WorkersLost as e:
+                self._restart(e)
+
+    def _restart(self, lost: WorkersLost) -> None:
+        first, self._lost = self._lost, lost
+        if first is not None or not lost.again:
+            self._pool.stop()
+            before = "" if first is None else f", after others had been started anew in the same epoch because {first}"
+            raise EngineError(
+                f"{lost}{before}. Workers are killed where the machine is short of memory or of /dev/shm: lower "
+                "num_workers, prefetch_factor or batch_size. Workers that exit or crash do so in the code of the "
+                "dataset: num_workers=0 shows where"
+            ) from lost
+        self._again(lost)
+
+    def _again(self, lost: WorkersLost) -> None:
+        log.warning("%s; all workers are started anew, and do %d batches again", lost, len(self._sent))
+        self._pool.stop()
+        self._start(self._sent)
+
+    def close(self) -> None:
+        """Give up what is in flight."""
+        if self._results is not None:
+            self._results = None
+            self._pool.give_up(self._number)

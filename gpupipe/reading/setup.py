@@ -1,0 +1,39 @@
+"""What a loader was asked for, checked: readers and engines are built from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..datasets.base import Dataset
+from ..transforms.compose import Compose
+
+__all__ = ["Setup"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything an engine is built from. The values are checked by the loader."""
+
+    dataset: Dataset
+    pipeline: Compose
+    device: str
+    """``"cpu"`` or ``"cuda:N"``."""
+    batch_size: int
+    num_workers: int
+    prefetch_factor: int = 2
+    pin_memory: bool = False
+    timeout: float = 0
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+
+    @property
+    def cuda(self) -> bool:
+        return self.device != "cpu"
+
+    @property
+    def threads(self) -> int:
+        """Of what works in threads of this process. ``num_workers=0`` asks for no processes, and threads are none."""
+        return self.num_workers or min(len(os.sched_getaffinity(0)), 8)
