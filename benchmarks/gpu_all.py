@@ -88,7 +88,8 @@ def steps(quick: bool, dry_run: bool) -> list[Step]:
     recipes = ["--dry-run"] if dry_run else ["--device", "cuda", "--batch-size", "256", "--workers", "16"]
     rounds = [] if dry_run else ["--rounds", "2", "--seconds", "1.5"]
     clips = ["--dry-run"] if dry_run else ["--device", "cuda", "--batch-size", "16", "--workers", "16", "--rounds", "3"]
-    epochs = ["--epochs", "7" if dry_run or quick else "12", "--images", "128" if dry_run else "4160"]
+    epochs = ["--dry-run", *cpu] if dry_run else ["--device", "cuda", "--workers", "16", "--epochs", "12"]
+    few = ["--rounds", "1", "--steps", "2", "--batch-size", "4"] if dry_run else []
     contract = ["tests/unit/test_staging.py", *([] if dry_run else ["tests/contract"])]
     doctor = "import _common, sys; from gpupipe.cli import main; sys.argv = ['gpupipe', 'doctor']; main()"
     found = [
@@ -100,12 +101,12 @@ def steps(quick: bool, dry_run: bool) -> list[Step]:
         step("tests", 560, *(pytest_of(n, [f"tests/gpu/test_gpu_{n}.py"], dry_run, s) for n, s in TESTS.items())),
         step("loader", 540, script("gpu_loader", 490, *short, *cpu, *small)),
         step("parity", 540, script("gpu_parity", 500, *short, *cpu, *one_process)),
-        step("training", 300, script("gpu_training", 250, *short, *cpu, *small)),
+        step("training", 300, script("gpu_training", 250, *short, *cpu, *small, *few)),
         step("copy", 150, script("gpu_copy", 110, *short, cuda=True)),
         step("video", 300, script("video_clips", 0, *clips, budget=False, needs=("av",))),
         step("contract", 560, pytest_of("contract", contract, dry_run)),
         step("recipes", 560, script("recipes", 0, *recipes, *rounds, budget=False, needs=("torchvision",))),
-        step("memory", 400, script("memory_epochs", 0, *(cpu or ["--device", "cuda"]), *epochs, budget=False)),
+        step("memory", 400, script("memory_epochs", 0, *epochs, budget=False)),
     ]  # fmt: skip
     if not dry_run:
         found.append(step("figures", 120, script("figures", 0, budget=False, needs=("matplotlib",))))
@@ -195,7 +196,8 @@ def main() -> None:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
-        "GPUPIPE_DRY_RUN" if args.dry_run else "GPUPIPE_REQUIRE_CUDA": "1",
+        "GPUPIPE_DRY_RUN": str(int(args.dry_run)),
+        "GPUPIPE_REQUIRE_CUDA": str(int(not args.dry_run)),
     }
     if not args.dry_run:
         RESULTS.mkdir(parents=True, exist_ok=True)

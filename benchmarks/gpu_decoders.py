@@ -51,7 +51,7 @@ def chosen(files: dict[str, str], device: str) -> dict[str, Any]:
     """What a loader with default settings says of itself once it runs."""
     with DataLoader(ImageFolder(files["4:2:0"], imagenet.train(160)), 16, engine="dali", device=device) as loader:
         next(iter(loader))
-        return {"loader": repr(loader)}
+        return {"engine": next(line.strip() for line in repr(loader).splitlines() if "engine:" in line)}
 
 
 def who(options: dict[str, Any], loads: tuple[float, ...], files: dict[str, str], device: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def show(part: str, value: Any, failure: str) -> None:
     if failure:
         print(f"{part}: {failure}", flush=True)
     elif group == "chosen":
-        print(value["loader"], flush=True)
+        print(value["engine"], flush=True)
     elif group == "decoders":
         table = Table(what, "decoded by", "% equal", "max", "mean", "% over 1")
         for row, r in value.items():

@@ -53,7 +53,8 @@ class Training:
 
     def step(self, images: Tensor, target: Tensor) -> None:
         images = images.to(memory_format=torch.channels_last)  # for torchvision's; the others come so
-        with torch.autocast(self.device, torch.bfloat16):
+        # bfloat16 is what is asked about on a GPU; on a CPU, where the script is only tried out, it may be emulated.
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             loss = nn.functional.cross_entropy(self.model(images), target.long() % 1000)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -143,7 +144,7 @@ def main() -> None:
             "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "stages": {},
         }
-        size = 224 if args.device == "cuda" else 64
+        size = 224 if args.device == "cuda" else 32
         work = Work(tuple(paths), args.batch_size, args.workers, args.device, size)
         result["failed"] = {}
         started = opened(left_out(JOBS), work, result["failed"])
