@@ -36,7 +36,7 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     from gpupipe.datasets import folder
     from gpupipe.datasets.index import cache, open_index as build
     from gpupipe.datasets.index.table import sampled_rows
-    from gpupipe.sources.scan import Scan
+    from gpupipe.sources.base import Listing, Texts
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -62,12 +62,11 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
         os.utime(path, ns=(OLD_NS, OLD_NS))
     for name in ["", *names]:
         os.utime(root / name, ns=(OLD_NS, OLD_NS))
-    scan = Scan(
+    listing = Listing(
         prefix=prefix,
-        blob=blob.tobytes(),
-        offsets=np.arange(count + 1, dtype=np.int64) * width,
+        containers=Texts(blob.tobytes(), np.arange(count + 1, dtype=np.int64) * width),
         labels=labels,
-        file_size=file_size,
+        container_size=file_size,
         mtime_ns=np.full(count, OLD_NS),
         status=np.zeros(count, np.uint8),
         reasons={},
@@ -76,11 +75,11 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
         folders=(b"", *(os.fsencode(n) for n in names)),
         folder_mtime_ns=np.full(classes + 1, OLD_NS),
     )
-    probed = build.Probed(scan)
+    probed = build.Probed(listing)
     probed.sizes[:] = rng.integers(200, 700, (count, 2))
     path = build.index_path(folder.Tree(str(root), folder.IMG_EXTENSIONS))
     with cache.locked(path), cache.replacing(path) as file:
-        build.write_columns(file, *build.assemble(scan, probed))
+        build.write_columns(file, *build.assemble(listing, probed))
     return {"index_bytes": os.path.getsize(path), "made_in_s": round(time.monotonic() - began, 1)}
 
 

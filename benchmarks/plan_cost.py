@@ -25,11 +25,11 @@ from _common import Table, machine, save
 
 from gpupipe import DataLoader
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.dali.feed import IndexFeeder
 from gpupipe.engines.dali.lower import Canvas
 from gpupipe.pipelines import imagenet
 from gpupipe.planning.epoch import EpochPlan
 from gpupipe.planning.order import Shuffle, Slices
+from gpupipe.reading.paths import PathReader
 from gpupipe.types import Shard
 
 TARGET = 200_000
@@ -38,7 +38,8 @@ TARGET = 200_000
 class Sizes(Dataset):
     """Samples that are nothing but a size, a label and a path."""
 
-    media = "path"
+    kind = "files"
+    whole_files = True
     fingerprint = "synthetic"
 
     def __init__(self, n: int):
@@ -88,11 +89,11 @@ def main() -> None:
     order = Shuffle(args.samples, 0, 0)
     slices = Slices(args.samples, args.batch_size, Shard(), True)
     plans = EpochPlan(dataset, dataset.transform, order, slices, 0, 0)
-    feeder = IndexFeeder(loader._setup)
+    reader = PathReader(dataset, None)
     inputs = _inputs(dataset)
 
     def feed(step: int) -> None:
-        (ready,) = feeder.run(iter([plans[step]]))
+        (ready,) = reader.run(iter([plans[step]]))
         assert ready.plan.ops is not None
         for op, read in inputs:
             read(ready.plan.ops[op])

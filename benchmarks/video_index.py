@@ -43,7 +43,7 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
     from gpupipe.datasets.index.table import sampled_rows
     from gpupipe.datasets.index.video import VIDEOS
     from gpupipe.datasets.video.folder import VIDEO_EXTENSIONS
-    from gpupipe.sources.scan import Scan
+    from gpupipe.sources.base import Listing, Texts
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -60,12 +60,11 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
     classes = sorted({n[:4] for n in names})
     for folder in ["", *classes]:
         os.utime(root / folder, ns=(OLD_NS, OLD_NS))
-    scan = Scan(
+    listing = Listing(
         prefix=os.fsencode(os.path.join(root, "")),
-        blob=blob,
-        offsets=np.arange(count + 1, dtype=np.int64) * len(names[0]),
+        containers=Texts(blob, np.arange(count + 1, dtype=np.int64) * len(names[0])),
         labels=labels,
-        file_size=file_size,
+        container_size=file_size,
         mtime_ns=np.full(count, OLD_NS),
         status=np.zeros(count, np.uint8),
         reasons={},
@@ -74,7 +73,7 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
         folders=(b"", *map(os.fsencode, classes)),
         folder_mtime_ns=np.full(len(classes) + 1, OLD_NS),
     )
-    probed = VIDEOS.probed(scan)
+    probed = VIDEOS.probed(listing)
     frames = rng.integers(150, 450, count).tolist()
     for i, n in enumerate(frames):
         steps = np.full(n, 512) if i % 5 else rng.integers(30, 40, n)
@@ -98,7 +97,7 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
         )
     path = cache.index_path(*VIDEOS.limits, *Tree(str(root), VIDEO_EXTENSIONS, "VideoFolder").key)
     with cache.locked(path), cache.replacing(path) as file:
-        build.write_columns(file, *build.assemble(scan, probed))
+        build.write_columns(file, *build.assemble(listing, probed))
     facts = {"frames": sum(frames), "index_bytes": os.path.getsize(path)}
     return {**facts, "made_in_s": round(time.monotonic() - began, 1)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,13 @@ COPIES: dict[str, tuple[str, dict[str, Any]]] = {
 def make_all(folder: Path, size: tuple[int, int] = (64, 96)) -> dict[str, Path]:
     """Every kind of video that the encoders of this PyAV can make; of ``size`` (height, width) if the kind has none of
     its own."""
+    # In a thread that ends with it: where root runs it, SVT-AV1 makes the thread that encodes a real-time one
+    # (SCHED_FIFO), and every process that the tests start from there on would inherit it.
+    with ThreadPoolExecutor(1) as alone:
+        return alone.submit(_make_all, folder, size).result()
+
+
+def _make_all(folder: Path, size: tuple[int, int]) -> dict[str, Path]:
     import av
 
     made = {}

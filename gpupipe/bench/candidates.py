@@ -125,7 +125,7 @@ def _torchvision(dataset: Dataset, pipeline: Compose, device: str, common: dict[
         transforms = importlib.import_module("torchvision.transforms")
     except (ImportError, RuntimeError) as e:  # RuntimeError: built for another torch
         raise ConfigError(f"torchvision cannot be imported: {str(e).splitlines()[0]}") from None
-    if dataset.media != "path":
+    if not dataset.whole_files:
         raise ConfigError("torchvision is compared on files only")
     steps = transforms.Compose([_translated(t, transforms) for t in pipeline])
     loader: Any = TorchLoader(

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .pillow import Undecodable, attempts, guarded, header, of_bytes, of_file, open_image, quiet, upright
+from .files import Place, ReadAt, Undecodable, read_place, use_place
+from .pillow import guarded, header, open_image, quiet, upright
 
-__all__ = ["Media", "Peeked", "Pixels", "Undecodable", "as_rgb", "decode", "open_rgb", "peek", "peek_size", "read"]
+__all__ = ["Media", "Peeked", "Pixels", "as_rgb", "decode", "open_rgb", "peek", "peek_size"]
 
 Pixels = npt.NDArray[np.uint8]
 Media = str | bytes | Pixels
@@ -39,7 +40,7 @@ def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None)
     """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
     if isinstance(media, np.ndarray):
         return as_rgb(media)
-    encoded = media if isinstance(media, bytes) else read(media)
+    encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media)))
     if not encoded:
         raise Undecodable("empty", "0 bytes")
 
@@ -49,7 +50,7 @@ def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None)
             return (upright(image) if exif else image).convert("RGB")
         except Exception:
             # To give the failure its name: where the end of the file is missing, it is truncated, whatever Pillow said.
-            header(open_image(io.BytesIO(encoded)), of_bytes(encoded), len(encoded))
+            header(open_image(io.BytesIO(encoded)), lambda n, at: encoded[at : at + n], len(encoded))
             raise
 
     with quiet():
@@ -75,33 +76,24 @@ def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> 
         height, width = as_rgb(media).shape[:2]
         return Peeked(height, width, "")
 
-    def look(source: IO[bytes]) -> Peeked:
-        size = len(media) if isinstance(media, bytes) else os.fstat(source.fileno()).st_size
+    def look(source: IO[bytes], read: ReadAt, size: int) -> Peeked:
         if not size:
             raise Undecodable("empty", "0 bytes")
-        reader = of_bytes(media) if isinstance(media, bytes) else of_file(source)
         with open_image(source, max_pixels) as image:
-            height, width, orientation, coding = header(image, reader, size)
+            height, width, orientation, coding = header(image, read, size)
         return Peeked(width, height, coding) if exif and orientation >= 5 else Peeked(height, width, coding)
 
     with quiet():
         if isinstance(media, bytes):
-            return guarded(lambda: look(io.BytesIO(media)))
-        return attempts(media, lambda file: guarded(lambda: look(file), reading=True))
+            return guarded(lambda: look(io.BytesIO(media), lambda n, at: media[at : at + n], len(media)))
+        place = Place(os.fsencode(media))
+        return use_place(place, lambda *it: guarded(lambda: look(*it), reading=True))
 
 
 def peek_size(media: Media, exif: bool = False) -> tuple[int, int]:
     """(height, width) in pixels as :func:`decode` would give them; see :func:`peek`."""
     peeked = peek(media, exif=exif)
     return peeked.height, peeked.width
-
-
-def read(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file. Errors that pass by themselves are tried again three times, and logged.
-
-    Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
-    """
-    return attempts(path, lambda file: file.read())
 
 
 def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:

@@ -6,27 +6,21 @@ gpupipe but :mod:`.tails` and :mod:`.transient`, because a probing process loads
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from .retry import reason_of, with_retries
-from .truncation import Read, cut_short, tail
+from .files import ReadAt, Undecodable
+from .truncation import cut_short, tail
 
 __all__ = [
     "Header",
-    "Undecodable",
-    "attempts",
     "guarded",
     "header",
-    "of_bytes",
-    "of_file",
     "open_image",
     "orientation_of",
     "quiet",
@@ -47,18 +41,6 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-
-
-class Undecodable(Exception):
-    """A sample has no pixels. ``kind`` and ``reason`` are those of :class:`gpupipe.errors.BadSample`."""
-
-    def __init__(self, kind: str, reason: str):
-        super().__init__(kind, reason)
-        self.kind = kind
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.reason}"
 
 
 class Header(NamedTuple):
@@ -141,7 +123,7 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
     return image
 
 
-def header(image: Image.Image, read: Read, size: int) -> Header:
+def header(image: Image.Image, read: ReadAt, size: int) -> Header:
     """What is known of an image that was opened and not decoded; but one whose end is not as it should be is decoded
     here, to be sure of it. Call it inside :func:`guarded`.
 
@@ -204,28 +186,10 @@ def upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
-    """``use(file)``, with the patience of :func:`~.transient.patiently`.
-
-    Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
-    """
-
-    def once() -> T:
-        with open(path, "rb") as file:
-            return use(file)
-
-    try:
-        return with_retries(lambda: os.fsdecode(path), once)
-    except OSError as e:
-        if e.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise Undecodable("missing", e.strerror or str(e)) from None
-        raise Undecodable("unreadable", reason_of(e)) from None
-
-
 def guarded(work: Callable[[], T], *, reading: bool = False) -> T:
     """Pillow's many errors as :class:`Undecodable`. Warnings are the caller's, see :func:`quiet`.
 
-    ``reading``: the operating system's errors pass through, so that :func:`attempts` sees them.
+    ``reading``: the operating system's errors pass through, so that :func:`~gpupipe.codecs.files.attempts` sees them.
     """
     try:
         return work()
@@ -241,13 +205,3 @@ def guarded(work: Callable[[], T], *, reading: bool = False) -> T:
         kind = "truncated" if isinstance(e, EOFError) or "truncated" in str(e).lower() else "undecodable"
         reason = str(e) if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
         raise Undecodable(kind, reason) from None
-
-
-def of_bytes(encoded: bytes) -> Read:
-    """The function that :func:`header` reads with."""
-    return lambda n, at: encoded[at : at + n]
-
-
-def of_file(file: IO[bytes]) -> Read:
-    """The function that :func:`header` reads with."""
-    return partial(os.pread, file.fileno())

@@ -6,16 +6,16 @@ imports Pillow, the standard library and its neighbours only.
 
 from __future__ import annotations
 
-import os
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO, BinaryIO, NamedTuple
 
 from PIL import Image, ImageFile
 
-from .pillow import Undecodable, attempts, guarded, header, of_file, open_image, quiet
+from .files import Place, ReadAt, Undecodable, use_place
+from .pillow import guarded, header, open_image, quiet
 
 __all__ = ["KINDS", "Probe", "answer", "probe", "quiet"]
 
@@ -36,7 +36,7 @@ OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VID
 
 
 class Probe(NamedTuple):
-    """What became known of one file. ``height`` and ``width`` are as stored, before any orientation."""
+    """What became known of one image. ``height`` and ``width`` are as stored, before any orientation."""
 
     status: int
     height: int = 0
@@ -47,33 +47,28 @@ class Probe(NamedTuple):
     reason: str = ""
 
 
-def probe(path: bytes, max_pixels: int | None = None) -> Probe:
-    """Read the header of one file, and its end. Never raises for what a file may hold; call it inside
+def probe(place: Place, max_pixels: int | None = None) -> Probe:
+    """Read the header of one image, and its end. Never raises for what a file may hold; call it inside
     :func:`~gpupipe.codecs.pillow.quiet`."""
+
+    def identify(file: IO[bytes], read: ReadAt, size: int) -> Probe:
+        if size == 0:
+            raise Undecodable("empty", "0 bytes")
+        with open_image(file, max_pixels) as image:
+            height, width, orientation, coding = header(image, read, size)
+        return Probe(OK, height, width, coding, orientation)
+
     try:
-        with open(path, "rb") as file:
-            return _identify(file, max_pixels)
-    except Exception:
-        pass  # whatever it was, it comes again and is given its name there; nearly all files never get there
-    try:
-        return attempts(path, lambda file: guarded(lambda: _identify(file, max_pixels), reading=True))
+        return use_place(place, lambda *it: guarded(lambda: identify(*it), reading=True))
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def _identify(file: IO[bytes], max_pixels: int | None) -> Probe:
-    size = os.fstat(file.fileno()).st_size
-    if size == 0:
-        raise Undecodable("empty", "0 bytes")
-    with open_image(file, max_pixels) as image:
-        height, width, orientation, coding = header(image, of_file(file), size)
-    return Probe(OK, height, width, coding, orientation)
-
-
 # ------------------------------------------------------------------ the worker's side and the words on the wire
-# Request: u32 length, then paths separated by NUL. Answer: u32 length, then one record per path.
+# Request: u32 length, then one record per place. Answer: u32 length, then one record per place.
 
 _LENGTH = struct.Struct("<I")
+_PLACE = struct.Struct("<qqI")
 _RECORD = struct.Struct("<BBiiHH")
 
 
@@ -94,6 +89,20 @@ def unpack(data: bytes) -> list[Probe]:
     return results
 
 
+def pack_places(places: Iterable[Place]) -> bytes:
+    return b"".join(_PLACE.pack(p.offset, p.length, len(p.path)) + p.path for p in places)
+
+
+def unpack_places(data: bytes) -> list[Place]:
+    places, at = [], 0
+    while at < len(data):
+        offset, length, n = _PLACE.unpack_from(data, at)
+        at += _PLACE.size
+        places.append(Place(data[at : at + n], offset, length))
+        at += n
+    return places
+
+
 def send(stream: BinaryIO, message: bytes) -> None:
     stream.write(_LENGTH.pack(len(message)) + message)
     stream.flush()
@@ -109,11 +118,11 @@ def receive(stream: BinaryIO) -> bytes | None:
     return message if len(message) == length else None
 
 
-def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[bytes], bytes]) -> None:
-    """Answer every request with one record per path, until there are no more. ``of`` makes the record of a path."""
+def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) -> None:
+    """Answer every request with one record per place, until there are no more. ``of`` makes the record of a place."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
     while (request := receive(requests)) is not None:
-        send(answers, b"".join(map(of, request.split(b"\0"))))
+        send(answers, b"".join(map(of, unpack_places(request))))
 
 
 def settings(max_pixels: int | None) -> str:
@@ -127,4 +136,4 @@ def serve(given: str) -> None:
     limit, max_pixels, load_truncated = map(int, given.split(","))
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
     with quiet():
-        answer(sys.stdin.buffer, sys.stdout.buffer, lambda path: pack(probe(path, max_pixels or None)))
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, max_pixels or None)))

@@ -42,10 +42,10 @@ def reason_of(error: OSError) -> str:
     return f"{text} ({name})" if name else text
 
 
-def waits(seconds: tuple[float, ...] = _WAITS) -> Iterator[float]:
+def waits(seconds: tuple[float, ...] | None = None) -> Iterator[float]:
     """``seconds``, each up to a half shorter or longer: what failed together shall not come again together."""
     chance = random.SystemRandom()  # forked workers would share the state of any other, and the script owns the global
-    return (s * chance.uniform(0.5, 1.5) for s in seconds)
+    return (s * chance.uniform(0.5, 1.5) for s in (_WAITS if seconds is None else seconds))
 
 
 def with_retries(name: Callable[[], str], work: Callable[[], T]) -> T:
@@ -54,12 +54,14 @@ def with_retries(name: Callable[[], str], work: Callable[[], T]) -> T:
     Args:
         name: what is read, for the log.
     """
-    for wait in waits(_WAITS):
+    pauses: Iterator[float] | None = None  # made at the first error: nearly all reads never see one
+    while True:
         try:
             return work()
         except OSError as e:
-            if not is_transient(e):
+            pauses = waits() if pauses is None else pauses
+            wait = next(pauses, None)
+            if wait is None or not is_transient(e):
                 raise
             log.warning("%s: %s; reading it again in %.2f s", name(), reason_of(e), wait)
         time.sleep(wait)
-    return work()

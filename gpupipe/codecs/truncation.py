@@ -12,10 +12,9 @@ from typing import IO, Any
 
 from PIL import Image
 
-__all__ = ["Read", "cut_short", "tail"]
+from .files import ReadAt
 
-Read = Callable[[int, int], bytes]
-"""``read(n, offset)``: bytes of the file, fewer at its end; as ``os.pread`` of an open file."""
+__all__ = ["cut_short", "tail"]
 
 _NEAR = 64
 _FAR = 65_536
@@ -27,7 +26,7 @@ _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
 """Those that Pillow converts to RGB; whether it does the others is tried."""
 
 
-def tail(image: Image.Image, read: Read, size: int) -> str:
+def tail(image: Image.Image, read: ReadAt, size: int) -> str:
     """What there is to say of the end of a file: nothing where it is as it should be, ``"suspect"`` where it is not,
     ``"unchecked"`` where nothing is known of the format or its modes, and ``"junk"`` of a JPEG with bytes between its
     segments, which Pillow skips."""
@@ -51,7 +50,7 @@ def cut_short(source: IO[bytes]) -> str | None:
     return f"the file has {size} bytes, and needs {needed}" if needed > size else None
 
 
-def _ends(read: Read, size: int, mark: bytes, start: int = 0) -> bool:
+def _ends(read: ReadAt, size: int, mark: bytes, start: int = 0) -> bool:
     """Whether ``mark`` is the last thing in the file but zeros; or, where something was written behind it, stands
     anywhere in the last part behind ``start``."""
     near = read(_NEAR, size - _NEAR if size > _NEAR else 0)
@@ -61,7 +60,7 @@ def _ends(read: Read, size: int, mark: bytes, start: int = 0) -> bool:
     return mark in read(_FAR, at)
 
 
-def _jpeg(image: Image.Image, read: Read, size: int) -> str:
+def _jpeg(image: Image.Image, read: ReadAt, size: int) -> str:
     # Pillow has just read up to where the pixels begin; but for MPO it went back.
     opened: Any = image
     file = opened.fp
@@ -102,25 +101,25 @@ def _scan_start(head: bytes) -> tuple[int, str]:
     return 0, junk
 
 
-def _png(image: Image.Image, read: Read, size: int) -> str:
+def _png(image: Image.Image, read: ReadAt, size: int) -> str:
     return "" if _ends(read, size, _IEND) else "suspect"
 
 
-def _gif(image: Image.Image, read: Read, size: int) -> str:
+def _gif(image: Image.Image, read: ReadAt, size: int) -> str:
     near = read(_NEAR, size - _NEAR if size > _NEAR else 0)
     # Zeros close a block, so only one end mark directly at the end counts.
     return "" if near.endswith(b"\0;") else "suspect"
 
 
-def _webp(image: Image.Image, read: Read, size: int) -> str:
+def _webp(image: Image.Image, read: ReadAt, size: int) -> str:
     return ""  # Pillow opens one as a whole or not at all
 
 
-def _jpeg2000(image: Image.Image, read: Read, size: int) -> str:
+def _jpeg2000(image: Image.Image, read: ReadAt, size: int) -> str:
     return "" if _ends(read, size, b"\xff\xd9") else "suspect"
 
 
-def _avif(image: Image.Image, read: Read, size: int) -> str:
+def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
     """The boxes follow one another up to the end."""
     at = 0
     for _ in range(64):
@@ -140,7 +139,7 @@ def _avif(image: Image.Image, read: Read, size: int) -> str:
     return "suspect"
 
 
-def _raw(image: Image.Image, read: Read, size: int) -> str:
+def _raw(image: Image.Image, read: ReadAt, size: int) -> str:
     """Pixels that are stored as they are: their place and number says where they end."""
     tiles: Any = getattr(image, "tile", ())
     if len(tiles) != 1 or tiles[0][0] != "raw":
@@ -154,7 +153,7 @@ def _raw(image: Image.Image, read: Read, size: int) -> str:
     return "" if offset + stride * (bottom - top) <= size else "suspect"
 
 
-def _tiff(image: Image.Image, read: Read, size: int) -> str:
+def _tiff(image: Image.Image, read: ReadAt, size: int) -> str:
     """All strips or tiles of the first page lie in the file."""
     tags: Any = image.tag_v2  # type: ignore[attr-defined]
     for offsets, counts in ((273, 279), (324, 325)):
@@ -164,7 +163,7 @@ def _tiff(image: Image.Image, read: Read, size: int) -> str:
     return "suspect"
 
 
-_CHECKS: dict[str, Callable[[Image.Image, Read, int], str]] = {
+_CHECKS: dict[str, Callable[[Image.Image, ReadAt, int], str]] = {
     "AVIF": _avif,
     "BMP": _raw,
     "GIF": _gif,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..datasets.images import ImageFiles
+from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..errors import DatasetError
@@ -97,7 +97,7 @@ def _videos(dataset: VideoFiles, folder: Path, rebuild: bool) -> int:
     return 0
 
 
-def _classes(dataset: ImageFiles) -> str:
+def _classes(dataset: EncodedImages) -> str:
     if dataset.labels is None:
         return "none"
     if not dataset.classes:

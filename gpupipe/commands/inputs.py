@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ..datasets import ImageFolder, ImageList, VideoFolder, VideoList
 from ..datasets.folder import IMG_EXTENSIONS
-from ..datasets.images import ImageFiles
+from ..datasets.images import EncodedImages
 from ..datasets.video.files import VideoFiles
 from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
@@ -22,7 +22,7 @@ from ..transforms.compose import Compose, as_compose
 __all__ = ["device_type", "open_dataset", "open_pipeline", "open_videos"]
 
 
-def open_dataset(path: Path, *, exif: bool = False) -> ImageFiles:
+def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
     """An ``ImageFolder`` where there are folders with images in them, else an ``ImageList`` of the images that lie
     there; of a file, an ``ImageList``.
 

@@ -32,7 +32,7 @@ class Arrays(Dataset):
         DatasetError: another dtype or shape, no pixels, or labels that do not fit.
     """
 
-    media = "array"
+    kind = "pixels"
 
     def __init__(self, images: Any, labels: Any = None, *, transform: Any = None):
         pixels = _numpy(images, "images")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -11,7 +11,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..codecs.decode import Media
+from ..codecs.files import Place
 from ..errors import BadSample, ConfigError
+from ..sources.base import Source
+from ..targets import Labels, Target
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
@@ -25,10 +28,11 @@ Layout = Literal["CTHW", "TCHW"]
 class Dataset(ABC):
     """Base class. Columns are numpy arrays or memory-maps with one row per sample."""
 
-    media: Literal["path", "bytes", "array", "clip"]
-    """What :meth:`fetch` returns. ``"clip"``: the path of a video, of which a sample is some frames."""
-    runs_user_code: bool = False
-    """Whether :meth:`fetch` runs somebody's Python code, which belongs into worker processes."""
+    kind: Literal["files", "pixels", "clips", "user code"]
+    """Where samples come from: encoded images in files, pixels in memory, clips of videos, or user code, which belongs
+    into worker processes. For :mod:`gpupipe.reading` alone."""
+    whole_files: bool = False
+    """Whether every sample is a whole local file, which an engine may open by itself."""
     exif: bool = False
     """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
     default."""
@@ -60,9 +64,24 @@ class Dataset(ABC):
         return (int(first[0]), int(first[1])) if same else None
 
     @property
+    def runs_user_code(self) -> bool:
+        """Whether :meth:`fetch` runs user code."""
+        return self.kind == "user code"
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether samples are clips."""
+        return self.kind == "clips"
+
+    @property
     @abstractmethod
     def labels(self) -> npt.NDArray[np.int64] | None:
-        """i64[N], or ``None`` where there are none, or where only :meth:`fetch` knows them (``runs_user_code``)."""
+        """i64[N], or ``None`` if there are none, or if only :meth:`fetch` knows them (``runs_user_code``)."""
+
+    @property
+    def target_columns(self) -> Mapping[str, Target]:
+        """What belongs to every image and is known before it is decoded, by name; empty if there is nothing."""
+        return {} if self.labels is None else {"label": Labels(self.labels)}
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
@@ -93,18 +112,27 @@ class Dataset(ABC):
         """Those of ``indices`` that are known to be unreadable."""
         return []
 
+    @property
+    def source(self) -> Source:
+        """What reads the bytes of samples; of ``"files"`` only."""
+        raise NotImplementedError
+
+    def place(self, index: int) -> Place:
+        """Where the bytes of a sample are; of ``"files"`` only."""
+        raise NotImplementedError
+
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
-        """The absolute paths as bytes, u8[L] each; only of files that gpupipe reads itself."""
+        """The absolute paths as bytes, u8[L] each; of ``whole_files`` only."""
         raise NotImplementedError
 
     def choose(
         self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """The frames i64[B, T] of the clips ``indices``; only where ``media`` is ``"clip"``."""
-        raise NotImplementedError
+    ) -> npt.NDArray[np.int64] | None:
+        """The frames i64[B, T] of the clips ``indices``; ``None`` of images."""
+        return None
 
     def entry(self, index: int) -> VideoEntry:
-        """What decoding a clip needs to know of its video; only where ``media`` is ``"clip"``."""
+        """What decoding a clip needs to know of its video; of clips only."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

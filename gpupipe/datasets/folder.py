@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError, DatasetError
-from ..sources.scan import Scan, scan_tree
-from .images import ImageFiles
+from ..sources.folder import Tree
+from .images import EncodedImages
 
-__all__ = ["IMG_EXTENSIONS", "ImageFolder", "Tree", "checked_extensions", "refuse_empty"]
+__all__ = ["IMG_EXTENSIONS", "ImageFolder", "checked_extensions", "refuse_empty"]
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's."""
-
-
-@dataclass(frozen=True)
-class Tree:
-    """The files below a folder of class folders."""
-
-    root: str
-    extensions: tuple[str, ...]
-    owner: str = "ImageFolder"
-    """Who asks, for messages."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "folder", os.path.realpath(self.root), self.extensions
-
-    @property
-    def prefix(self) -> bytes:
-        return os.fsencode(os.path.join(self.root, ""))
-
-    def scan(self, progress: Callable[[int], None]) -> Scan:
-        return scan_tree(self.root, self.extensions, progress, self.owner)
 
 
 def checked_extensions(extensions: Any, owner: str) -> tuple[str, ...]:
@@ -58,7 +35,7 @@ def refuse_empty(empty: list[str], folder: Any, extensions: tuple[str, ...], own
         )
 
 
-class ImageFolder(ImageFiles):
+class ImageFolder(EncodedImages):
     """Images in one folder per class: ``root/cat/1.jpg``, ``root/dog/deeper/2.png``. Classes, files, their order and
     the attributes are those of ``torchvision.datasets.ImageFolder``; links to folders are followed.
 

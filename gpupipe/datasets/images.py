@@ -1,7 +1,8 @@
-"""What the datasets of image files have in common: everything that an index knows."""
+"""What the datasets of encoded images have in common: a source of their bytes, and everything that an index knows."""
 
 from __future__ import annotations
 
+import io
 import os
 from functools import cached_property
 from typing import Any
@@ -9,24 +10,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.files import Place, Undecodable
 from ..codecs.pillow import upright
 from ..errors import BadSample
+from ..sources.base import Source
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_pixels
-from .index.open_index import Source, open_index
+from .index.open_index import open_index
 from .index.summary import Summary, summarize
 
-__all__ = ["ImageFiles"]
+__all__ = ["EncodedImages"]
 
 
-class ImageFiles(Dataset):
-    """A dataset of image files with an index. Made by its subclasses.
+class EncodedImages(Dataset):
+    """A dataset of encoded images with an index. Made by its subclasses.
 
-    The index is built when the dataset is, with worker processes where there are thousands of files to probe; they
-    have ended when the constructor returns. A dataset is pickled as the path of its index.
+    The index is built when the dataset is, with worker processes if there are thousands of images to probe; they have
+    ended when the constructor returns. A dataset is pickled as the path of its index.
     """
 
-    media = "path"
+    kind = "files"
     classes: list[str]
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
@@ -37,6 +40,7 @@ class ImageFiles(Dataset):
         self.exif = bool(exif)
         self._source = source
         self._prefix = source.prefix
+        self.whole_files = source.whole_files
         self._open(rebuild=False)
 
     def _open(self, *, rebuild: bool) -> None:
@@ -72,21 +76,40 @@ class ImageFiles(Dataset):
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:
-        return self._index.file_size
+        return self._index.sample_size
 
     @property
     def fingerprint(self) -> str:
         samples = str(self._index.columns.meta["fingerprint"])
         return f"{samples}-upright" if self.exif else samples
 
-    def fetch(self, index: int) -> tuple[str, int | None]:
-        """(absolute path, label)"""
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    def fetch(self, index: int) -> tuple[str | bytes, int | None]:
+        """(absolute path, or the encoded bytes of a part of a file; label)
+
+        Raises :class:`~gpupipe.codecs.files.Undecodable` if the bytes cannot be read.
+        """
         labels = self._index.labels
-        return self.describe(index), None if labels is None else int(labels[index])
+        label = None if labels is None else int(labels[index])
+        place = self.place(index)
+        if self.whole_files:
+            return os.fsdecode(place.path), label
+        (read,) = self._source.read([place])
+        if isinstance(read, Undecodable):
+            raise read
+        return read, label
+
+    def place(self, index: int) -> Place:
+        return self._index.place(self._checked(index), self._prefix)
 
     def describe(self, index: int) -> str:
-        """The absolute path."""
-        return os.fsdecode(os.path.join(self._prefix, self._index.path(self._checked(index))))
+        """The absolute path; of a part of a file also its name in there."""
+        i = self._checked(index)
+        path, name = os.path.join(self._prefix, self._index.path(i)), self._index.name(i)
+        return os.fsdecode(path + b":" + name if name else path)
 
     def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
         return self._named(self._index.bad(indices))
@@ -106,8 +129,8 @@ class ImageFiles(Dataset):
         """(PIL image in RGB, upright where ``exif``; label), without any transform: for looking at data by hand."""
         from PIL import Image
 
-        path, label = self.fetch(index)
-        with Image.open(path) as image:
+        media, label = self.fetch(index)
+        with Image.open(io.BytesIO(media) if isinstance(media, bytes) else media) as image:
             return (upright(image) if self.exif else image).convert("RGB"), label
 
     @cached_property

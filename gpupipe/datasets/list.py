@@ -2,53 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
+from ..sources.base import Texts
+from ..sources.files import Listed
 from ..sources.list_file import read_list
-from ..sources.scan import Scan, scan_files
-from .images import ImageFiles
+from .images import EncodedImages
 
-__all__ = ["ImageList", "Listed", "listed"]
+__all__ = ["ImageList", "listed"]
 
 I64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """The files that somebody listed."""
-
-    prefix: bytes
-    blob: bytes = field(repr=False)
-    offsets: I64
-    labels: I64 | None
-    classes: tuple[str, ...]
-    absolute: bool
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        digest = hashlib.blake2b(self.blob, digest_size=16)
-        digest.update(self.offsets.tobytes())
-        digest.update(b"" if self.labels is None else self.labels.tobytes())
-        return "list", os.path.realpath(os.fsdecode(self.prefix)), digest.hexdigest(), self.classes
-
-    def scan(self, progress: Callable[[int], None]) -> Scan:
-        return scan_files(self.prefix, self.blob, self.offsets, self.labels, self.classes, self.absolute)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The list is in the index; a process that was sent this dataset does not build it again.
-        return {**self.__dict__, "blob": b"", "offsets": self.offsets[:0], "labels": None}
-
-
-class ImageList(ImageFiles):
+class ImageList(EncodedImages):
     """Listed image files. A file that is missing is a bad sample, not an error.
 
     Args:
@@ -107,13 +79,11 @@ def listed(
         texts = _texts(paths, owner)
     numbers, classes = _numbers(labels, len(texts), owner)
     prefix, rows, absolute = _below(texts, base, strict, owner)
-    blob = "".join(rows).encode("utf-8", "surrogateescape")
-    if b"\0" in blob:
+    encoded = Texts.of(map(os.fsencode, rows))
+    if b"\0" in encoded.blob:
         at = next(i for i, row in enumerate(rows) if "\0" in row)
         raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
-    lengths = (len(r) if r.isascii() else len(os.fsencode(r)) for r in rows)
-    offsets = np.fromiter(itertools.accumulate(lengths, initial=0), np.int64, len(rows) + 1)
-    return Listed(prefix, blob, offsets, numbers, classes, absolute)
+    return Listed(prefix, encoded, numbers, classes, absolute)
 
 
 def _texts(paths: Iterable[Any], owner: str) -> list[str]:

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.decode import Media
+from ..codecs.files import Place
 from ..errors import BadSample, DatasetError
+from ..sources.base import Source
 from ..transforms.compose import as_compose
 from .base import Dataset
 
@@ -52,8 +54,8 @@ class Subset(Dataset):
             )
         self.dataset = dataset
         self.indices: npt.NDArray[np.int64] = values.astype(np.int64)
-        self.media = dataset.media
-        self.runs_user_code = dataset.runs_user_code
+        self.kind = dataset.kind
+        self.whole_files = dataset.whole_files
         self.exif = dataset.exif
         self.max_pixels = dataset.max_pixels
         self.layout = dataset.layout
@@ -104,12 +106,19 @@ class Subset(Dataset):
         pairs = zip(np.asarray(indices).tolist(), inner.tolist(), strict=True)
         return [known[i]._replace(index=k) for k, i in pairs if i in known]
 
+    @property
+    def source(self) -> Source:
+        return self.dataset.source
+
+    def place(self, index: int) -> Place:
+        return self.dataset.place(int(self.indices[index]))
+
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
         return self.dataset.encoded_paths(self.indices[indices])
 
     def choose(
         self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    ) -> npt.NDArray[np.int64] | None:
         return self.dataset.choose(seed, epoch, keys, self.indices[indices])
 
     def entry(self, index: int) -> VideoEntry:

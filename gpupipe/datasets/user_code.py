@@ -54,7 +54,7 @@ def from_torch(
 class _Wrapped(Dataset):
     """What both kinds share: a length, a name, and no columns."""
 
-    runs_user_code = True
+    kind = "user code"
 
     def __init__(self, ds: Any, transform: Any):
         self.ds = ds
@@ -101,7 +101,6 @@ class FromTorch(_Wrapped):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
         super().__init__(ds, transform)
         self.returns = media
-        self.media = "array" if media == "pil" else media
         self.exif = exif
         self.max_pixels = checked_max_pixels(max_pixels)
 
@@ -154,8 +153,6 @@ class Opaque(_Wrapped):
         ds: has ``len()`` and ``[i]``; its items may be anything.
         collate_fn: makes a batch of a list of items; torch's ``default_collate`` if ``None``.
     """
-
-    media = "array"
 
     def __init__(self, ds: Any, collate_fn: Callable[[list[Any]], Any] | None = None):
         super().__init__(ds, Compose([]))

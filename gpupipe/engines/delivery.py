@@ -6,28 +6,19 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..datasets.base import Dataset
 from ..reading.setup import Setup
-from ..types import Plan
 from .staging import Event, map_tensors
 
-__all__ = ["KeepAlive", "labels_of", "made_current", "to_device"]
+__all__ = ["KeepAlive", "made_current", "to_device"]
 
 
 def made_current(device: torch.device) -> AbstractContextManager[Any]:
     """Within, ``device`` is the current one: torch's default stream has the number 0, which DALI takes for that of the
     current device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def labels_of(dataset: Dataset, plan: Plan) -> Tensor | None:
-    """i64[B]: the labels of a plan's samples, or ``None`` where the dataset has none."""
-    labels = dataset.labels
-    return None if labels is None else torch.from_numpy(np.array(labels[plan.indices], np.int64))
 
 
 def to_device(value: Any, setup: Setup) -> Any:

@@ -106,7 +106,7 @@ def resolve(a: Arguments) -> Resolved:
         multiprocessing_context=a.multiprocessing_context,
     )
     _check_targets(dataset)
-    if dataset.media != "clip" and dataset.transform.temporal:
+    if not dataset.has_frames and dataset.transform.temporal:
         raise PipelineError(
             f"{dataset.transform.temporal[0]!r} chooses among the frames of clips, and {dataset!r} has images; leave "
             "it out, or use datasets.VideoFolder or datasets.VideoList"

@@ -111,7 +111,7 @@ class Load:
         """One batch of the size that goes out as view number ``view``; ``None`` where that is not known."""
         shape = self.setup.pipeline.outputs[view].size
         # Where it depends on the image: Arrays are known to be all alike, of files only a sample is looked at.
-        if shape is None and self.setup.dataset.media == "array" and self._resolved is not None:
+        if shape is None and self.setup.dataset.kind == "pixels" and self._resolved is not None:
             images = self._resolved[1]
             height, width = (images.views or (images,))[view].sizes[0].tolist()
             shape = height, width
@@ -158,7 +158,7 @@ class Load:
             certain: whether those of a batch are held all at once.
             images: how many samples; a batch by default.
         """
-        if not len(self._good) or self.setup.dataset.media == "array":
+        if not len(self._good) or self.setup.dataset.kind == "pixels":
             return []
         if whole:
             area = self._rows.prod(axis=1).astype(float)
@@ -173,7 +173,7 @@ class Load:
             images = self.samples // self.batches if certain else self.setup.batch_size
         if certain and len(area) < len(self.setup.dataset):
             mean = max(0.0, mean - 4 * float(area.std()) / len(area) ** 0.5)  # what is looked at is a sample
-        kind = "frames" if self.setup.dataset.media == "clip" else "images"
+        kind = "frames" if self.setup.dataset.has_frames else "images"
         return [
             Need(
                 f"decoded {kind}" if whole else "decoded windows",
@@ -188,7 +188,7 @@ class Load:
     def encoded(self, place: Place) -> list[Need]:
         """The files of a batch as they are read."""
         sizes = self.setup.dataset.file_sizes
-        if sizes is None or self.setup.dataset.media == "clip":  # of a video only parts are read
+        if sizes is None or self.setup.dataset.has_frames:  # of a video only parts are read
             return []
         mean = float(np.mean(sizes[_evenly(len(sizes))]))
         n = self.setup.batch_size

@@ -50,18 +50,20 @@ def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return np.where(good[:, None], sizes, stand_in)
 
 
-def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np.int64]:
-    """i64[B, T]: the frames of a plan's clips, those that the pipeline's temporal transforms leave."""
+def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np.int64] | None:
+    """i64[B, T]: the frames of a plan's clips, those that the pipeline's temporal transforms leave; ``None`` of
+    images."""
     frames = dataset.choose(plan.seed, plan.epoch, plan.keys, plan.indices)
-    return pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
+    return None if frames is None else pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
 
 
 def clip_length(dataset: Dataset, pipeline: Compose) -> int:
     """T: frames of each clip as it comes out; 1 of a dataset of images."""
-    if dataset.media != "clip":
+    if not dataset.has_frames:
         return 1
     first = np.zeros(1, np.int64)
-    return int(frames_of(dataset, pipeline, Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1)).shape[1])
+    frames = frames_of(dataset, pipeline, Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1))
+    return 1 if frames is None else int(frames.shape[1])
 
 
 def resolve_missing(plan: Plan, pipeline: Compose) -> Plan:
@@ -101,8 +103,8 @@ class EpochPlan:
                 window=self.slices.window(step),
             )
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
-        if self.dataset.media == "clip":
-            plan = replace(plan, frames=frames_of(self.dataset, self.pipeline, plan))
+        frames = frames_of(self.dataset, self.pipeline, plan)
+        plan = plan if frames is None else replace(plan, frames=frames)
         sizes = self.dataset.sizes
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 

@@ -130,7 +130,7 @@ def test_threads_and_memory_end_with_the_loader(clip_files: list[Path], clip_loa
     loader = clip_loaders(clips(clip_files), "dali", num_workers=2)
     for _ in range(3):
         list(loader)
-        held = loader._running.engine.feeder.staging.nbytes
+        held = loader._running.engine.reader.buffers.nbytes
     names = python_threads() - before
     assert names and all(name.startswith("gpupipe-clips") for name in names)
     most = BATCH * FRAMES * 64 * 96 * 3

@@ -23,11 +23,11 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads,
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
-from gpupipe.engines.dali import engine as dali, feed
+from gpupipe.engines.dali import engine as dali
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
 from gpupipe.loader import dataloader as facade, epoch as iteration
 from gpupipe.planning import epoch as planning
-from gpupipe.reading import plan_workers as workers, torch_worker_processes as processes
+from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
 
 TESTS = Path(__file__).resolve().parents[1]
 BOUND = 5.0
@@ -144,12 +144,12 @@ PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "dali outputs": (dali.DaliEngine, "outputs", 3, [FOLDER, DALI_2]),
     "dali dlpack": (dali, "from_dlpack", 3, [FOLDER]),
     "dali changed": (dali.DaliEngine, "changed", 3, [FOLDER]),
-    "dali feed": (feed.IndexFeeder, "_ready", 3, [FOLDER]),
-    "dali workers": (feed.WorkerFeeder, "_ready", 3, [DALI_2]),
+    "dali feed": (paths.PathReader, "_load", 3, [FOLDER]),
+    "dali workers": (user_code.UserCodeReader, "_load", 3, [DALI_2]),
     "torch tail": (reference, "apply_tail", 3, [BYTES_0, BYTES_2]),
     "start": (workers._Pool, "start", 1, [BYTES_0, BYTES_2, DALI_2]),
     "items": (workers, "_items", 1, [BYTES_2]),
-    "job": (jobs, "_fetch", 13, [BYTES_0]),
+    "job": (jobs.Decode, "_pictures", 13, [BYTES_0]),
     "receive": (workers.WorkerRun, "_receive", 3, [BYTES_0, BYTES_2, DALI_2]),
     "read": (processes._Iterator, "_try_get_data", 3, [BYTES_2, DALI_2]),
     "message": (processes._Iterator.__mro__[1], "_try_get_data", 3, [BYTES_2, DALI_2]),

@@ -136,7 +136,7 @@ def test_the_batch_form_is_the_sample_form(name: str, kind: Any) -> None:
     u = np.random.default_rng(1).random((n, t.draws))
     ops, _ = t.resolve(u, Images(np.tile(size, (n, 1)), kind=kind))
     if name == "augmix":
-        ops = (ops[0].only(np.arange(n) % 3 > 0, np.tile(size, (n, 1))),)
+        ops = (ops[0].where(np.arange(n) % 3 > 0, np.tile(size, (n, 1))),)
     pictures = np.stack([photograph(*size, i) for i in range(n)])
     batch = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
     got = apply_batch(batch, ops).permute(0, 2, 3, 1).numpy()

@@ -19,7 +19,8 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.codecs.decode import Undecodable, decode, peek_size
+from gpupipe.codecs.decode import decode, peek_size
+from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.forms import BATCH_FORMS, FORMS, POINTWISE
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
@@ -38,7 +39,7 @@ from gpupipe.types import Plan
 class Photos(Dataset):
     """JPEG bytes of 20 sizes, with an index; ``changed`` and ``broken`` name samples that are not what it says."""
 
-    media = "bytes"
+    kind = "files"
 
     def __init__(self, n: int = 20, transform: Any = None, changed: Any = (), broken: Any = (), known: Any = ()):
         self.transform = transform or imagenet.train(32)
@@ -235,7 +236,7 @@ def test_transient_errors_are_read_again(
     real, left = open, [2]
 
     def flaky(path: Any, *args: Any, **kwargs: Any) -> Any:
-        if str(path).endswith("a.jpg") and left[0]:
+        if os.fsdecode(path).endswith("a.jpg") and left[0]:
             left[0] -= 1
             raise OSError(errno.ESTALE, "Stale file handle")
         return real(path, *args, **kwargs)

@@ -14,9 +14,10 @@ from clips import BATCH, NAMES, clips
 from support import plans_of, settled
 
 from gpupipe import transforms as T
-from gpupipe.engines.dali import clips as module
-from gpupipe.engines.dali.clips import ClipFeeder, Staging
 from gpupipe.errors import PipelineError
+from gpupipe.reading import clips as module
+from gpupipe.reading.buffers import BufferPool
+from gpupipe.reading.clips import ClipReader
 from gpupipe.reading.setup import Setup
 from gpupipe.types import Plan
 
@@ -33,8 +34,8 @@ def dataset(videos: dict[str, Path]) -> Any:
 
 
 @pytest.fixture
-def feeder(dataset: Any) -> Iterator[ClipFeeder]:
-    it = ClipFeeder(Setup(dataset, WHOLE, "cpu", BATCH, num_workers=2))
+def feeder(dataset: Any) -> Iterator[ClipReader]:
+    it = ClipReader(Setup(dataset, WHOLE, "cpu", BATCH, num_workers=2))
     yield it
     it.close()
 
@@ -44,7 +45,7 @@ def pixels(ready: Any) -> Any:
 
 
 def test_buffers_come_back_and_grow() -> None:
-    staging = Staging(pinned=False)
+    staging = BufferPool(pinned=False)
     first, second = staging.take(100), staging.take(50)
     assert staging.nbytes == 150
     place = first.buffer.data_ptr()
@@ -61,7 +62,7 @@ def test_buffers_come_back_and_grow() -> None:
 
 
 def test_what_a_run_left_behind_does_not_write_into_the_next_one(
-    dataset: Any, feeder: ClipFeeder, monkeypatch: pytest.MonkeyPatch
+    dataset: Any, feeder: ClipReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = plans_of(dataset, shuffle=False, batch_size=BATCH)
     true, calls = module.decode_clip, list[int]()
@@ -87,7 +88,7 @@ def test_what_a_run_left_behind_does_not_write_into_the_next_one(
     assert np.array_equal(pixels(ready), np.concatenate(want))
 
 
-def test_plans_before_one_that_cannot_be_made_are_good(dataset: Any, feeder: ClipFeeder) -> None:
+def test_plans_before_one_that_cannot_be_made_are_good(dataset: Any, feeder: ClipReader) -> None:
     made = plans_of(dataset, shuffle=False, batch_size=BATCH)
 
     def plans() -> Iterator[Plan]:
@@ -100,9 +101,9 @@ def test_plans_before_one_that_cannot_be_made_are_good(dataset: Any, feeder: Cli
         next(run)
 
 
-def test_no_more_buffers_than_are_in_use(dataset: Any, feeder: ClipFeeder) -> None:
+def test_no_more_buffers_than_are_in_use(dataset: Any, feeder: ClipReader) -> None:
     one = None
     for ready in feeder.run(iter(plans_of(dataset, batch_size=BATCH))):
         one = one or sum(frame.nbytes for frame in ready.media)
         del ready
-    assert feeder.staging.nbytes <= 4 * one
+    assert feeder.buffers.nbytes <= 4 * one

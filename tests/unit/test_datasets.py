@@ -75,7 +75,9 @@ class TestImageFolder:
         assert ds.labels is not None and ds.labels.tolist() == [0, 1, 1, 2, 2, 2, 2, 2]
         assert ds.sizes[2].tolist() == [11, 13] and ds.sizes[1].tolist() == [5, 7]
         assert ds.sizes.dtype == np.int32 and ds.labels.dtype == np.int64
-        assert ds.media == "path" and not ds.runs_user_code and ds.transform == imagenet.train(size=8)
+        assert (
+            ds.kind == "files" and ds.whole_files and not ds.runs_user_code and ds.transform == imagenet.train(size=8)
+        )
         paths = ds.encoded_paths(np.array([2, 0]))
         assert [p.tobytes().decode() for p in paths] == [str(zoo / "ant/9.png"), str(zoo / "Dog/1.bmp")]
         assert all(p.dtype == np.uint8 and p.ndim == 1 for p in paths)
@@ -327,7 +329,7 @@ class TestArrays:
             and np.shares_memory(pixels, images)
             and (pixels.ravel() == images[1].ravel()).all()
         )
-        assert ds[1][0].size == (6, 4) and ds.media == "array" and ds.bad(all_of(ds)) == []
+        assert ds[1][0].size == (6, 4) and ds.kind == "pixels" and ds.bad(all_of(ds)) == []
         assert ds.labels is not None and ds.labels.dtype == np.int64
 
     def test_memmap_and_strided(self, tmp_path: Path) -> None:
@@ -382,7 +384,7 @@ class TestSubset:
         whole = ImageFolder(zoo, imagenet.train(size=8), exif=True)
         picks = [8, 2, 2, 0, 5]
         ds = Subset(whole, picks)
-        assert len(ds) == 5 and ds.media == "path" and ds.exif and ds.transform is whole.transform
+        assert len(ds) == 5 and ds.kind == "files" and ds.whole_files and ds.exif and ds.transform is whole.transform
         assert ds.sizes is not None and (ds.sizes == whole.sizes[picks]).all()
         assert ds.labels is not None and whole.labels is not None and (ds.labels == whole.labels[picks]).all()
         for k, i in enumerate(picks):

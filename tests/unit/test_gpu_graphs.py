@@ -24,7 +24,7 @@ ALLOWED = {"MakeContiguous"}  # what a copy to the GPU is made of
 
 
 def draw(name: str, **options: Any) -> Graph:
-    given: dict[str, Any] = {"media": "path", "decoder": DecoderOptions(), **options}
+    given: dict[str, Any] = {"form": "paths", "decoder": DecoderOptions(), **options}
     pipeline = {**parity.CASES, **parity.RECIPES}[name]()
     return build_graph(
         pipeline, batch_size=4, num_threads=1, prefetch=2, device_id=0, common=lambda: (150, 170), **given
@@ -50,10 +50,10 @@ def schema(source: Any) -> tuple[str, str]:
     return text.splitlines()[0].removeprefix("OpSpec for ").rstrip(":"), device
 
 
-@pytest.mark.parametrize("media", ["path", "bytes", "array"])
+@pytest.mark.parametrize("form", ["paths", "encoded", "pixels"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_operator_exists_for_its_device(name: str, media: str) -> None:
-    graph = draw(name, media=media)
+def test_every_operator_exists_for_its_device(name: str, form: str) -> None:
+    graph = draw(name, form=form)
     for source in nodes(graph).values():
         operator, device = schema(source)
         assert operator in ALLOWED or operator in REGISTERED[device], f"{operator} is not there for {device}"

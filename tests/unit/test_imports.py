@@ -16,7 +16,7 @@ PACKAGE = Path(gpupipe.__file__).resolve().parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "rng", "types", "memory.system"),
     ("codecs", "testing"),
-    ("sources", "transforms"),
+    ("sources", "targets", "transforms"),
     ("datasets",),
     ("planning",),
     ("memory.uses",),
@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """From the bottom up. A part may import its own layer and those below; a module belongs to the longest name that fits.
 """
 LEVEL = {tuple(part.split(".")): i for i, layer in enumerate(LAYERS) for part in layer}
-NUMPY_CORE = ("errors", "types", "rng", "codecs", "sources", "transforms", "planning")
+NUMPY_CORE = ("errors", "types", "rng", "codecs", "sources", "targets", "transforms", "planning")
 
 
 def _level(module: tuple[str, ...]) -> int | None:

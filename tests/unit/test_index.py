@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpupipe.codecs.probe import Probe, pack, unpack
+from gpupipe.codecs.files import Place
+from gpupipe.codecs.probe import Probe, pack, pack_places, unpack, unpack_places
 from gpupipe.datasets import ImageFolder, ImageList
 from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
@@ -60,9 +61,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     real = pool.probe
 
-    def spy(path: bytes, max_pixels: int | None = None) -> Probe:
-        seen.append(path)
-        return real(path, max_pixels)
+    def spy(place: Place, max_pixels: int | None = None) -> Probe:
+        seen.append(place.path)
+        return real(place, max_pixels)
 
     monkeypatch.setattr(pool, "probe", spy)
     return seen
@@ -507,7 +508,7 @@ class TestPool:
     def test_workers_import_little(self) -> None:
         process = subprocess.Popen(pool._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None and process.stdout is not None
-        pool.send(process.stdin, b"/nowhere\0/dev/null")  # type: ignore[arg-type]
+        pool.send(process.stdin, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))  # type: ignore[arg-type]
         answer = pool.receive(process.stdout)  # type: ignore[arg-type]
         assert answer is not None and [r.status for r in unpack(answer)] == [1, 2]
         maps = Path(f"/proc/{process.pid}/maps").read_text()
@@ -532,7 +533,7 @@ class TestPool:
         boot = pool._BOOT.replace(
             "importlib.import_module(program)",
             "import os, gpupipe.codecs.probe as m; real = m.probe\n"
-            "m.probe = lambda p, n: os.kill(os.getpid(), 11) if b'000123' in p else real(p, n)\n"
+            "m.probe = lambda p, n: os.kill(os.getpid(), 11) if b'000123' in p.path else real(p, n)\n"
             "importlib.import_module(program)",
         )
         assert boot != pool._BOOT
@@ -563,6 +564,8 @@ class TestPool:
         assert not [t for t in threading.enumerate() if t.name == "gpupipe-probe"]
 
     def test_wire(self) -> None:
+        places = [Place(b"/a\nb", 0, -1), Place(b"", 2**40, 7), Place(b"/c" * 4000)]
+        assert unpack_places(pack_places(places)) == places
         results = [Probe(0, 2**31 - 1, 1, "JPEG", 8, ""), Probe(4, reason="é" * 5000), Probe(1)]
         back = unpack(b"".join(map(pack, results)))
         assert back[0] == results[0] and back[2] == results[2]

@@ -25,10 +25,10 @@ PIXELS = pictures()
 NORMALIZE = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def graph(pipeline: T.Compose, media: Any = "path", roi: bool = True) -> Graph:
+def graph(pipeline: T.Compose, form: Any = "paths", roi: bool = True) -> Graph:
     return build_graph(
         pipeline,
-        media=media,
+        form=form,
         decoder=DecoderOptions(roi=roi),
         batch_size=4,
         num_threads=1,
@@ -37,9 +37,9 @@ def graph(pipeline: T.Compose, media: Any = "path", roi: bool = True) -> Graph:
     )
 
 
-def operators(pipeline: T.Compose, media: Any = "path", roi: bool = True) -> list[str]:
+def operators(pipeline: T.Compose, form: Any = "paths", roi: bool = True) -> list[str]:
     """The graph's operators in order, without inputs, reading, and the look at the header."""
-    pipe = graph(pipeline, media, roi).pipe
+    pipe = graph(pipeline, form, roi).pipe
     pipe.build()
     names = [str(op.spec).splitlines()[0].removeprefix("OpSpec for ").rstrip(":") for op in pipe._ops]
     return [n for n in names if n not in ("ExternalSource", "io__file__Read", "PeekImageShape")]
@@ -102,7 +102,7 @@ def test_without_windows_the_whole_image_is_decoded_and_cut() -> None:
 
 
 def test_arrays_are_not_decoded() -> None:
-    found = Counter(operators(imagenet.train(32), media="array"))
+    found = Counter(operators(imagenet.train(32), form="pixels"))
     assert not any(name.startswith("decoders") for name in found)
     assert found["Resize"] == found["CropMirrorNormalize"] == 1
 

@@ -114,7 +114,7 @@ def test_pixels_of_one_size_are_known_without_a_crop() -> None:
 class Sized(Dataset):
     """A dataset that is only sizes."""
 
-    media = "path"
+    kind = "files"
 
     def __init__(self, sizes: Any, transform: Any):
         self._sizes, self.transform = sizes, T.Compose(transform)

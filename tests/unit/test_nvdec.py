@@ -15,7 +15,7 @@ from gpupipe import transforms as T
 from gpupipe.codecs.video.decode import decode_clip
 from gpupipe.datasets import VideoList
 from gpupipe.engines.dali import nvdec
-from gpupipe.engines.dali.nvdec import NvdecFeeder
+from gpupipe.engines.dali.nvdec import NvdecReader
 from gpupipe.reading.setup import Setup
 from gpupipe.types import Plan
 
@@ -35,8 +35,8 @@ def dataset_of(videos: dict[str, Path], *names: str) -> VideoList:
     return VideoList(paths, 4, stride=2, labels=list(range(len(paths))), transform=T.Compose([T.PILToTensor()]))
 
 
-def feeder_of(dataset: VideoList, batch_size: int = 2) -> NvdecFeeder:
-    return NvdecFeeder(Setup(dataset, dataset.transform, "cpu", batch_size, num_workers=2))
+def feeder_of(dataset: VideoList, batch_size: int = 2) -> NvdecReader:
+    return NvdecReader(Setup(dataset, dataset.transform, "cpu", batch_size, num_workers=2))
 
 
 def by_pyav(dataset: VideoList, plan: Plan) -> Any:

@@ -21,12 +21,14 @@ from support import Encoded
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import pillow as pictures
-from gpupipe.codecs.decode import Undecodable, decode, peek
+from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.codecs.probe import KINDS, probe
 from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch
 from gpupipe.datasets.index.open_index import index_path
+from gpupipe.engines.dali.codings import EXACT, is_exact
 from gpupipe.errors import ConfigError, DatasetError
-from gpupipe.reading.png_copies import EXACT, PngCopies, Swap, is_exact
+from gpupipe.reading.png_copies import PngCopies, PngCopy
 
 ENGINES = ("torch", "dali")
 WHOLE = T.Compose([T.PILToTensor()])
@@ -127,7 +129,7 @@ def test_zero_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(JPEG)
     monkeypatch.setattr(Image, "open", lambda source: Image.new("RGB", (0, 60)))
-    assert KINDS[probe(bytes(path)).status] == "zero-sized"
+    assert KINDS[probe(Place(bytes(path))).status] == "zero-sized"
     with pytest.raises(Undecodable, match="zero-sized"):
         decode(str(path))
 
@@ -206,7 +208,7 @@ def test_a_cut_anywhere_is_seen(kind: str, keep: float, tmp_path: Path) -> None:
     content = encode(picture(97, 131), kind)
     path = tmp_path / "x"
     path.write_bytes(content[: int(len(content) * keep)])
-    found = KINDS[probe(bytes(path)).status]
+    found = KINDS[probe(Place(bytes(path))).status]
     kind = "ok"
     try:
         decode(str(path))
@@ -222,7 +224,7 @@ def test_the_end_mark_of_a_thumbnail_is_not_the_end(tmp_path: Path) -> None:
     content = encode(picture(40, 60), "JPEG", exif=exif.tobytes() + b"\xff\xd9")
     path = tmp_path / "x.jpg"
     path.write_bytes(content[:-300])
-    assert b"\xff\xd9" in content[:-300] and KINDS[probe(bytes(path)).status] == "truncated"
+    assert b"\xff\xd9" in content[:-300] and KINDS[probe(Place(bytes(path))).status] == "truncated"
 
 
 @pytest.mark.parametrize(
@@ -235,12 +237,12 @@ def test_what_is_written_behind_the_end_does_no_harm(
     path = tmp_path / "x"
     path.write_bytes(encode(picture(40, 60), kind) + behind)
     monkeypatch.setattr(Image.Image, "convert", lambda *a: pytest.fail("decoded to be sure, which takes long"))
-    assert KINDS[probe(bytes(path)).status] == "ok"
+    assert KINDS[probe(Place(bytes(path))).status] == "ok"
 
 
 def test_peek_sees_what_the_index_sees(tmp_path: Path) -> None:
     for path in write(tmp_path / "files", PICTURES):
-        known = probe(bytes(path))
+        known = probe(Place(bytes(path)))
         for media in (str(path), path.read_bytes()):
             assert peek(media) == (known.height, known.width, known.coding), path.name
 
@@ -302,12 +304,12 @@ def test_max_pixels_is_checked(value: Any, tmp_path: Path) -> None:
 def test_every_coding_called_exact_is_exact(tmp_path: Path) -> None:
     """DALI alone, without stand-ins: the list is measured, not believed."""
     paths = write(tmp_path / "files", PICTURES)
-    exact = [p for p in paths if is_exact(probe(bytes(p)).coding)]
-    seen = {probe(bytes(p)).coding for p in exact}
+    exact = [p for p in paths if is_exact(probe(Place(bytes(p))).coding)]
+    seen = {probe(Place(bytes(p))).coding for p in exact}
     assert seen == EXACT, EXACT - seen
     dataset = from_torch(Encoded([str(p) for p in exact]), "path", WHOLE)  # type: ignore[arg-type, misc]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Swap, "__call__", lambda self, media, coding: media)
+        patch.setattr(PngCopy, "__call__", lambda self, media, coding: media)
         for path, got in zip(exact, outcome(dataset, "dali"), strict=True):
             assert np.array_equal(got, pillow(path)), path.name
 
@@ -318,8 +320,8 @@ def test_stand_ins_are_made_once_and_again_when_the_file_changes(
     path = tmp_path / "x.gif"
     path.write_bytes(encode(picture(40, 60), "GIF"))
     made: list[Any] = []
-    real: Callable[..., bytes] = Swap._convert
-    monkeypatch.setattr(Swap, "_convert", lambda self, media: made.append(media) or real(self, media))
+    real: Callable[..., bytes] = PngCopy.convert
+    monkeypatch.setattr(PngCopy, "convert", lambda self, media: made.append(media) or real(self, media))
     for _ in range(2):
         dataset = ImageList([path] * 3, transform=WHOLE)
         assert all(np.array_equal(got, pillow(path)) for got in outcome(dataset, "dali"))
@@ -339,23 +341,26 @@ def test_stand_ins_are_made_once_and_again_when_the_file_changes(
 
 def test_exact_files_cost_nothing(tmp_path: Path) -> None:
     paths = write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(3)})
-    assert PngCopies.of(ImageList(paths), 1) is None
-    assert PngCopies.of(Subset(ImageList(paths), [1]), 1) is None
-    assert PngCopies.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1) is not None
+    assert PngCopies.of(ImageList(paths), 1, is_exact) is None
+    assert PngCopies.of(Subset(ImageList(paths), [1]), 1, is_exact) is None
+    assert (
+        PngCopies.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1, is_exact)
+        is not None
+    )
 
 
 def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
     """Pillow's raw mode does not tell it from others, and writes none: the tag is all there is to test."""
     path = tmp_path / "x.tif"
     path.write_bytes(encode(picture(), "TIFF", compression="tiff_lzw", tiffinfo={284: 2}))
-    assert probe(bytes(path)).coding == "TIFF/RGB/tiff_lzw/RGB planar"
+    assert probe(Place(bytes(path))).coding == "TIFF/RGB/tiff_lzw/RGB planar"
     assert is_exact("TIFF/RGB/tiff_lzw/RGB") and not is_exact("TIFF/RGB/tiff_lzw/RGB planar")
 
 
 def test_a_code_without_a_name_gets_a_stand_in(tmp_path: Path) -> None:
     dataset = ImageList(write(tmp_path / "files", {"x.jpg": JPEG}))
     names = [f"name {i}" for i in range(254)]
-    stand_ins = PngCopies(dataset, np.array([255], np.uint8), names, 1)
+    stand_ins = PngCopies(dataset, np.array([255], np.uint8), names, 1, is_exact)
     paths = dataset.encoded_paths(np.array([0]))
     assert stand_ins.exchange(np.array([0]), paths) == [] and paths[0].tobytes().endswith(b".png")
     stand_ins.close()
@@ -366,7 +371,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(PICTURES["p.gif"])
     monkeypatch.setenv("GPUPIPE_CACHE", "/dev/null/nowhere")
     with pytest.raises(DatasetError, match=r"GPUPIPE_CACHE.*engine='torch'"):
-        Swap(False, None)(str(path), "GIF/P/gif/")
+        PngCopy(False, None, is_exact)(str(path), "GIF/P/gif/")
 
 
 def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

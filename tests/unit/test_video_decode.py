@@ -14,7 +14,7 @@ pytest.importorskip("av")
 
 from videos import COPIES, KINDS, U8, decoded, make_video
 
-from gpupipe.codecs.pillow import Undecodable
+from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import decode as decode_module
 from gpupipe.codecs.video.decode import VideoEntry, decode_clip, runs, turned
 from gpupipe.datasets import VideoList

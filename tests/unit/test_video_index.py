@@ -409,7 +409,7 @@ class TestDatasets:
         dataset = VideoFolder(root, 4, clips=3)
         assert dataset.classes == ["jump", "run"] and dataset.class_to_idx == {"jump": 0, "run": 1}
         assert len(dataset) == 9 and dataset.labels is not None and dataset.labels.tolist() == [0] * 3 + [1] * 6
-        assert dataset.media == "clip" and dataset.fetch(8) == (str(root / "run/deep/2.MKV"), 1)
+        assert dataset.kind == "clips" and dataset.fetch(8) == (str(root / "run/deep/2.MKV"), 1)
         assert dataset.clip_ids.tolist() == [[v, c] for v in range(3) for c in range(3)]
         assert dataset.clip_ids.dtype == np.int32 and dataset.sizes.shape == (9, 2)
         assert dataset.file_sizes[0] == (root / "jump/1.mp4").stat().st_size

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from ..pillow import Undecodable, attempts
+from ..files import Undecodable, attempts
 from ..retry import is_transient
 
 __all__ = ["cut_short", "opened", "orientation_of", "reading"]

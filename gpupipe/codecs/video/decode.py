@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigError, MissingDependency
-from ..pillow import Undecodable
+from ..files import Undecodable
 from .container import opened, reading
 
 __all__ = ["ThreadType", "VideoEntry", "decode_clip", "pyav_version", "require_av"]

@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..pillow import Undecodable
+from ..files import Undecodable
 from ..probe import KINDS, OK
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
 from .container import cut_short, opened, orientation_of, reading

@@ -47,4 +47,4 @@ def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed."""
     del given
     with quiet():
-        answer(sys.stdin.buffer, sys.stdout.buffer, lambda path: pack(probe(path)))
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place.path)))

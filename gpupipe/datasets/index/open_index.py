@@ -7,9 +7,8 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +16,14 @@ from PIL import Image, ImageFile
 
 from ...codecs.probe import OK, Probe
 from ...errors import DatasetError
-from ...sources.scan import Scan
+from ...sources.base import Listing, Source, Texts
 from . import cache
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
 from .progress import Progress
 from .table import Index, is_racy
 
-__all__ = ["Kind", "Probed", "Source", "assemble", "index_path", "open_index", "open_kind"]
+__all__ = ["IndexKind", "Probed", "assemble", "index_path", "open_index", "open_kind"]
 
 Idx = TypeVar("Idx", bound=Index)
 
@@ -34,27 +33,9 @@ FORMAT = 2
 """Part of every index file's name: what another version of this code wrote is never opened."""
 
 
-class Source(Protocol):
-    """Where the files of a dataset come from."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """JSON values that say which dataset this is."""
-        ...
-
-    @property
-    def prefix(self) -> bytes:
-        """What the paths are below: absolute, ends with a slash."""
-        ...
-
-    def scan(self, progress: Callable[[int], None]) -> Scan:
-        """Look at the file system. Raises :class:`DatasetError` where there is nothing to look at."""
-        ...
-
-
 @dataclass(frozen=True)
-class Kind(Generic[Idx]):
-    """What is indexed: pictures, or something else that lies in files."""
+class IndexKind(Generic[Idx]):
+    """What is indexed: images or videos."""
 
     index: type[Idx]
     probed: type[Probed]
@@ -64,9 +45,9 @@ class Kind(Generic[Idx]):
     """JSON values that decide which files are bad, and what is kept of the others."""
 
 
-def _pictures(max_pixels: int | None) -> Kind[Index]:
+def _pictures(max_pixels: int | None) -> IndexKind[Index]:
     limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
-    return Kind(Index, Probed, PictureReader(max_pixels), limits)
+    return IndexKind(Index, Probed, PictureReader(max_pixels), limits)
 
 
 def index_path(source: Source, max_pixels: int | None = None) -> str:
@@ -74,7 +55,7 @@ def index_path(source: Source, max_pixels: int | None = None) -> str:
     return _path(source, _pictures(max_pixels))
 
 
-def _path(source: Source, kind: Kind[Any]) -> str:
+def _path(source: Source, kind: IndexKind[Any]) -> str:
     return cache.index_path(*kind.limits, *source.key)
 
 
@@ -91,7 +72,7 @@ def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool =
     return open_kind(source, _pictures(max_pixels), rebuild=rebuild)
 
 
-def open_kind(source: Source, kind: Kind[Idx], *, rebuild: bool = False) -> Idx:
+def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:
     """The index of a source: the one in the cache if nothing has changed, otherwise a new one.
 
     ``rebuild``: probe every file again, whatever the cache says.
@@ -133,7 +114,7 @@ def _timed(index: Idx, began: float) -> Idx:
     return index
 
 
-def _load(path: str, kind: Kind[Idx]) -> Idx | None:
+def _load(path: str, kind: IndexKind[Idx]) -> Idx | None:
     try:
         return kind.index(Columns.open(path))
     except FileNotFoundError:
@@ -162,24 +143,24 @@ def _save(path: str, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any])
 
 
 def _build(
-    source: Source, old: Index | None, kind: Kind[Any]
+    source: Source, old: Index | None, kind: IndexKind[Any]
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """(columns, meta, how many rows were kept from ``old``)"""
     with Progress("looking for files") as progress:
-        scan = source.scan(progress)
-    n = len(scan)
-    probed = kind.probed(scan, old)
-    todo = np.flatnonzero(~probed.kept & (scan.status == OK))
+        listing = source.listing(progress)
+    n = len(listing)
+    probed = kind.probed(listing, old)
+    todo = np.flatnonzero(~probed.kept & (listing.status == OK))
     with Progress("reading headers", len(todo)) as progress:
         probe_all(
             len(todo),
-            lambda k: scan.path(int(todo[k])),
+            lambda k: listing.place(int(todo[k])),
             lambda k, result: probed.put(int(todo[k]), result),
             progress,
             kind.reader,
         )
-    columns, meta = assemble(scan, probed)
-    return columns, meta, n - len(todo) - int(np.count_nonzero(scan.status))
+    columns, meta = assemble(listing, probed)
+    return columns, meta, n - len(todo) - int(np.count_nonzero(listing.status))
 
 
 class Probed:
@@ -187,18 +168,18 @@ class Probed:
 
     index: type[Index] = Index
 
-    def __init__(self, scan: Scan, old: Index | None = None):
-        n = len(scan)
-        self.status = scan.status.copy()
+    def __init__(self, listing: Listing, old: Index | None = None):
+        n = len(listing)
+        self.status = listing.status.copy()
         self.sizes = np.zeros((n, 2), np.int32)
         self.coding = np.zeros(n, np.uint8)
         self.orientation = np.ones(n, np.uint8)
-        self.reasons = dict(scan.reasons)
+        self.reasons = dict(listing.reasons)
         self.codings: dict[str, int] = {"": 0}
         self.kept = np.zeros(n, np.bool_)
         """bool[N]: rows that came from ``old``."""
         if old is not None:
-            self._keep(old, old.rows_of(scan))
+            self._keep(old, old.rows_of(listing))
 
     def _keep(self, old: Index, rows: npt.NDArray[np.int64]) -> None:
         self.kept = rows >= 0
@@ -230,58 +211,69 @@ class Probed:
             self.reasons[i] = result.reason
 
 
-def assemble(scan: Scan, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """(columns, meta) of an index file."""
     bad = np.flatnonzero(probed.status)
     reasons = [probed.reasons.get(int(i), "").encode(errors="replace") for i in bad]
     columns: dict[str, npt.NDArray[Any]] = {
-        "path_blob": np.frombuffer(scan.blob, np.uint8),
-        "path_offsets": scan.offsets,
+        **_texts("path", listing.containers),
         "sizes": probed.sizes,
         "status": probed.status,
         "coding": probed.coding,
         "orientation": probed.orientation,
-        "file_size": scan.file_size,
-        "mtime_ns": scan.mtime_ns,
+        "file_size": listing.container_size,
+        "mtime_ns": listing.mtime_ns,
         "bad_rows": bad,
-        "folder_mtime_ns": scan.folder_mtime_ns,
+        "folder_mtime_ns": listing.folder_mtime_ns,
+        **_texts("reason", Texts.of(reasons)),
+        **_texts("folder", Texts.of(listing.folders)),
     }
-    if scan.labels is not None:
-        columns["labels"] = scan.labels
+    for name in ("labels", "container", "offset", "length"):
+        column = getattr(listing, name)
+        if column is not None:
+            columns[name] = column
+    if listing.names is not None:
+        columns |= _texts("name", listing.names)
     sideways = probed.orientation >= 5
     if sideways.any():
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
     extra = probed.extra()
     columns.update(extra)
-    for name, texts in (("reason", reasons), ("folder", scan.folders)):
-        columns[f"{name}_blob"] = np.frombuffer(b"".join(texts), np.uint8)
-        columns[f"{name}_offsets"] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    times = np.concatenate([scan.mtime_ns, scan.folder_mtime_ns])
+    times = np.concatenate([listing.mtime_ns, listing.folder_mtime_ns])
     meta = {
-        "count": len(scan),
-        "prefix": os.fsdecode(scan.prefix),
-        "classes": list(scan.classes),
-        "empty_classes": list(scan.empty_classes),
+        "count": len(listing),
+        "prefix": os.fsdecode(listing.prefix),
+        "classes": list(listing.classes),
+        "empty_classes": list(listing.empty_classes),
         "codings": list(probed.codings),
-        "absolute": scan.absolute,
-        "started_ns": scan.started_ns,
-        "racy": bool(is_racy(times, scan.started_ns).any()),
-        "fingerprint": _fingerprint(scan, probed, extra),
+        "absolute": listing.absolute,
+        "started_ns": listing.started_ns,
+        "racy": bool(is_racy(times, listing.started_ns).any()),
+        "fingerprint": _fingerprint(listing, probed, extra),
         probed.index.decoder.lower(): probed.index.decoder_version(),
     }
     return columns, meta
 
 
-def _fingerprint(scan: Scan, probed: Probed, extra: dict[str, npt.NDArray[Any]]) -> str:
+def _texts(name: str, texts: Texts) -> dict[str, npt.NDArray[Any]]:
+    return {f"{name}_blob": np.frombuffer(texts.blob, np.uint8), f"{name}_offsets": texts.offsets}
+
+
+def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[Any]]) -> str:
     """16 hexadecimal digits of names, labels and sizes. Neither the place nor the times of the files are part of it,
     so a copy on another machine has the same."""
     digest = hashlib.blake2b(b"gpupipe samples 1", digest_size=8)
-    labels = scan.labels if scan.labels is not None else np.empty(0, np.int64)
-    classes = "\0".join(scan.classes).encode(errors="surrogateescape")
-    digest.update(f"{len(scan)} {len(labels)} {len(classes)} ".encode() + classes)
-    for column, dtype in ((scan.offsets, "<i8"), (labels, "<i8"), (probed.sizes, "<i4"), (scan.file_size, "<i8")):
+    labels = listing.labels if listing.labels is not None else np.empty(0, np.int64)
+    classes = "\0".join(listing.classes).encode(errors="surrogateescape")
+    digest.update(f"{len(listing)} {len(labels)} {len(classes)} ".encode() + classes)
+    paths = listing.containers
+    for column, dtype in (
+        (paths.offsets, "<i8"), (labels, "<i8"), (probed.sizes, "<i4"), (listing.container_size, "<i8"),
+    ):  # fmt: skip
         digest.update(np.ascontiguousarray(column, dtype).data.cast("B") if column.size else b"")
-    digest.update(scan.blob)
+    digest.update(paths.blob)
+    if listing.container is not None:
+        extra = {**extra, "container": listing.container, "offset": listing.offset, "length": listing.length}  # type: ignore[dict-item]
     for name in sorted(extra):
         column = extra[name]
         digest.update(f" {name} {column.dtype.str} {column.shape} ".encode())

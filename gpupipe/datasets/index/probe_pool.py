@@ -1,4 +1,4 @@
-"""Probing many files in several processes.
+"""Probing many images or videos in several processes.
 
 The workers are plain programs on pipes. ``multiprocessing`` would run the user's ``__main__`` again (spawn), or copy
 a process that may hold CUDA and threads (fork).
@@ -19,7 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...codecs.probe import UNDECODABLE, Probe, probe, quiet, receive, send, settings, unpack
+from ...codecs.files import Place
+from ...codecs.probe import (
+    UNDECODABLE,
+    Probe,
+    pack_places,
+    probe,
+    quiet,
+    receive,
+    send,
+    settings,
+    unpack,
+)
 
 __all__ = ["POOL_FROM", "PictureReader", "Reader", "probe_all"]
 
@@ -52,7 +63,7 @@ class Reader(Protocol[R]):
         """What a worker must know of this process."""
         ...
 
-    def here(self, path: bytes) -> R:
+    def here(self, place: Place) -> R:
         """The result for one file, read in this process, inside :meth:`quiet`."""
         ...
 
@@ -80,8 +91,8 @@ class PictureReader:
     def settings(self) -> str:
         return settings(self._max_pixels)
 
-    def here(self, path: bytes) -> Probe:
-        return probe(path, self._max_pixels)
+    def here(self, place: Place) -> Probe:
+        return probe(place, self._max_pixels)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()
@@ -111,17 +122,17 @@ class _Worker(Generic[R]):
             _command(reader), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def ask(self, paths: Sequence[bytes]) -> list[R]:
-        """One result per path. Raises ``_Died``."""
+    def ask(self, places: Sequence[Place]) -> list[R]:
+        """One result per place. Raises ``_Died``."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
-            send(process.stdin, b"\0".join(paths))  # type: ignore[arg-type]
+            send(process.stdin, pack_places(places))  # type: ignore[arg-type]
             answer = receive(process.stdout)  # type: ignore[arg-type]
             results = None if answer is None else self._reader.unpack(answer)
         except (OSError, ValueError, struct.error):  # it has gone, or somebody else prints on its stdout
             results = None
-        if results is None or len(results) != len(paths):
+        if results is None or len(results) != len(places):
             self.stop()
             raise _Died(process.returncode)
         return results
@@ -146,7 +157,7 @@ class _Driver(threading.Thread, Generic[R]):
 
     def __init__(
         self,
-        chunks: Iterator[tuple[int, list[bytes]]],
+        chunks: Iterator[tuple[int, list[Place]]],
         lock: threading.Lock,
         done: queue.Queue[_Answer],
         reader: Reader[R],
@@ -164,27 +175,27 @@ class _Driver(threading.Thread, Generic[R]):
                     chunk = next(self._chunks, None)
                 if chunk is None:
                     break
-                number, paths = chunk
-                self._done.put((number, paths, self._probe(paths)))
+                number, places = chunk
+                self._done.put((number, places, self._probe(places)))
         except BaseException as e:
             self._done.put(e)
         finally:
             if self._worker is not None:
                 self._worker.stop()
 
-    def _probe(self, paths: list[bytes]) -> list[R | None]:
+    def _probe(self, places: list[Place]) -> list[R | None]:
         try:
-            return list(self._ask(paths))
+            return list(self._ask(places))
         except (_Died, OSError):
             # One by one in fresh processes, so that a file which takes its reader down is found, and takes nobody
             # else with it.
-            return [self._probe_one(path) for path in paths]
+            return [self._probe_one(place) for place in places]
 
-    def _probe_one(self, path: bytes) -> R | None:
+    def _probe_one(self, place: Place) -> R | None:
         if self._gave_up or self.stopping:
             return None
         try:
-            return self._ask([path])[0]
+            return self._ask([place])[0]
         except _Died as e:
             if e.crash:
                 return self._reader.died(f"the process that read its header died of {e.crash}")
@@ -193,13 +204,13 @@ class _Driver(threading.Thread, Generic[R]):
             self._gave_up = True
         return None
 
-    def _ask(self, paths: list[bytes]) -> list[R]:
+    def _ask(self, places: list[Place]) -> list[R]:
         if self._gave_up:
             raise _Died(0)
         if self._worker is None:
             self._worker = _Worker(self._reader)
         try:
-            return self._worker.ask(paths)
+            return self._worker.ask(places)
         except _Died:
             self._worker = None
             raise
@@ -210,12 +221,12 @@ class _Driver(threading.Thread, Generic[R]):
             self._worker.kill()
 
 
-_Answer = tuple[int, list[bytes], list[Any]] | BaseException
+_Answer = tuple[int, list[Place], list[Any]] | BaseException
 
 
 def probe_all(
     count: int,
-    path_of: Callable[[int], bytes],
+    place_of: Callable[[int], Place],
     store: Callable[[int, R], None],
     progress: Callable[[int], None],
     reader: Reader[R],
@@ -228,13 +239,13 @@ def probe_all(
     if count < reader.pool_from or not sys.executable:
         with reader.quiet():
             for k in range(count):
-                store(k, reader.here(path_of(k)))
+                store(k, reader.here(place_of(k)))
                 if k % 64 == 0 or reader.chunk < 64:
                     progress(k)
         progress(count)
         return
     size = reader.chunk
-    chunks = ((at, [path_of(k) for k in range(at, min(at + size, count))]) for at in range(0, count, size))
+    chunks = ((at, [place_of(k) for k in range(at, min(at + size, count))]) for at in range(0, count, size))
     # Bounded: somebody who cannot keep up holds the workers back.
     done: queue.Queue[_Answer] = queue.Queue(4 * workers)
     lock = threading.Lock()
@@ -247,11 +258,11 @@ def probe_all(
             answer = done.get()
             if isinstance(answer, BaseException):
                 raise answer
-            start, paths, results = answer
+            start, places, results = answer
             for k, result in enumerate(results):
                 if result is None:
                     with reader.quiet():
-                        result = reader.here(paths[k])
+                        result = reader.here(places[k])
                 store(start + k, result)
             stored += len(results)
             progress(stored)

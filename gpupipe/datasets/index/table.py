@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import PIL
 
+from ...codecs.files import Place
 from ...codecs.probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
-from ...sources.scan import Scan
+from ...sources.base import Listing
 from .column_file import Columns, ColumnsError
 
 __all__ = ["Index", "is_racy", "sampled_rows"]
@@ -40,7 +40,7 @@ _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such t
 
 
 class Index:
-    """An open index. ``N`` rows; every column is a read-only view of the file.
+    """An open index: N rows in C files. Every column is a read-only view of the index file.
 
     Raises :class:`ColumnsError` where the file lacks something.
     """
@@ -63,8 +63,21 @@ class Index:
             if type(meta.get(name)) is not kind:
                 raise ColumnsError(f"{columns.path}: {name} is {meta.get(name)!r}; delete the file, it is made again")
         get = columns.column
+        self.containers = len(get("path_offsets", "<i8", -1)) - 1
+        """C: files that rows are in."""
         self.blob = get("path_blob", "|u1", -1)
-        self.offsets: I64 = get("path_offsets", "<i8", n + 1)
+        self.offsets: I64 = get("path_offsets", "<i8", self.containers + 1)
+        self.container: npt.NDArray[np.int32] | None = None
+        """i32[N]: which container a row is in; ``None``: every container is one row."""
+        if "container" in columns.arrays:
+            self.container = get("container", "<i4", n)
+            self.offset: I64 = get("offset", "<i8", n)
+            self.length: I64 = get("length", "<i8", n)
+            self._names = self._strings("name", n)
+        elif self.containers != n:
+            raise ColumnsError(
+                f"{columns.path}: {self.containers} files for {n} rows; delete the file, it is made again"
+            )
         self.stored_sizes: npt.NDArray[np.int32] = get("sizes", "<i4", n, 2)
         self.upright_sizes: npt.NDArray[np.int32] = (
             get("upright", "<i4", n, 2) if "upright" in columns.arrays else self.stored_sizes
@@ -73,15 +86,17 @@ class Index:
         self.status = get("status", "|u1", n)
         self.coding = get("coding", "|u1", n)
         self.orientation = get("orientation", "|u1", n)
-        self.file_size: I64 = get("file_size", "<i8", n)
-        self.mtime_ns: I64 = get("mtime_ns", "<i8", n)
+        self.container_size: I64 = get("file_size", "<i8", self.containers)
+        """i64[C], bytes."""
+        self.mtime_ns: I64 = get("mtime_ns", "<i8", self.containers)
+        """i64[C]"""
         self.folder_mtime_ns: I64 = get("folder_mtime_ns", "<i8", -1)
         self._folders = self._strings("folder", len(self.folder_mtime_ns))
         self._bad_rows: I64 = get("bad_rows", "<i8", -1)
         if len(self._bad_rows) and not (self._bad_rows.min() >= 0 and self._bad_rows.max() < n):
             raise ColumnsError(f"{columns.path}: bad_rows are outside; delete the file, it is made again")
         self._reasons = self._strings("reason", len(self._bad_rows))
-        self._strings("path", n)
+        self._strings("path", self.containers)
         self.built = False
         self.reused = 0
         self.seconds = 0.0
@@ -128,12 +143,36 @@ class Index:
     def racy(self) -> bool:
         return bool(self.columns.meta["racy"])
 
+    @property
+    def sample_size(self) -> I64:
+        """i64[N], bytes of each row."""
+        return self.container_size if self.container is None else self.length
+
     def path(self, i: int) -> bytes:
-        """Path of row ``i`` below the prefix (absolute where it lies outside)."""
-        return self._string((self.columns.offsets["path_blob"], self.offsets), i)
+        """The file that row ``i`` is in, below the prefix (absolute if it lies outside)."""
+        return self._path(i if self.container is None else self._container_of(i))
+
+    def _path(self, container: int) -> bytes:
+        return self._string((self.columns.offsets["path_blob"], self.offsets), container)
+
+    def _container_of(self, i: int) -> int:
+        assert self.container is not None
+        found = int(self.container[i])
+        if not 0 <= found < self.containers:
+            raise ColumnsError(f"{self.columns.path}: row {i} is damaged; delete the file, it is made again")
+        return found
+
+    def name(self, i: int) -> bytes:
+        """What row ``i`` is called within its file; empty if it is the file."""
+        return b"" if self.container is None else self._string(self._names, i)
+
+    def place(self, i: int, prefix: bytes) -> Place:
+        """Where the bytes of row ``i`` are."""
+        path = os.path.join(prefix, self.path(i))
+        return Place(path) if self.container is None else Place(path, int(self.offset[i]), int(self.length[i]))
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
-        """Absolute paths as bytes, u8[L] each."""
+        """Absolute paths as bytes, u8[L] each; of rows that are files."""
         at, content, frombuffer, u8 = self.columns.offsets["path_blob"], self.columns.map, np.frombuffer, np.uint8
         starts, ends = self.offsets[indices], self.offsets[indices + 1]
         self._checked(starts, ends)
@@ -173,10 +212,11 @@ class Index:
                     return f"{os.fsdecode(folder)} has changed"
             except (OSError, ValueError) as e:  # ValueError: a NUL, in a file that is not ours
                 return f"{os.fsdecode(folder)}: {e}"
-        rows = sampled_rows(self.count)
-        columns = (rows, self.file_size[rows], self.mtime_ns[rows], self.status[rows])
+        files = sampled_rows(self.containers)
+        missing = self.status[files] if self.container is None else np.zeros(len(files), np.uint8)
+        columns = (files, self.container_size[files], self.mtime_ns[files], missing)
         for i, size, mtime, status in zip(*(c.tolist() for c in columns), strict=True):
-            path = os.path.join(prefix, self.path(i))
+            path = os.path.join(prefix, self._path(i))
             try:
                 found = os.stat(path)
             except (OSError, ValueError) as e:
@@ -209,22 +249,37 @@ class Index:
         good: npt.NDArray[np.bool_] = (status != MISSING) & (status != UNREADABLE)
         if self._other_decoder():
             good &= ~np.isin(status, _JUDGED)
-        return good & ~is_racy(self.mtime_ns, started)
+        times = self.mtime_ns if self.container is None else self.mtime_ns[self.container]
+        return good & ~is_racy(times, started)
 
-    def rows_of(self, scan: Scan) -> I64:
-        """i64[len(scan)]: the row here that describes the same unchanged file, or -1."""
-        if np.array_equal(self.offsets, scan.offsets) and self.blob.data == memoryview(scan.blob):
-            rows = np.arange(self.count)
+    def rows_of(self, listing: Listing) -> I64:
+        """i64[len(listing)]: the row here that describes the same unchanged sample, or -1."""
+        files = self._files_of(listing)
+        if self.container is None or listing.container is None:
+            rows = files if self.container is None and listing.container is None else np.full(len(listing), -1)
         else:
-            have = {self.path(i): i for i in range(self.count)}
-            starts = scan.offsets.tolist()
-            blob = scan.blob
-            rows = np.array([have.get(blob[a:b], -1) for a, b in pairwise(starts)], np.int64)
+            assert listing.offset is not None and listing.length is not None
+            columns = (self.container, self.offset, self.length)
+            have = {at: i for i, at in enumerate(zip(*(c.tolist() for c in columns), strict=True))}
+            there = (files[listing.container], listing.offset, listing.length)
+            rows = np.array([have.get(at, -1) for at in zip(*(c.tolist() for c in there), strict=True)], np.int64)
         if not self.count:
-            return rows
-        same = (rows >= 0) & self.reusable()[rows] & (scan.status == OK)
-        same &= (self.file_size[rows] == scan.file_size) & (self.mtime_ns[rows] == scan.mtime_ns)
+            return np.full(len(listing), -1)
+        same = (rows >= 0) & self.reusable()[rows] & (listing.status == OK)
         return np.where(same, rows, -1)
+
+    def _files_of(self, listing: Listing) -> I64:
+        """i64[C]: the container here that is the same unchanged file as each of the listing's, or -1."""
+        paths = listing.containers
+        if np.array_equal(self.offsets, paths.offsets) and self.blob.data == memoryview(paths.blob):
+            files = np.arange(self.containers)
+        else:
+            have = {self._path(i): i for i in range(self.containers)}
+            files = np.array([have.get(paths[i], -1) for i in range(len(paths))], np.int64)
+        if not self.containers:
+            return files
+        same = (files >= 0) & (self.container_size[files] == listing.container_size)
+        return np.where(same & (self.mtime_ns[files] == listing.mtime_ns), files, -1)
 
 
 def is_racy(mtime_ns: I64, started_ns: int) -> npt.NDArray[np.bool_]:
@@ -233,7 +288,7 @@ def is_racy(mtime_ns: I64, started_ns: int) -> npt.NDArray[np.bool_]:
 
 
 def sampled_rows(count: int) -> I64:
-    """The rows whose files are looked at when an index of ``count`` rows is opened: all, or an even sample."""
+    """The files that are looked at when an index of ``count`` files is opened: all, or an even sample."""
     if count <= STAT_ALL:
         return np.arange(count)
     return np.linspace(0, count - 1, SAMPLED).astype(np.int64)

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
 from ...codecs.video.decode import VideoEntry
 from ...codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
 from ...codecs.video.probe_process import unpack
-from ...sources.scan import Scan
+from ...sources.base import Listing
 from ..video.sampling import Times
 from .column_file import Columns, ColumnsError
-from .open_index import Kind, Probed
+from .open_index import IndexKind, Probed
 from .table import Index
 
 __all__ = ["VIDEOS", "VideoIndex"]
@@ -146,15 +147,15 @@ class VideoIndex(Index):
 class _Columns(Probed):
     index = VideoIndex
 
-    def __init__(self, scan: Scan, old: Index | None = None):
-        n = len(scan)
+    def __init__(self, listing: Listing, old: Index | None = None):
+        n = len(listing)
         self.flags = np.zeros(n, np.uint8)
         self.frames, self.first, self.step, self.duration = (np.zeros(n, np.int64) for _ in range(4))
         self.time_base = np.tile(np.array([0, 1], np.int32), (n, 1))
         self.rate = self.time_base.copy()
         self.pts: dict[int, I64] = {}
         self.keys: dict[int, I64] = {}
-        super().__init__(scan, old)
+        super().__init__(listing, old)
 
     def _keep(self, old: Index, rows: I64) -> None:
         super()._keep(old, rows)
@@ -208,8 +209,8 @@ class _Reader:
     def settings(self) -> str:
         return ""
 
-    def here(self, path: bytes) -> VideoProbe:
-        return probe(path)
+    def here(self, place: Place) -> VideoProbe:
+        return probe(place.path)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()
@@ -221,5 +222,5 @@ class _Reader:
         return VideoProbe(UNDECODABLE, reason=reason)
 
 
-VIDEOS = Kind(VideoIndex, _Columns, _Reader(), ("video", FORMAT))
+VIDEOS = IndexKind(VideoIndex, _Columns, _Reader(), ("video", FORMAT))
 """What :func:`~gpupipe.datasets.index.open_index.open_kind` must know of videos."""

@@ -14,9 +14,10 @@ from ...codecs.probe import OK
 from ...codecs.video.decode import VideoEntry, decode_clip, require_av
 from ...errors import BadSample
 from ...rng import uniforms
+from ...sources.base import Source
 from ...transforms.compose import as_compose
 from ..base import Dataset, Layout, checked_layout
-from ..index.open_index import Source, open_kind
+from ..index.open_index import open_kind
 from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex
 from .sampling import Clips, choose, fits
@@ -36,7 +37,7 @@ class VideoFiles(Dataset):
     constructor returns. A dataset is pickled as the path of its index.
     """
 
-    media = "clip"
+    kind = "clips"
     classes: list[str]
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
@@ -161,7 +162,7 @@ class VideoFiles(Dataset):
     @property
     def file_sizes(self) -> I64:
         """i64[N]: bytes of the video that each clip is from."""
-        column = self._index.file_size
+        column = self._index.sample_size
         return column if self._all_rows is None else column[self._all_rows]
 
     @property

@@ -6,8 +6,9 @@ import os
 from fractions import Fraction
 from typing import Any
 
+from ...sources.folder import Tree
 from ..base import Layout
-from ..folder import Tree, checked_extensions, refuse_empty
+from ..folder import checked_extensions, refuse_empty
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling
 

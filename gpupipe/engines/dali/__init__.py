@@ -68,12 +68,12 @@ class Dali(EngineConfig):
             )
         if self.video == "nvdec":
             self._check_nvdec(setup)
-        from .graph import DecoderOptions, build_graph
+        from .graph import DecoderOptions, build_graph, fed
 
         # Drawing the graph finds every op that DALI lacks; it starts nothing.
         build_graph(
             setup.pipeline,
-            media="array" if setup.dataset.media == "clip" else setup.dataset.media,
+            form=fed(setup),
             decoder=DecoderOptions(exif=setup.dataset.exif),
             batch_size=setup.batch_size,
             num_threads=1,
@@ -96,7 +96,7 @@ class Dali(EngineConfig):
         return DaliEngine(setup, options, nvdec=self.video == "nvdec")
 
     def _check_nvdec(self, setup: Setup) -> None:
-        if setup.dataset.media != "clip":
+        if not setup.dataset.has_frames:
             raise ConfigError(f'Dali: video="nvdec" is for clips, and {setup.dataset!r} has images; leave it out')
         if not setup.cuda:
             raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')

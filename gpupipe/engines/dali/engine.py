@@ -19,6 +19,10 @@ from ...codecs.retry import waits
 from ...errors import BadSample, EngineError, SampleError
 from ...memory import system
 from ...planning.epoch import clip_length
+from ...reading.base import Loaded, Reader
+from ...reading.buffers import Borrowed
+from ...reading.choose import reader_for
+from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
 from ...transforms.ops import Op, split_off_mixing
 from ...types import Batch, Plan
@@ -28,12 +32,11 @@ from ..forms.apply import apply_batch
 from ..forms.clip_layout import repeat_per_frame, to_clip_layout
 from ..forms.image_threads import ImageThreads
 from . import pools
-from .clips import Borrowed
+from .codings import is_exact
 from .decoder import nvjpeg_version
-from .feed import Feeder, Ready, feeder_for
-from .find_bad import BadSampleFinder, Suspect, changed, clean
-from .graph import MEDIA, DecoderOptions, Graph, Media, build_graph
-from .nvdec import NvdecFeeder
+from .find_bad import BadSampleFinder, Suspect, clean
+from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, fed
+from .nvdec import NvdecReader
 
 __all__ = ["DaliEngine"]
 
@@ -57,7 +60,7 @@ class DaliEngine(Engine):
         self.decoder = decoder
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
-        self._feeder: Feeder | None = None
+        self._reader: Reader | None = None
         self._probe: BadSampleFinder | None = None
         self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
@@ -69,7 +72,7 @@ class DaliEngine(Engine):
             s = self.setup
             self._graph = build_graph(
                 s.pipeline,
-                media=self._fed,
+                form=fed(s, nvdec=self.nvdec),
                 decoder=self.decoder,
                 batch_size=s.batch_size * self.frames,
                 num_threads=s.threads,
@@ -81,17 +84,11 @@ class DaliEngine(Engine):
         return self._graph
 
     @property
-    def feeder(self) -> Feeder:
-        if self._feeder is None:
-            self._feeder = NvdecFeeder(self.setup) if self.nvdec else feeder_for(self.setup)
-        return self._feeder
-
-    @property
-    def _fed(self) -> Media:
-        media = self.setup.dataset.media
-        if media == "clip":
-            return "gpu array" if self.nvdec else "array"
-        return media
+    def reader(self) -> Reader:
+        if self._reader is None:
+            s = self.setup
+            self._reader = NvdecReader(s) if self.nvdec else reader_for(s, ACCEPTS, decodes=is_exact)
+        return self._reader
 
     def _ops(self, plan: Plan) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
@@ -108,7 +105,7 @@ class DaliEngine(Engine):
         """On a GPU the output is ordered after DALI's work on the consumer's stream, and the host does not wait."""
         return {"cuda_stream": torch.cuda.current_stream(self.device).cuda_stream} if self.setup.cuda else {}
 
-    def schedule(self, ready: Ready) -> None:
+    def schedule(self, ready: Loaded) -> None:
         """Feed one plan and start on it. Does not wait."""
         graph, ops = self.graph, self._ops(ready.plan)
         with made_current(self.device):
@@ -131,7 +128,7 @@ class DaliEngine(Engine):
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
 
-    def finish(self, images: tuple[Any, ...], ready: Ready) -> Any:
+    def finish(self, images: tuple[Any, ...], ready: Loaded) -> Any:
         """[B, C, H, W] of DALI's lists, or a tuple of such for several views: what the graph left to do is done. Clips
         come in the dataset's layout."""
         plan, graph, made = ready.plan, self.graph, []
@@ -164,20 +161,21 @@ class DaliEngine(Engine):
         same = (now == plan.sizes).all(axis=1)
         if not self.decoder.exif:  # DALI tells the upright shape in any case
             same |= (now[:, ::-1] == plan.sizes).all(axis=1)
-        describe = self.setup.dataset.describe
         return [
-            changed(int(plan.indices[i]), describe(int(plan.indices[i])), plan.sizes[i], now[i])
-            for i in np.flatnonzero(~same)
+            bad_sample(self.setup.dataset, index, changed(tuple(plan.sizes[row]), tuple(now[row])))
+            for row in np.flatnonzero(~same)
+            for index in (int(plan.indices[row]),)
         ]
 
-    def find_bad(self, ready: Ready) -> list[BadSample]:
+    def find_bad(self, ready: Loaded) -> list[BadSample]:
         """The bad samples of a plan that failed; costs one more decode of it."""
         s, plan = self.setup, ready.plan
-        if s.dataset.media == "array" or s.dataset.media == "clip":
+        form = fed(s)
+        if form not in ("paths", "encoded"):
             return []
         if self._probe is None:
             device_id = self.device.index if s.cuda else None
-            self._probe = BadSampleFinder(s.dataset.media, self.decoder, device_id, s.threads)
+            self._probe = BadSampleFinder(form, self.decoder, device_id, s.threads)
         rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
         sizes = plan.sizes
         return self._probe.find(
@@ -199,11 +197,11 @@ class DaliEngine(Engine):
         self.scheduled = 0
 
     def close(self) -> None:
-        if self._feeder is not None:
-            self._feeder.close()
+        if self._reader is not None:
+            self._reader.close()
         self._threads.close()
         built = self._graph is not None
-        self._feeder = self._graph = self._probe = None
+        self._reader = self._graph = self._probe = None
         self.scheduled = 0
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
@@ -225,12 +223,12 @@ class DaliEngine(Engine):
             "DALI": nvidia.dali.__version__,
             "backend": "GPU" if s.cuda else "CPU",
             "threads": s.threads,
-            **({} if s.dataset.media == "clip" else {"decoder": self._decodes()}),
-            **(self.feeder.facts() if s.dataset.media == "clip" else {}),
+            **({} if s.dataset.has_frames else {"decoder": self._decodes()}),
+            **self.reader.facts(),
         }
 
     def _decodes(self) -> str:
-        if self.setup.dataset.media == "array":
+        if fed(self.setup) == "pixels":
             return "none"
         what = "windows" if self.decoder.roi else "whole images"
         if not self.setup.cuda:
@@ -246,8 +244,8 @@ class DaliRun(Run):
 
     def __init__(self, engine: DaliEngine, plans: Iterator[Plan]):
         self._engine = engine
-        self._feed = engine.feeder.run(plans)
-        self._flight: deque[Ready] = deque()
+        self._feed = engine.reader.run(plans)
+        self._flight: deque[Loaded] = deque()
         self._failure: Exception | None = None
         """What went wrong in making the plan behind those in flight."""
         self._closed = False
@@ -300,7 +298,7 @@ class DaliRun(Run):
                 self._engine.schedule(ready)
             self._flight.append(ready)
 
-    def _recover(self, failed: Ready, error: RuntimeError) -> tuple[Any, Any]:
+    def _recover(self, failed: Loaded, error: RuntimeError) -> tuple[Any, Any]:
         """Name the bad samples. Where there are none it was something that passes, such as a network file system or the
         limit on open files, or the pipeline object is broken: build it anew and try again, a few times."""
         for wait in waits(_WAITS):
@@ -324,4 +322,4 @@ class DaliRun(Run):
     def close(self) -> None:
         self._closed, self._failure = True, None
         self._flight.clear()
-        self._engine.feeder.stop()
+        self._engine.reader.stop()

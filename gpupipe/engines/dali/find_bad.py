@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import fn
 
-from ...codecs.decode import Undecodable, decode
+from ...codecs.decode import decode
+from ...codecs.files import Undecodable
 from ...errors import BadSample
+from ...reading.sample import changed
 from .graph import MEDIA, DecoderOptions, encoded, new_pipeline
 
-__all__ = ["BadSampleFinder", "Suspect", "changed", "clean"]
+__all__ = ["BadSampleFinder", "Suspect", "clean"]
 
 
 class Suspect(NamedTuple):
@@ -36,18 +38,6 @@ def clean(message: str) -> str:
     return " ".join(re.sub(r"\[/opt/dali\S*\]:?|Error in thread \d+:", "", text).split()) or "DALI gave no reason"
 
 
-def changed(index: int, name: str, planned: Any, now: Any) -> BadSample:
-    """A sample whose height and width are not those that its plan was made for."""
-    return BadSample(
-        index,
-        name,
-        "changed",
-        f"the index says {planned[0]}x{planned[1]} pixels (height x width), the image has {now[0]}x{now[1]}; it "
-        f"changed "
-        "after it was indexed: run `gpupipe index --rebuild DIR`",
-    )
-
-
 class BadSampleFinder:
     """Finds the bad samples of a batch with one more decode of it. Built at the first failure, then kept.
 
@@ -57,14 +47,14 @@ class BadSampleFinder:
     """
 
     def __init__(
-        self, media: Literal["path", "bytes"], decoder: DecoderOptions, device_id: int | None, num_threads: int
+        self, form: Literal["paths", "encoded"], decoder: DecoderOptions, device_id: int | None, num_threads: int
     ):
-        self._media = media
+        self._form = form
         self._exif = decoder.exif
         self._threads = num_threads
         self.pipe = new_pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch=1)
         with self.pipe:
-            image = fn.decoders.image(encoded(media), **decoder.arguments(device_id is not None))
+            image = fn.decoders.image(encoded(form), **decoder.arguments(device_id is not None))
             self.pipe.set_outputs(image)
         self.pipe.build()
 
@@ -86,12 +76,13 @@ class BadSampleFinder:
         """Pillow's opinion, worded as the reference engine would."""
         data = sample.media.tobytes()
         try:
-            picture = decode(os.fsdecode(data.rstrip(b"\0")) if self._media == "path" else data, exif=self._exif)
+            picture = decode(os.fsdecode(data.rstrip(b"\0")) if self._form == "paths" else data, exif=self._exif)
         except Undecodable as e:
             return BadSample(sample.index, sample.name, e.kind, e.reason)
         size = picture.shape[:2]
         if sample.size is not None and size != tuple(sample.size):
-            return changed(sample.index, sample.name, sample.size, size)
+            other = changed((int(sample.size[0]), int(sample.size[1])), size)
+            return BadSample(sample.index, sample.name, other.kind, other.reason)
         return None
 
     def _dali(self, media: npt.NDArray[np.uint8]) -> str | None:

@@ -9,13 +9,19 @@ from typing import Any, Literal
 
 from nvidia.dali import Pipeline, fn, types
 
+from ...reading.base import Form
+from ...reading.choose import form_of
+from ...reading.setup import Setup
 from ...transforms.compose import Compose
 from .lower import GraphEnd, Output, lower
 from .lowering import Canvas, Input
 
-__all__ = ["DecoderOptions", "Graph", "Media", "build_graph", "new_pipeline"]
+__all__ = ["DecoderOptions", "Fed", "Graph", "build_graph", "fed", "new_pipeline"]
 
-Media = Literal["path", "bytes", "array", "gpu array"]
+Fed = Literal["paths", "encoded", "pixels", "device pixels"]
+"""A form of :mod:`gpupipe.reading`, frames being pixels; or pixels that are on the GPU already."""
+
+ACCEPTS: frozenset[Form] = frozenset({"paths", "encoded", "pixels", "frames"})
 
 MEDIA = "media"
 """Name of the input that carries paths, encoded bytes or pixels."""
@@ -54,6 +60,14 @@ class Graph:
     """Where torch has to go on."""
 
 
+def fed(setup: Setup, *, nvdec: bool = False) -> Fed:
+    """What the graph of a setup is fed."""
+    form = form_of(setup.dataset, ACCEPTS)
+    if form == "frames":
+        return "device pixels" if nvdec else "pixels"
+    return form
+
+
 def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, prefetch: int) -> Pipeline:
     """An empty pipeline; every one of ours is made here. ``device_id=None`` is DALI's CPU backend."""
     # DALI reads it when it makes its first decoder. At its own level nvImageCodec writes some 500 bytes to stderr for
@@ -62,17 +76,17 @@ def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, pr
     return Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
 
 
-def encoded(media: Literal["path", "bytes"]) -> Any:
+def encoded(form: Literal["paths", "encoded"]) -> Any:
     """A node with the bytes of the files."""
     fed = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu")
     # Not memory-mapped: a file that shrinks while it is read would kill the process with SIGBUS.
-    return fn.io.file.read(fed, dont_use_mmap=True) if media == "path" else fed
+    return fn.io.file.read(fed, dont_use_mmap=True) if form == "paths" else fed
 
 
 def build_graph(
     pipeline: Compose,
     *,
-    media: Media,
+    form: Fed,
     decoder: DecoderOptions,
     batch_size: int,
     num_threads: int,
@@ -89,15 +103,15 @@ def build_graph(
     sizes: list[Any] = []
     pipe = new_pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch=prefetch)
     with pipe:
-        if media == "array":
+        if form == "pixels":
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
             canvas = Canvas(None, pixels.gpu() if cuda else pixels, "gpu" if cuda else "cpu")
-        elif media == "gpu array":
+        elif form == "device pixels":
             # Copied on the stream that they are fed on: the decoder needs its memory again.
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="gpu")
             canvas = Canvas(None, pixels, "gpu")
         else:
-            raw = encoded(media)
+            raw = encoded(form)
             arguments = decoder.arguments(cuda)
 
             def decode(start: Any, shape: Any) -> Any:

@@ -23,13 +23,13 @@ def needs(load: Load, roi: Literal["auto"] | bool) -> list[Need]:
     whole = not window or roi is False or (s.cuda and roi == "auto")
     sure = not window or roi is False
     found = load.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
-    if s.dataset.media == "clip":
+    if s.dataset.has_frames:
         staging = load.decoded("pinned" if s.cuda else "host", whole=True, certain=False)
         of = "(2 × prefetch_factor + 1) being decoded and in flight"
         return found + [
             replace(n, passing=False) for need in staging for n in load.times(need, 2 * s.prefetch_factor + 1, of)
         ]
-    if s.dataset.media == "array" and s.cuda:
+    if s.dataset.kind == "pixels" and s.cuda:
         found += _pinned_pixels(load)
     found += load.encoded("host")
     return found + load.decoded("device" if s.cuda else "host", whole=whole, certain=sure)

@@ -22,15 +22,17 @@ from torch.utils.dlpack import from_dlpack
 
 from ...codecs.video.decode import decode_clip
 from ...errors import BadSample
+from ...reading.base import Loaded, Reader
+from ...reading.paths import padded
+from ...reading.sample import bad_sample
 from ...reading.setup import Setup
+from ...reading.targets import targets_of
 from ...types import Plan
-from ..delivery import labels_of, made_current
-from ..torch.worker_tasks import bad_sample
-from .feed import Feeder, Ready, padded
+from ..delivery import made_current
 from .find_bad import clean
 from .graph import MEDIA, encoded, new_pipeline
 
-__all__ = ["NvdecFeeder"]
+__all__ = ["NvdecReader"]
 
 FRAMES = "frames"
 
@@ -40,7 +42,7 @@ SMALLEST = 144
 log = logging.getLogger("gpupipe")
 
 
-class NvdecFeeder(Feeder):
+class NvdecReader(Reader):
     """See the module. ``prefetch_factor`` plans are decoded ahead.
 
     Where the decoder refuses a batch, PyAV decodes that batch: what it refuses too is bad, and the rest is delivered.
@@ -53,12 +55,12 @@ class NvdecFeeder(Feeder):
         self._scheduled = 0
         self._refused = 0
 
-    def run(self, plans: Iterator[Plan]) -> Iterator[Ready]:
+    def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         if self._scheduled:  # of a run that was given up; DALI cannot cancel it
             self._pipe, self._scheduled = None, 0
         return self._decoded(plans)
 
-    def _decoded(self, plans: Iterator[Plan]) -> Iterator[Ready]:
+    def _decoded(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         pending: deque[tuple[Plan, list[BadSample], bool]] = deque()  # the last: whether it is scheduled
         failure: Exception | None = None
         more = True
@@ -82,7 +84,7 @@ class NvdecFeeder(Feeder):
                 return
             plan, bad, scheduled = pending.popleft()
             if bad:
-                yield Ready(plan, bad=tuple(bad))
+                yield Loaded(plan, bad=tuple(bad))
             elif scheduled:
                 yield self._outputs(plan, [p for p, _, waits in pending if waits])
             else:
@@ -99,7 +101,7 @@ class NvdecFeeder(Feeder):
         self._pipe._run_once()
         self._scheduled += 1
 
-    def _outputs(self, plan: Plan, following: list[Plan]) -> Ready:
+    def _outputs(self, plan: Plan, following: list[Plan]) -> Loaded:
         assert self._pipe is not None
         self._scheduled -= 1
         stream = {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream} if self._setup.cuda else {}
@@ -112,7 +114,7 @@ class NvdecFeeder(Feeder):
             self._rebuild(following, e)
             return self._by_pyav(plan)
         # The frames point into DALI's memory, which is kept until the consumer's stream has passed.
-        return Ready(plan, _frames(decoded), labels_of(self._setup.dataset, plan), owner=clips)
+        return Loaded(plan, _frames(decoded), targets_of(self._setup.dataset, plan), owner=clips)
 
     def _check(self, plan: Plan, decoded: list[torch.Tensor]) -> None:
         assert plan.sizes is not None and plan.frames is not None
@@ -131,7 +133,7 @@ class NvdecFeeder(Feeder):
         for other in following:
             self._schedule(other)
 
-    def _by_pyav(self, plan: Plan) -> Ready:
+    def _by_pyav(self, plan: Plan) -> Loaded:
         """A batch that the decoder refused, or must not be given."""
         dataset, bad = self._setup.dataset, []
         assert plan.frames is not None
@@ -149,9 +151,9 @@ class NvdecFeeder(Feeder):
             if isinstance(clip, Exception):
                 bad.append(bad_sample(dataset, index, clip))
         if bad:
-            return Ready(plan, bad=tuple(bad))
+            return Loaded(plan, bad=tuple(bad))
         clips = [clip.to(self._device) for clip in made]
-        return Ready(plan, _frames(clips), labels_of(dataset, plan), owner=clips)
+        return Loaded(plan, _frames(clips), targets_of(dataset, plan), owner=clips)
 
     def stop(self) -> None:
         """What is under way ends by itself; the next run starts with a new pipeline."""
@@ -180,7 +182,7 @@ def decoding_pipeline(setup: Setup, device_id: int | None) -> Pipeline:
         prefetch=setup.prefetch_factor,
     )
     with pipe:
-        files = encoded("path")
+        files = encoded("paths")
         numbers = fn.external_source(name=FRAMES, dtype=types.INT32, ndim=1, device="cpu")
         pipe.set_outputs(fn.decoders.video(files, frames=numbers, device="cpu" if device_id is None else "mixed"))
     pipe.build()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
 import PIL
 import torch
 from PIL import features
@@ -14,12 +13,12 @@ from torch import Tensor
 
 from ...codecs.video.decode import pyav_version
 from ...datasets.user_code import Opaque
-from ...engines.torch.clip_tasks import DecodeClips
 from ...errors import ConfigError, PipelineError, SampleError
 from ...memory.uses import Load, Need
 from ...planning.epoch import resolve_missing
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
+from ...reading.targets import targets_of
 from ...transforms.ops import Call, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
@@ -84,10 +83,10 @@ class TorchEngine(Engine):
         self._config = config
         self._setup = setup
         dataset = setup.dataset
-        job: Callable[[Plan], Decoded] = (DecodeClips if dataset.media == "clip" else Decode)(dataset, setup.pipeline)
+        task: Callable[[Plan], Decoded] = Decode(dataset, setup.pipeline)
         if isinstance(dataset, Opaque):
-            job = Collate(dataset)
-        self._workers: Workers[Decoded] = Workers(job, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
+            task = Collate(dataset)
+        self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 
     def run(self, plans: Iterator[Plan]) -> TorchRun:
@@ -126,7 +125,7 @@ class TorchEngine(Engine):
         return {
             "torch": torch.__version__,
             "decoder": pyav_version()
-            if self._setup.dataset.media == "clip"
+            if self._setup.dataset.has_frames
             else f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else ""),
             "workers": self._setup.num_workers,
             "staging": self._config.staging if self._setup.cuda else "none",
@@ -153,19 +152,16 @@ class TorchRun(Run):
         plan = resolve_missing(result.plan or plan, self._setup.pipeline)
         assert plan.ops is not None
         tail = head_and_tail(plan.ops)[1]
-        target = result.target if self._setup.dataset.runs_user_code else self._labels(plan)
+        dataset = self._setup.dataset
+        target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
         images, target = self._to_device(result.images, target, lambda x: self._finish(x, tail))
         return Batch(images, target, plan)
 
     def _finish(self, images: Any, tail: Sequence[Op]) -> Any:
         memory_format, dataset = self._setup.pipeline.memory_format, self._setup.dataset
-        if dataset.media == "clip":
+        if dataset.has_frames:
             return clip_tail(images, tail, memory_format, dataset.layout)
         return apply_tail(images, tail, memory_format)
-
-    def _labels(self, plan: Plan) -> Tensor | None:
-        labels = self._setup.dataset.labels
-        return None if labels is None else torch.from_numpy(np.asarray(labels[plan.indices], np.int64))
 
     def close(self) -> None:
         self._results.close()

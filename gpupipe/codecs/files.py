@@ -1,0 +1,109 @@
+"""Files, and parts of files, as bytes; and what is wrong with those that cannot be read. Standard library only: a
+probing process loads it without the rest of the package."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import IO, NamedTuple, TypeVar
+
+from .retry import reason_of, with_retries
+
+__all__ = ["Place", "ReadAt", "Undecodable", "attempts", "read_at", "read_place", "use_place"]
+
+T = TypeVar("T")
+
+ReadAt = Callable[[int, int], bytes]
+"""``read(n, offset)``: bytes of a file, fewer at its end; as ``os.pread`` of an open file."""
+
+
+class Undecodable(Exception):
+    """A sample has no pixels. ``kind`` and ``reason`` are those of :class:`gpupipe.errors.BadSample`."""
+
+    def __init__(self, kind: str, reason: str):
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+
+class Place(NamedTuple):
+    """Where the bytes of one sample are: a file, or a part of one.
+
+    >>> Place(b"photos/cat.jpg")
+    Place(path=b'photos/cat.jpg', offset=0, length=-1)
+    """
+
+    path: bytes
+    offset: int = 0
+    length: int = -1
+    """Bytes; -1: up to the end of the file."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole file."""
+        return self.offset == 0 and self.length < 0
+
+
+def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
+    """``use(file)``, with the patience of :func:`~gpupipe.codecs.retry.with_retries`.
+
+    Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
+    """
+
+    def once() -> T:
+        with open(path, "rb") as file:
+            return use(file)
+
+    try:
+        return with_retries(lambda: os.fsdecode(path), once)
+    except OSError as e:
+        if e.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise Undecodable("missing", e.strerror or str(e)) from None
+        raise Undecodable("unreadable", reason_of(e)) from None
+
+
+def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
+    """``use(file, read, size)`` of what lies at a place: as a file, by :data:`ReadAt`, and its size in bytes.
+
+    Of a part of a file all bytes are read at once: parts are what was packed into a large file because it is small.
+
+    Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, or ``truncated`` if the file ends before the part.
+    """
+
+    def whole(file: IO[bytes]) -> T:
+        return use(file, partial(os.pread, file.fileno()), os.fstat(file.fileno()).st_size)
+
+    if place.whole:
+        return attempts(place.path, whole)
+    encoded = read_place(place)
+    return use(io.BytesIO(encoded), lambda n, at: encoded[at : at + n], len(encoded))
+
+
+def read_place(place: Place) -> bytes:
+    """All bytes of one sample. Raises as :func:`use_place`."""
+    return attempts(place.path, lambda file: read_at(file.fileno(), place))
+
+
+def read_at(fd: int, place: Place) -> bytes:
+    """The bytes of a place in a file that is open. Raises :class:`OSError`, and :class:`Undecodable` of kind
+    ``truncated``."""
+    length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
+    parts, at = [], 0
+    while at < length:
+        part = os.pread(fd, min(length - at, 1 << 30), place.offset + at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+    if at < place.length:
+        size = os.fstat(fd).st_size
+        raise Undecodable(
+            "truncated", f"it should be bytes {place.offset} to {place.offset + place.length} of a file of {size} bytes"
+        )
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,78 @@
+"""Host memory that is used again and again, and pinned if a GPU reads it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+__all__ = ["Borrowed", "BufferPool", "host_buffer", "views_of"]
+
+U8 = npt.NDArray[np.uint8]
+
+
+def host_buffer(nbytes: int, *, pinned: bool = False) -> Tensor:
+    """u8[nbytes] that hold anything."""
+    # On the CPU by name: the script may have called torch.set_default_device().
+    return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+
+
+def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
+    """Arrays u8[...] that lie in a buffer u8[N] one after another."""
+    flat, views, at = buffer.numpy(), [], 0
+    for shape in shapes:
+        size = int(np.prod(shape))
+        views.append(flat[at : at + size].reshape(shape))
+        at += size
+    return views
+
+
+class Borrowed:
+    """A buffer out of a :class:`BufferPool`. It goes back when nothing refers to this object any more."""
+
+    def __init__(self, free: deque[Tensor], buffer: Tensor):
+        self._free = free
+        self.buffer = buffer
+        """u8[N]"""
+
+    def __del__(self) -> None:
+        self._free.append(self.buffer)
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor points into the buffer."""
+        start = self.buffer.data_ptr()
+        return start <= tensor.data_ptr() < start + self.buffer.numel()
+
+
+class BufferPool:
+    """As many buffers as are in use at the same time.
+
+    >>> pool = BufferPool(pinned=False)
+    >>> lent = pool.take(100)
+    >>> pool.nbytes
+    100
+    """
+
+    def __init__(self, *, pinned: bool):
+        self.pinned = pinned
+        self.nbytes = 0
+        """Of all buffers."""
+        self._free: deque[Tensor] = deque()
+
+    def take(self, nbytes: int) -> Borrowed:
+        """At least ``nbytes``; they hold anything."""
+        buffer = self._free.popleft() if self._free else None
+        if buffer is None or buffer.numel() < nbytes:
+            self.nbytes += nbytes - (0 if buffer is None else buffer.numel())
+            del buffer
+            buffer = host_buffer(nbytes, pinned=self.pinned)
+        return Borrowed(self._free, buffer)
+
+    def close(self) -> None:
+        """Free what is not lent out. What comes back later is freed with the last reference to it."""
+        self._free = deque()
+        self.nbytes = 0

@@ -1,0 +1,54 @@
+"""Pixels that are in memory already, or mapped from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.decode import as_rgb
+from ..datasets.base import Dataset
+from ..types import Plan
+from .base import Loaded, Reader
+from .buffers import host_buffer, views_of
+from .targets import targets_of
+
+__all__ = ["PixelReader"]
+
+
+class PixelReader(Reader):
+    """Looks pixels up; ``pinned``: copies them to where a GPU reads by itself."""
+
+    def __init__(self, dataset: Dataset, *, pinned: bool):
+        self._dataset = dataset
+        self._pinned = pinned
+
+    def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
+        return map(self._load, plans)
+
+    def _load(self, plan: Plan) -> Loaded:
+        bad = self._dataset.bad(plan.indices)
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
+        media: list[npt.NDArray[np.uint8]] = [self._pixels(i) for i in plan.indices.tolist()]
+        owner: Any = None
+        if self._pinned:
+            owner = host_buffer(sum(pixels.size for pixels in media), pinned=True)
+            views = views_of(owner, [pixels.shape for pixels in media])
+            for view, pixels in zip(views, media, strict=True):
+                view[...] = pixels
+            media = views
+        return Loaded(plan, media, targets_of(self._dataset, plan), owner=owner)
+
+    def _pixels(self, index: int) -> npt.NDArray[np.uint8]:
+        media = self._dataset.fetch(index)[0]
+        assert isinstance(media, np.ndarray)
+        return np.ascontiguousarray(as_rgb(media))
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

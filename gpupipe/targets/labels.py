@@ -1,0 +1,35 @@
+"""Class labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import Target
+
+__all__ = ["Labels"]
+
+
+class Labels(Target):
+    """One integer for each image; nothing that is done to an image changes its class.
+
+    >>> labels = Labels(np.array([3, 1, 4]))
+    >>> labels.collate(labels.of(np.array([2, 0])))
+    array([4, 3])
+
+    Args:
+        column: i64[N], which may be a view of a mapped file.
+    """
+
+    def __init__(self, column: npt.NDArray[np.int64]):
+        self.column = column
+
+    def of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:  # type: ignore[override]
+        return self.column[indices]
+
+    def collate(self, values: Sequence[Any]) -> npt.NDArray[np.int64]:
+        """i64[B], a copy that can be written to."""
+        return np.array(values, np.int64)
