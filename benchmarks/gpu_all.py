@@ -109,7 +109,7 @@ def steps(quick: bool, dry_run: bool) -> list[Step]:
         step("memory", 400, script("memory_epochs", 0, *epochs, budget=False)),
     ]  # fmt: skip
     if not dry_run:
-        found.append(step("figures", 120, script("figures", 0, budget=False, needs=("matplotlib",))))
+        found.append(step("figures", 120, script("figures", 0, budget=False)))
     return found
 
 
