@@ -15,14 +15,13 @@ setting in a process of its own, because some versions of the decoder end theirs
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from _common import Budget, Table, machine, save
+from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, verdict
 from _parts import Part, answers
 
@@ -81,14 +80,9 @@ def race(
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--quick", action="store_true", help="few images and iterations")
-    p.add_argument("--seconds", type=float, default=180, help="what does not fit into this time is left out")
+    p = parser(__doc__, 180)
     p.add_argument("--processes", type=int, default=4, help="that ask who decodes at the same time")
-    p.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the script out")
-    args = p.parse_args()
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")
+    args = parsed(p)
     name = "gpu_decoders" if args.device == "cuda" else "gpu_decoders_dry_run"
     count, iterations, budget = (12, 12, Budget(args.seconds)) if args.quick else (64, 200, Budget(args.seconds))
     result: dict[str, Any] = {

@@ -23,9 +23,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import Budget, Table, describe_files, machine, photographs, recoded, save
+from _gpu_arguments import parsed, parser
 from _gpu_predictions import compare
 from _loaders import Job, Work, left_out, resolved
 
@@ -174,22 +174,17 @@ def measured(stages: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = parser(__doc__, 480)
     p.add_argument("folder", nargs="?", type=Path, help="JPEG files; without it they are made")
-    p.add_argument("--quick", action="store_true", help="few and short rounds, and only the first stages")
-    p.add_argument("--seconds", type=float, default=480, help="stages that do not fit into this time are left out")
     p.add_argument("--rounds", type=int)
     p.add_argument("--reading", type=float, help="seconds of one reading")
     p.add_argument("--batch-size", type=int, default=256)
     p.add_argument("--workers", type=int, default=16, help="threads or worker processes")
-    p.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the script out")
     p.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help="of " + ", ".join(STAGES))
-    args = p.parse_args()
+    args = parsed(p)
     args.rounds = args.rounds or (2 if args.quick else 3)
     args.reading = args.reading or (0.5 if args.quick else 2.0)
     args.name = "gpu_loader" if args.device == "cuda" else "gpu_loader_dry_run"
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")
     began, count = time.monotonic(), 128 if args.quick else 1024
     with photographs(args.folder, count=count, ram=True) as paths, recoded(paths, CHROMA, ram=True) as sets:
         work = Work(tuple(paths), args.batch_size, args.workers, args.device, sets=sets)

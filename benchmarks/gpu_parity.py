@@ -17,13 +17,12 @@ that nothing here is of. Photographs come before noise and blocks, and a measure
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from _common import Budget, Table, machine, save
+from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, PIXELS, verdict
 from _parts import Part, answers
 
@@ -76,15 +75,10 @@ def judged(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--quick", action="store_true", help="few pictures")
-    p.add_argument("--seconds", type=float, default=500, help="what does not fit into this time is left out")
+    p = parser(__doc__, 500)
     p.add_argument("--processes", type=int, default=4, help="that measure at the same time")
-    p.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the script out")
     p.add_argument("--only", nargs="+", default=[], metavar="WORD", help="measurements with such a word in their names")
-    args = p.parse_args()
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")
+    args = parsed(p)
     name = "gpu_parity" if args.device == "cuda" else "gpu_parity_dry_run"
     count, budget = 8 if args.quick else 24, Budget(args.seconds)
     result: dict[str, Any] = {

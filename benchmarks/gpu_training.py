@@ -14,7 +14,6 @@ part of the step time that is above the ceiling's of the same round.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 from _candidates import settle
 from _common import Budget, Table, describe_files, machine, photographs, save
+from _gpu_arguments import parsed, parser
 from _gpu_predictions import compare
 from _loaders import Batches, Job, Work, left_out
 from _resnet import resnet50
@@ -119,21 +119,16 @@ def opened(jobs: list[Job], work: Work, failed: dict[str, str]) -> dict[str, tup
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = parser(__doc__, 240)
     p.add_argument("folder", nargs="?", type=Path, help="JPEG files; made where it is not given")
-    p.add_argument("--quick", action="store_true", help="few and short turns")
-    p.add_argument("--seconds", type=float, default=240, help="turns that do not fit into this time are left out")
     p.add_argument("--rounds", type=int)
     p.add_argument("--steps", type=int, help="of one turn")
     p.add_argument("--batch-size", type=int, default=256)
     p.add_argument("--workers", type=int, default=16)
-    p.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the script out")
-    args = p.parse_args()
+    args = parsed(p)
     args.rounds = args.rounds or (2 if args.quick else 3)
     args.steps = args.steps or (10 if args.quick else 30)
     name = "gpu_training" if args.device == "cuda" else "gpu_training_dry_run"
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")
     torch.backends.cudnn.benchmark = True
     budget = Budget(args.seconds)
     with photographs(args.folder, count=128 if args.quick else 1024, ram=True) as paths:

@@ -62,6 +62,21 @@ def test_every_argument_of_a_step_is_one_that_its_script_has(scripts: Any, scrip
     assert flags and all(flag in done.stdout for flag in flags)
 
 
+def test_a_benchmark_for_a_gpu_refuses_to_measure_without_one(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+    from _gpu_arguments import parsed, parser
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gpu_anything.py", "--seconds", "7"])
+    with pytest.raises(SystemExit, match="--device cpu tries the script out"):
+        parsed(parser("What it asks.", 100))
+    monkeypatch.setattr(sys, "argv", ["gpu_anything.py", "--device", "cpu", "--quick"])
+    args = parsed(parser("What it asks.", 100))
+    assert (args.seconds, args.quick, args.device) == (100, True, "cpu")
+
+
 def test_the_list_and_a_step_by_number_or_name(
     scripts: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
