@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench gpu clean
+.PHONY: help demo test scripts lint bench gpu clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*gpupipe/' $(MAKEFILE_LIST) | sed 's/:.*/\t/'
@@ -24,6 +24,9 @@ demo: $(READY)  ## train a small network through DALI and through the reference,
 test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
 	$(BIN)/python -m pytest
 
+scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
+	$(BIN)/python -m tests.scripts
+
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,6 +40,7 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
 	$(BIN)/python benchmarks/recipes.py
+	$(BIN)/python benchmarks/sources.py
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write
 	$(BIN)/python benchmarks/training_equal.py

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,8 @@ class Work:
     """Samples of an epoch, at least; the files are repeated up to it."""
     sets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other files than ``paths``, by the name that jobs have for them."""
+    packed: tuple[tuple[str, str], ...] = ()
+    """(format, a folder with the same files in that format), for ``Job.source``."""
 
     def of(self, name: str | None) -> Work:
         """The same work on the files of a set."""
@@ -63,6 +66,8 @@ class Job:
     channels_last: bool = False
     workers: int | None = None
     prefetch: int | None = None
+    source: str = "files"
+    """Where gpupipe reads the files from: ``"files"``, or a format of ``Work.packed``."""
     recipe: str = "train"
     """See ``_recipes.py``; graphs by hand know the first one only."""
     files: str | None = None
@@ -101,7 +106,7 @@ def left_out(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _gpupipe(job: Job, work: Work) -> Batches:
-    from gpupipe import DataLoader, datasets, engines
+    from gpupipe import DataLoader, engines
 
     if job.loader == "gpupipe-dali":
         engine: Any = engines.Dali(
@@ -112,9 +117,8 @@ def _gpupipe(job: Job, work: Work) -> Batches:
     layout = "channels_last" if job.channels_last else "contiguous_format"
     options = {} if job.recipe == "RandAugment" else {"dtype": job.dtype, "memory_format": layout}
     pipeline = ours(job.recipe, work.size, **options)
-    labels = [label % 1000 for label in work.labels]
     loader = DataLoader(
-        datasets.ImageList(work.files(), labels, transform=pipeline),
+        _dataset(job, work, pipeline),
         batch_size=work.batch_size,
         shuffle=True,
         drop_last=True,
@@ -126,6 +130,17 @@ def _gpupipe(job: Job, work: Work) -> Batches:
     )
     while True:
         yield from loader
+
+
+def _dataset(job: Job, work: Work, pipeline: Any) -> Any:
+    """The files of ``work``, repeated up to an epoch."""
+    from gpupipe import datasets
+
+    if job.source == "files":
+        return datasets.ImageList(work.files(), [label % 1000 for label in work.labels], transform=pipeline)
+    shards = sorted(Path(dict(work.packed)[job.source]).iterdir())
+    one = {"tar": datasets.WebDataset}[job.source](shards)
+    return datasets.Subset(one, [i % len(one) for i in range(len(work.files()))], transform=pipeline)
 
 
 def _graph(job: Job, work: Work) -> Any:

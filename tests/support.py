@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import tarfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.datasets import Arrays, Dataset, ImageFolder, from_torch
+from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines.forms.reference import reference
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle, Slices
@@ -42,8 +45,9 @@ TRAIN = T.Compose(
 EVAL = T.Compose([T.Resize(40), T.CenterCrop(32), T.PILToTensor()])
 
 ENGINES = ("null", "torch", "dali")
-KINDS = ("folder", "bytes-0", "bytes-2", "arrays")
-"""A folder with an index; a torch dataset of encoded bytes, run in this process and in two workers; pixels."""
+KINDS = ("folder", "tar", "bytes-0", "bytes-2", "arrays")
+"""A folder with an index; its files in three tar files; a torch dataset of encoded bytes, run in this process and in
+two workers; pixels."""
 
 
 def write_photos(root: Path, n: int = N) -> Path:
@@ -77,11 +81,31 @@ def make_dataset(kind: str, root: Path, transform: T.Compose) -> Dataset:
     """``root`` as :func:`write_photos` filled it."""
     if kind == "folder":
         return ImageFolder(root, transform)
+    if kind == "tar":
+        return WebDataset(write_tars(root), transform)
     if kind.startswith("bytes"):
         files = [p.read_bytes() for p in sorted(root.rglob("*.jpg"))]
         return from_torch(Encoded(files), media="bytes", transform=transform)
     assert kind == "arrays"
     return Arrays(pictures(), np.arange(N), transform=transform)
+
+
+def write_tars(root: Path, shards: int = 3) -> list[Path]:
+    """What :func:`write_photos` wrote, beside it in tar files."""
+    folder = root.with_name(f"{root.name}-tars")
+    paths = [folder / f"{k:03d}.tar" for k in range(shards)]
+    if folder.exists():
+        return paths
+    folder.mkdir()
+    photos = sorted(root.rglob("*.jpg"))
+    for k, path in enumerate(paths):
+        with tarfile.open(path, "w") as tar:
+            for label in range(len(photos) * k // shards, len(photos) * (k + 1) // shards):
+                for extension, data in (("jpg", photos[label].read_bytes()), ("cls", b"%d" % label)):
+                    member = tarfile.TarInfo(f"{label:06d}.{extension}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+    return paths
 
 
 @dataclass
@@ -234,6 +258,18 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
         return "Z"
+
+
+@contextmanager
+def spawned(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process with pipes, which does not outlive the block."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def resolved(dataset: Dataset, plan: Plan, sizes: Any) -> Plan:

@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from .retry import reason_of, with_retries
 
@@ -71,18 +71,48 @@ def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]
 def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
     """``use(file, read, size)`` of what lies at a place: as a file, by :data:`ReadAt`, and its size in bytes.
 
-    Of a part of a file all bytes are read at once: parts are what was packed into a large file because it is small.
-
     Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, or ``truncated`` if the file ends before the part.
     """
 
-    def whole(file: IO[bytes]) -> T:
-        return use(file, partial(os.pread, file.fileno()), os.fstat(file.fileno()).st_size)
+    def once(file: IO[bytes]) -> T:
+        size = os.fstat(file.fileno()).st_size
+        if place.whole:
+            return use(file, partial(os.pread, file.fileno()), size)
+        if place.offset + place.length > size:
+            raise _ends_before(place, size)
+        part = _Part(file.fileno(), place)
+        return use(io.BufferedReader(part), part.read_at, place.length)
 
-    if place.whole:
-        return attempts(place.path, whole)
-    encoded = read_place(place)
-    return use(io.BytesIO(encoded), lambda n, at: encoded[at : at + n], len(encoded))
+    return attempts(place.path, once)
+
+
+class _Part(io.RawIOBase):
+    """A part of an open file as a file of its own."""
+
+    def __init__(self, fd: int, place: Place):
+        self._fd = fd
+        self._place = place
+        self._at = 0
+
+    def read_at(self, n: int, offset: int) -> bytes:
+        """As :data:`ReadAt`."""
+        return os.pread(self._fd, max(min(n, self._place.length - offset), 0), self._place.offset + offset)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._place.length)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        found = self.read_at(len(buffer), self._at)
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 def read_place(place: Place) -> bytes:
@@ -102,8 +132,11 @@ def read_at(fd: int, place: Place) -> bytes:
         parts.append(part)
         at += len(part)
     if at < place.length:
-        size = os.fstat(fd).st_size
-        raise Undecodable(
-            "truncated", f"it should be bytes {place.offset} to {place.offset + place.length} of a file of {size} bytes"
-        )
+        raise _ends_before(place, os.fstat(fd).st_size)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _ends_before(place: Place, size: int) -> Undecodable:
+    return Undecodable(
+        "truncated", f"it should be bytes {place.offset} to {place.offset + place.length} of a file of {size} bytes"
+    )

@@ -11,6 +11,7 @@ from .index.summary import Summary
 from .list import ImageList
 from .subset import Subset
 from .video import VideoFolder, VideoList
+from .webdataset import WebDataset
 
 if TYPE_CHECKING:
     from .user_code import from_torch
@@ -24,6 +25,7 @@ __all__ = [
     "Summary",
     "VideoFolder",
     "VideoList",
+    "WebDataset",
     "from_torch",
 ]
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from ..errors import DatasetError
 from ..sources.base import Texts
-from ..sources.files import Listed
+from ..sources.files import Listed, Paths
 from ..sources.list_file import read_list
 from .images import EncodedImages
 
-__all__ = ["ImageList", "listed"]
+__all__ = ["ImageList", "below", "listed", "texts_of"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -76,17 +76,12 @@ def listed(
         labels = known if labels is None else labels
         base = base or os.path.dirname(file)
     else:
-        texts = _texts(paths, owner)
+        texts = texts_of(paths, owner)
     numbers, classes = _numbers(labels, len(texts), owner)
-    prefix, rows, absolute = _below(texts, base, strict, owner)
-    encoded = Texts.of(map(os.fsencode, rows))
-    if b"\0" in encoded.blob:
-        at = next(i for i, row in enumerate(rows) if "\0" in row)
-        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
-    return Listed(prefix, encoded, numbers, classes, absolute)
+    return Listed(below(texts, base, strict, owner), numbers, classes)
 
 
-def _texts(paths: Iterable[Any], owner: str) -> list[str]:
+def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
     found = []
     for i, path in enumerate(paths):
         try:
@@ -96,8 +91,11 @@ def _texts(paths: Iterable[Any], owner: str) -> list[str]:
     return found
 
 
-def _below(paths: list[str], base: str | None, strict: bool, owner: str) -> tuple[bytes, list[str], bool]:
-    """(folder, the paths below it, whether some are absolute because they lie outside)"""
+def below(paths: list[str], base: str | None, strict: bool, owner: str) -> Paths:
+    """The paths below ``base``, or below the folder that they have in common. ``strict``: none may lie outside.
+
+    Raises :class:`DatasetError`.
+    """
     if base is None:
         here = os.getcwd()
         paths = [os.path.join(here, p) for p in paths]
@@ -124,7 +122,11 @@ def _below(paths: list[str], base: str | None, strict: bool, owner: str) -> tupl
             path = path[len(prefix) :].lstrip("/")
         absolute = absolute or path.startswith("/")
         rows.append(path)
-    return os.fsencode(prefix), rows, absolute
+    encoded = Texts.of(map(os.fsencode, rows))
+    if b"\0" in encoded.blob:
+        at = next(i for i, row in enumerate(rows) if "\0" in row)
+        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
+    return Paths(os.fsencode(prefix), encoded, absolute)
 
 
 def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str, ...]]:

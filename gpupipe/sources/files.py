@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..codecs.probe import MISSING, UNREADABLE
 from .base import Listing, Source, Texts
 
-__all__ = ["FileRows", "Listed"]
+__all__ = ["FileRows", "Listed", "Paths"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -68,43 +68,71 @@ class FileRows:
 
 
 @dataclass(frozen=True, eq=False)
+class Paths:
+    """Files that somebody named, in that order."""
+
+    below: bytes
+    """A folder: absolute, ends with a slash."""
+    rows: Texts = field(repr=False)
+    """Below it, or absolute where they lie outside."""
+    absolute: bool = False
+    """Whether some are."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """JSON values that differ where the files do."""
+        digest = hashlib.blake2b(self.rows.blob, digest_size=16)
+        digest.update(self.rows.offsets.tobytes())
+        return os.path.realpath(os.fsdecode(self.below)), digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> bytes:
+        """An absolute path."""
+        return os.path.join(self.below, self.rows[i])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # They are in the index; a process that was sent a dataset does not build it again.
+        return {**self.__dict__, "rows": Texts.of([])}
+
+
+@dataclass(frozen=True, eq=False)
 class Listed(Source):
     """Files that a list names, in its order. One that is missing is a bad row, and not an error."""
 
-    below: bytes
-    """The prefix."""
-    paths: Texts = field(repr=False)
-    labels: I64 | None
+    paths: Paths
+    labels: I64 | None = field(repr=False)
     classes: tuple[str, ...]
-    absolute: bool
-    """Whether some paths lie outside the prefix and are absolute."""
 
     whole_files: ClassVar[bool] = True
 
     @property
     def prefix(self) -> bytes:
-        return self.below
+        return self.paths.below
 
     @property
     def key(self) -> tuple[Any, ...]:
-        digest = hashlib.blake2b(self.paths.blob, digest_size=16)
-        digest.update(self.paths.offsets.tobytes())
-        digest.update(b"" if self.labels is None else self.labels.tobytes())
-        return "list", os.path.realpath(os.fsdecode(self.prefix)), digest.hexdigest(), self.classes
+        labels = b"" if self.labels is None else self.labels.tobytes()
+        return "list", *self.paths.key, hashlib.blake2b(labels, digest_size=16).hexdigest(), self.classes
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
         started, rows = time.time_ns(), FileRows()
         for i in range(len(self.paths)):
             try:
-                rows.look(os.stat(os.path.join(self.prefix, self.paths[i])))
+                rows.look(os.stat(self.paths[i]))
             except OSError as e:
                 rows.look(e)
             if i % 4096 == 0:
                 progress(i)
         return rows.listing(
-            self.prefix, started, self.paths, labels=self.labels, classes=self.classes, absolute=self.absolute
+            self.prefix,
+            started,
+            self.paths.rows,
+            labels=self.labels,
+            classes=self.classes,
+            absolute=self.paths.absolute,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # The list is in the index; a process that was sent this dataset does not build it again.
-        return {**self.__dict__, "paths": Texts.of([]), "labels": None}
+        return {**self.__dict__, "labels": None}  # in the index too

@@ -77,7 +77,7 @@ def test_without_labels_the_images_come_alone(case: Case) -> None:
     elif case.kind == "folder":
         dataset = ImageList(sorted(str(p) for p in case.root.rglob("*.jpg")), transform=TRAIN)
     else:
-        pytest.skip("a torch dataset says with each sample whether it has a target")
+        pytest.skip("what a sample has shows when it is read")
     batch = next(iter(case.loader(dataset)))
     assert not isinstance(batch, (list, tuple))
     assert len(batch) == BATCH

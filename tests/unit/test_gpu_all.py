@@ -62,9 +62,7 @@ def test_every_argument_of_a_step_is_one_that_its_script_has(scripts: Any, scrip
     assert flags and all(flag in done.stdout for flag in flags)
 
 
-def test_a_benchmark_for_a_gpu_refuses_to_measure_without_one(
-    scripts: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_benchmark_for_a_gpu_refuses_to_measure_without_one(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from _gpu_arguments import parsed, parser
 

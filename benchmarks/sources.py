@@ -1,0 +1,135 @@
+"""Does it cost anything to keep images in a few large files instead of one file each?
+
+Prediction (two CPU cores, tar files in the page cache): 0.99 to 1.0 of the folder's speed. Reading a member is one
+``pread`` and one copy into bytes, 0.02 CPU ms of about 2.5 CPU ms per image; a file besides is opened and closed.
+
+Measured: ``imagenet.train(224)`` on DALI and on the reference engine, each source in a process of its own, in turn in
+one run, in steady state (see ``_candidates.py``). Before that the index of each source is built twice and opened once.
+
+    python benchmarks/sources.py [FOLDER]     # writes results/sources_<cpu|gpu>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from _candidates import Candidate, Reading, ratio, rounds, summary
+from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _loaders import Job, Work
+
+SHARDS = 4
+BASE = "files"
+
+
+def pack_tar(paths: Sequence[str], folder: Path) -> None:
+    """Shards of equal counts; the label of a file is its position."""
+    for k in range(SHARDS):
+        with tarfile.open(folder / f"{k:03d}.tar", "w") as tar:
+            for label in range(len(paths) * k // SHARDS, len(paths) * (k + 1) // SHARDS):
+                for extension, data in (("jpg", Path(paths[label]).read_bytes()), ("cls", b"%d" % label)):
+                    member = tarfile.TarInfo(f"{label:08d}.{extension}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+
+
+PACK: dict[str, Callable[[Sequence[str], Path], None]] = {"tar": pack_tar}
+
+
+def opening(source: str, work: Work) -> dict[str, float]:
+    """Seconds until a dataset is there, with an empty cache and with the index in it."""
+    from gpupipe import datasets
+
+    cache = tempfile.mkdtemp()
+    before, os.environ["GPUPIPE_CACHE"] = os.environ.get("GPUPIPE_CACHE"), cache
+    try:
+        seconds = []
+        for _ in range(2):
+            began = time.perf_counter()
+            if source == BASE:
+                datasets.ImageList(list(work.paths), list(range(len(work.paths))))
+            else:
+                datasets.WebDataset(sorted(Path(dict(work.packed)[source]).iterdir()))
+            seconds.append(time.perf_counter() - began)
+        return {"built": seconds[0], "opened": seconds[1]}
+    finally:
+        shutil.rmtree(cache)
+        os.environ.pop("GPUPIPE_CACHE")
+        if before is not None:
+            os.environ["GPUPIPE_CACHE"] = before
+
+
+def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[str, Any]:
+    packed = []
+    for name in args.sources:
+        (folder / name).mkdir()
+        PACK[name](paths, folder / name)
+        packed.append((name, str(folder / name)))
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, packed=tuple(packed))
+    result: dict[str, Any] = {
+        "question": (__doc__ or "").splitlines()[0],
+        "machine": machine(),
+        "files": describe_files(paths),
+        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
+        "seconds_to_a_dataset": {name: opening(name, work) for name in (BASE, *args.sources)},
+        "engines": {},
+    }
+    name = f"sources_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    table = Table("engine", "source", "images/s", "CPU ms/image", "private MB", "ratio to files")
+    for engine in ("gpupipe-dali", "gpupipe-torch"):
+        candidates: list[Candidate] = []
+        try:
+            for source in (BASE, *args.sources):
+                candidates.append(Candidate(Job(source, engine, source=source), work))  # type: ignore[arg-type]
+            readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
+            for done in rounds(candidates, args.rounds, args.seconds):
+                for source, reading in done.items():
+                    readings[source].append(reading)
+            speed = {n: [r.images_per_second for r in each] for n, each in readings.items()}
+            found = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
+            ratios = {n: ratio(speed[n], speed[BASE]) for n in speed}
+            result["engines"][engine] = {"candidates": found, "ratios": ratios}
+        finally:
+            for candidate in candidates:
+                candidate.close()
+        for n, it in found.items():
+            table.row(
+                engine, n, it["median_images_per_second"], it["cpu_ms_per_image"], it["uss_mb"], ratios[n]["median"]
+            )
+        print(save(name, result))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
+    parser.add_argument("--sources", nargs="+", choices=tuple(PACK), default=tuple(PACK))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--epoch", type=int, default=100_000)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="one short round; the result goes to the temporary folder"
+    )
+    args = parser.parse_args()
+    if args.dry_run:
+        args.rounds, args.seconds, args.batch_size = 1, 0.5, 16
+    with (
+        photographs(args.folder, count=256, ram=args.device == "cuda") as paths,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        measure(args, paths, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

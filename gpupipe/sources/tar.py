@@ -1,0 +1,93 @@
+"""Tar files as the `webdataset <https://github.com/webdataset/webdataset>`_ package writes them: the members of one
+sample follow each other, and have one name with different extensions (``0001.jpg``, ``0001.cls``)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+from .shards import Row, Shards
+
+__all__ = ["TarShards"]
+
+_NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
+"""(what the members of a sample have in common, extension): the extension begins at the first dot of the file name."""
+_META = re.compile(rb"(?:.*/)?__[^/]*__(?:/.*)?")
+"""Members about the tar file itself."""
+_NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
+_BLOCK = tarfile.BLOCKSIZE
+
+
+@dataclass(frozen=True, eq=False)
+class TarShards(Shards):
+    """Args:
+    image: extensions that an image may have, in lower case; the first one that a sample has is taken.
+    label: the extension of the class number in decimal digits.
+    """
+
+    image: tuple[str, ...]
+    label: str
+
+    owner: ClassVar[str] = "WebDataset"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "tar", *self.paths.key, self.image, self.label
+
+    def rows(self, file: IO[bytes]) -> Iterator[Row]:
+        found: dict[str, tuple[bytes, int, int]] = {}
+        sample = b""
+        for name, offset, size in _members(file):
+            match = _NAME.fullmatch(name)
+            if match is None or _META.fullmatch(name):
+                continue
+            before, (sample, encoded) = sample, match.groups()
+            if found and sample != before:
+                yield self._row(file, before, found)
+                found = {}
+            extension = encoded.decode(errors="replace").lower()
+            if extension in found:
+                raise ValueError(f"the member {name.decode(errors='replace')!r} is there twice")
+            found[extension] = name, offset, size
+        if found:
+            yield self._row(file, sample, found)
+
+    def _row(self, file: IO[bytes], sample: bytes, found: dict[str, tuple[bytes, int, int]]) -> Row:
+        image = next((found[e] for e in self.image if e in found), None)
+        if image is None:
+            has = ", ".join(f".{e}" for e in sorted(found))
+            return Row(sample, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
+        if self.label not in found:
+            return Row(*image)
+        _, at, size = found[self.label]
+        text = os.pread(file.fileno(), min(size, 32), at)
+        if _NUMBER.fullmatch(text) is None:
+            return Row(*image, problem=f"its .{self.label} is {text!r}, which is no class number")
+        return Row(*image, label=int(text))
+
+
+def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
+    """(name, offset, size) of every file in a tar file."""
+    head = file.read(2)
+    file.seek(0)
+    if head in _COMPRESSED:
+        raise ValueError(
+            f"it is compressed with {_COMPRESSED[head]}, so its samples cannot be read one by one; unpack it (images "
+            "do not shrink)"
+        )
+    try:
+        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            for member in tar:
+                if member.isreg() and not member.issparse():
+                    yield member.name.encode(errors="surrogateescape"), member.offset_data, member.size
+            # tarfile takes a damaged header for the end.
+            file.seek(tar.offset)
+            if file.read(_BLOCK).strip(b"\0"):
+                raise ValueError(f"it is damaged at byte {tar.offset}")
+    except tarfile.TarError as e:
+        raise ValueError(f"it is no whole tar file: {e}") from None

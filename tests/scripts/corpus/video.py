@@ -1,0 +1,61 @@
+"""Clips of frames. (torchvision's own video datasets need TorchCodec, which is not in the development environment.)"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision import transforms
+from torchvision.transforms import functional as F
+
+from ..harness.script import Args, Epochs, script
+from .common import normalize
+
+
+class Segments(Dataset[Any]):
+    """Folders of frames, one frame out of each of several segments."""
+
+    def __init__(self, root: Any, list_file: str, num_segments: int, transform: Any, test_mode: bool):
+        self.root, self.num_segments, self.transform, self.test_mode = root, num_segments, transform, test_mode
+        with open(os.path.join(root, list_file)) as file:
+            self.video_list = [line.split() for line in file]
+
+    def __len__(self) -> int:
+        return len(self.video_list)
+
+    def __getitem__(self, index: int) -> Any:
+        name, n_frames, label = self.video_list[index]
+        length = int(n_frames) // self.num_segments
+        shift = length // 2 if self.test_mode else np.random.randint(length, size=self.num_segments)
+        offsets = np.arange(self.num_segments) * length + shift + 1
+        images = [
+            Image.open(os.path.join(self.root, "frames", name, f"img_{i:05d}.jpg")).convert("RGB") for i in offsets
+        ]
+        return self.transform(images), int(label)
+
+
+@script(engine="torch", because=("Segments",))
+def temporal_segments(args: Args, DataLoader: Any) -> Epochs:
+    """yjxiong/tsn-pytorch: one crop and one flip for all frames of a video, stacked along the channels."""
+
+    def group(images: list[Any]) -> torch.Tensor:
+        window = transforms.RandomResizedCrop.get_params(images[0], [0.3, 1.0], [0.75, 1.33])
+        flip = random.random() < 0.5
+        frames = [F.resized_crop(img, *window, size=[32, 32]) for img in images]
+        frames = [F.hflip(img) for img in frames] if flip else frames
+        return torch.cat([normalize(F.to_tensor(img)) for img in frames])
+
+    def center(images: list[Any]) -> torch.Tensor:
+        return torch.cat([normalize(F.to_tensor(F.center_crop(img, [32, 32]))) for img in images])
+
+    loader = DataLoader(
+        Segments(args.data, "frames.txt", 3, group, False), batch_size=4, shuffle=True, num_workers=args.workers
+    )
+    for _ in range(args.epochs):
+        yield loader
+    yield DataLoader(Segments(args.data, "frames.txt", 3, center, True), batch_size=4, shuffle=False)

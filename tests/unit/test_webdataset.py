@@ -1,0 +1,211 @@
+"""Images in tar files: what is a sample, what is wrong with one, and with a shard."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import BATCH, SEED, TRAIN, write_photos, write_tars
+
+from gpupipe import DataLoader
+from gpupipe.codecs.files import Place, Undecodable, read_place, use_place
+from gpupipe.datasets import ImageFolder, WebDataset
+from gpupipe.errors import DatasetError
+from gpupipe.testing.photos import photograph
+
+
+def picture(i: int, format: str = "JPEG") -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(photograph(40 + i, 60, i)).save(out, format)
+    return out.getvalue()
+
+
+def shard(path: Path, members: Sequence[tuple[str, bytes]], format: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(data), 1_500_000_000
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def names_of(dataset: WebDataset) -> list[str]:
+    return [dataset.describe(i).rpartition(":")[2] for i in range(len(dataset))]
+
+
+def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:
+    members = [
+        ("__about__/notes.txt", b"meta"),
+        ("a/0001.cls", b"7\n"),
+        ("a/0001.jpg", picture(1)),
+        ("a/0001.json", b"{}"),
+        ("a/0002.seg.png", b"a mask, which comes before the image and is none"),
+        ("a/0002.JPEG", picture(2)),
+        ("a/0002.cls", b"-3"),
+        ("b/0001.png", picture(3, "PNG")),
+        ("b/0001.cls", b"12"),
+        ("no-extension", b"left out, as webdataset does"),
+        ("b.c/" + "long" * 60 + ".jpg", picture(4)),
+        ("b.c/" + "long" * 60 + ".cls", b"0"),
+    ]
+    for format in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        dataset = WebDataset(shard(tmp_path / f"{format}.tar", members, format))
+        assert names_of(dataset) == ["a/0001.jpg", "a/0002.JPEG", "b/0001.png", "b.c/" + "long" * 60 + ".jpg"]
+        assert dataset.targets == [7, -3, 12, 0]
+        assert dataset.sizes.tolist() == [[41, 60], [42, 60], [43, 60], [44, 60]]
+        assert dataset.index_summary().bad == ()
+        image, label = dataset[2]
+        assert label == 12
+        assert np.array_equal(np.asarray(image), photograph(43, 60, 3))
+        assert dataset.fetch(0) == (picture(1), 7)
+
+
+def test_pixels_and_order_are_those_of_the_folder(tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "photos")
+    tars = WebDataset(write_tars(folder), TRAIN)
+    for engine in ("torch", "dali"):
+        given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED}
+        with DataLoader(tars, **given) as ours, DataLoader(ImageFolder(folder, TRAIN), **given) as theirs:
+            for _ in range(2):
+                for (images, labels), (images_too, labels_too) in zip(ours, theirs, strict=True):
+                    assert torch.equal(images, images_too)
+                    assert torch.equal(labels, labels_too)
+
+
+def test_samples_without_image_or_label_are_bad_and_named(tmp_path: Path) -> None:
+    path = shard(
+        tmp_path / "a.tar",
+        [
+            ("1.jpg", picture(1)), ("1.cls", b"1"), ("2.txt", b"no image"), ("2.cls", b"2"),
+            ("3.jpg", picture(3)), ("3.cls", b"dog"), ("4.jpg", picture(4)),
+            ("5.jpg", picture(5)[:300]), ("5.cls", b"5"),
+        ],
+    )  # fmt: skip
+    dataset = WebDataset(path)
+    found = {bad.path: bad.reason for bad in dataset.index_summary().bad}
+    assert list(found) == [f"{path}:2", f"{path}:3.jpg", f"{path}:4.jpg", f"{path}:5.jpg"]
+    reasons = list(found.values())
+    assert reasons[0] == "it has .cls, .txt, and none of these is an image; name it by image="
+    assert reasons[1] == "its .cls is b'dog', which is no class number"
+    assert reasons[2] == "it has no label, and other samples have one"
+    assert dataset.index_summary().bad[3].kind == "truncated"
+
+
+def test_no_sample_with_a_label_is_a_dataset_without_labels(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", [("1.jpg", picture(1)), ("2.jpg", picture(2))])
+    assert WebDataset(path).labels is None
+    other = shard(tmp_path / "b.tar", [("1.image.jpg", picture(1)), ("1.class", b"4")])
+    assert WebDataset(other, image="image.jpg", label="class").targets == [4]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda data: b"", "it is no whole tar file: empty file"),
+        (lambda data: b"certainly no tar file" * 100, "it is no whole tar file"),
+        (gzip.compress, "it is compressed with gzip, so its samples cannot be read one by one"),
+        (lambda data: data[:3000], "it is no whole tar file: unexpected end of data"),
+        (lambda data: data.replace(b"2.png", b"\xff" * 5), "it is damaged at byte "),  # its checksum is wrong now
+    ],
+)
+def test_a_shard_that_cannot_be_read_to_its_end_is_an_error(
+    tmp_path: Path, spoil: Callable[[bytes], bytes], said: str
+) -> None:
+    tiny = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(tiny, "PNG")
+    path = shard(tmp_path / "a.tar", [(f"{i}.png", tiny.getvalue()) for i in range(4)], tarfile.USTAR_FORMAT)
+    assert len(WebDataset(path)) == 4
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(DatasetError, match=r"the shard .*a\.tar cannot be used: ") as error:
+        WebDataset(path)
+    assert said in str(error.value)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="No such file"):
+        WebDataset(tmp_path / "none.tar")
+    with pytest.raises(DatasetError, match="no sample in any of 0 files"):
+        WebDataset([])
+    os.mkfifo(tmp_path / "pipe.tar")
+    with pytest.raises(DatasetError, match="a folder, a device or a pipe"):
+        WebDataset(tmp_path / "pipe.tar")
+    with pytest.raises(DatasetError, match=r"'1.jpg' is there twice"):
+        WebDataset(shard(tmp_path / "twice.tar", [("1.jpg", picture(1)), ("1.jpg", picture(1))]))
+
+
+def test_an_index_is_kept_until_a_shard_changes(tmp_path: Path) -> None:
+    paths = [shard(tmp_path / f"{k}.tar", [("1.jpg", picture(k)), ("2.jpg", picture(9))]) for k in range(3)]
+    for path in paths:
+        os.utime(path, (1_500_000_000, 1_500_000_000))
+    first = WebDataset(paths)
+    assert first._index.built
+    again = WebDataset(paths)
+    assert not again._index.built
+    assert again.fingerprint == first.fingerprint
+    shard(paths[1], [("1.jpg", picture(1)), ("2.jpg", picture(20))])
+    changed = WebDataset(paths)
+    assert changed._index.built
+    assert changed._index.reused == 4
+    assert changed.sizes.tolist()[3] == [60, 60]
+    assert changed.fingerprint != first.fingerprint
+
+
+def test_it_is_sent_to_other_processes_as_the_path_of_its_index(tmp_path: Path) -> None:
+    dataset = WebDataset([shard(tmp_path / f"{k}.tar", [("1.jpg", picture(k))]) for k in range(3)])
+    dataset.fetch(1)
+    sent = pickle.dumps(dataset)
+    assert len(sent) < 2000
+    assert pickle.loads(sent).fetch(2) == (picture(2), None)
+
+
+def test_a_shard_that_shrinks_while_it_is_read_gives_bad_samples(tmp_path: Path) -> None:
+    root = write_photos(tmp_path / "photos")
+    paths = write_tars(root)
+    dataset = WebDataset(paths, TRAIN)
+    size = paths[1].stat().st_size
+    for engine in ("torch", "dali"):
+        with paths[1].open("r+b") as file:
+            file.truncate(size // 2)
+        with DataLoader(dataset, BATCH, engine=engine, device="cpu", seed=SEED, on_error="skip") as loader:
+            labels = [int(label) for _, batch in loader for label in batch]
+            bad = loader.report().samples
+        assert labels == sorted(labels)
+        assert {b.kind for b in bad} == {"truncated"}
+        assert all(b.path.startswith(f"{paths[1]}:0000") and "should be bytes" in b.reason for b in bad)
+        assert sorted(labels + [b.index for b in bad]) == list(range(len(dataset)))
+
+
+def test_a_part_of_a_file_is_a_file() -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        data = bytes(range(200))
+        file.write(data)
+        file.flush()
+        place = Place(file.name.encode(), 50, 30)
+        part = data[50:80]
+        assert read_place(place) == part
+
+        def look(it: io.BufferedReader, read: object, size: int) -> None:
+            assert size == 30
+            assert it.read() == part
+            assert it.seek(-5, 2) == 25
+            assert it.read(100) == part[25:]
+            assert it.seek(3) == 3
+            assert it.read(4) == part[3:7]
+            assert it.seek(2, 1) == 9
+            assert it.read(1) == part[9:10]
+            assert read(100, 28) == part[28:]  # type: ignore[operator]
+            assert read(5, 30) == b""  # type: ignore[operator]
+
+        use_place(place, look)  # type: ignore[arg-type]
+        with pytest.raises(Undecodable, match="bytes 190 to 220 of a file of 200 bytes"):
+            use_place(Place(file.name.encode(), 190, 30), look)  # type: ignore[arg-type]
