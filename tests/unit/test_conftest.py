@@ -50,7 +50,8 @@ def test_a_required_gpu_makes_them_fail(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_no_time_ends_in_order(tmp_path: Path) -> None:
-    shutil.copy(TESTS / "conftest.py", tmp_path / "conftest.py")
+    for name in ("conftest.py", "interpreter.py"):
+        shutil.copy(TESTS / name, tmp_path / name)
     (tmp_path / "test_three.py").write_text("".join(f"def test_{n}(): pass\n" for n in "abc"))
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
     for seconds, said in (("0", "1 passed"), ("60", "3 passed")):
