@@ -127,6 +127,34 @@ def test_what_copies_cost_beside_a_step() -> None:
     assert module.measured({**result, "batches": {}}) == {"copy: bus": 50.0}
 
 
+def test_the_copies_are_measured_saved_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the GPU's part played: copies are clones, the step is nothing."""
+    import _common
+    import gpu_copy as module
+    import torch
+
+    class Step:
+        def __init__(self, device: Any, milliseconds: float):
+            assert milliseconds > 0
+
+        def __call__(self) -> None: ...
+
+    names = (module.PAGEABLE, module.PINNED, module.RING, module.ALREADY)
+    monkeypatch.setattr(module, "ways", lambda device: {name: torch.Tensor.clone for name in names})
+    monkeypatch.setattr(module, "bus", lambda device: {"gigabytes_per_second": 50.0})
+    monkeypatch.setattr(module, "Compute", Step)
+    monkeypatch.setattr(module, "BATCHES", {module.FLOATS: ((2, 3, 8, 8), torch.float32, 85)})
+    monkeypatch.setattr(_common, "RESULTS", tmp_path)
+    for name in ("is_available", "current_device", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda *a: True if a == () else None)
+    monkeypatch.setattr(module, "machine", dict)
+    monkeypatch.setattr("sys.argv", ["gpu_copy.py", "--quick"])
+    module.main()
+    found = json.loads((tmp_path / "gpu_copy.json").read_text())
+    assert set(found["batches"][module.FLOATS]["ways"]) == set(names)
+    assert found["predictions"]["copy: bus"]["as_predicted"] is True
+
+
 def test_the_stall_of_a_step_is_what_is_above_the_replayed_batchs_of_the_same_round() -> None:
     import gpu_training as module
 
