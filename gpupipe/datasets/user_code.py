@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..codecs.decode import Media
 from ..errors import DatasetError
 from ..transforms.compose import Compose, as_compose
-from .base import Dataset, checked_max_pixels
+from .base import Dataset, checked_max_pixels, checked_strict
 
 __all__ = ["FromTorch", "Opaque", "from_torch"]
 
@@ -29,7 +29,13 @@ _EXPECTED = {
 
 
 def from_torch(
-    ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False, max_pixels: int | None = None
+    ds: Any,
+    media: Returns = "path",
+    transform: Any = None,
+    *,
+    exif: bool = False,
+    max_pixels: int | None = None,
+    strict: bool = False,
 ) -> FromTorch:
     """A torch dataset whose items are images before any transform.
 
@@ -42,13 +48,15 @@ def from_torch(
         transform: a gpupipe transform, several, or a ``Compose``.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
+        strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``; every file is decoded
+            once more for it, whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
 
     Raises:
         ConfigError: ``media`` or ``transform`` is none of these.
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
     """
-    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels)
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, strict=strict)
 
 
 class _Wrapped(Dataset):
@@ -96,6 +104,7 @@ class FromTorch(_Wrapped):
         *,
         exif: bool = False,
         max_pixels: int | None = None,
+        strict: bool = False,
     ):
         if media not in get_args(Returns):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
@@ -103,6 +112,7 @@ class FromTorch(_Wrapped):
         self.returns = media
         self.exif = exif
         self.max_pixels = checked_max_pixels(max_pixels)
+        self.strict = checked_strict(strict)
 
     def fetch(self, index: int) -> tuple[Media, Any]:
         item = self.ds[index]

@@ -11,6 +11,7 @@ from ...errors import ConfigError, MissingDependency
 from ...memory.uses import Load, Need
 from ...reading.setup import Setup
 from ..base import Engine, EngineConfig
+from .codings import is_safe
 from .needs import needs
 
 __all__ = ["Dali", "installed"]
@@ -68,13 +69,14 @@ class Dali(EngineConfig):
             )
         if self.video == "nvdec":
             self._check_nvdec(setup)
-        from .graph import DecoderOptions, build_graph, fed
+        from ...reading.choose import feed_of
+        from .graph import ACCEPTS, DecoderOptions, build_graph
 
         # Drawing the graph finds every op that DALI lacks; it starts nothing.
         build_graph(
             setup.pipeline,
-            form=fed(setup),
-            decoder=DecoderOptions(exif=setup.dataset.exif),
+            feed=feed_of(setup.dataset, ACCEPTS, is_safe),
+            decoder=DecoderOptions(),
             batch_size=setup.batch_size,
             num_threads=1,
             prefetch=setup.prefetch_factor,
@@ -88,7 +90,6 @@ class Dali(EngineConfig):
 
         fancy = self.jpeg_fancy_upsampling is not False
         options = DecoderOptions(
-            exif=setup.dataset.exif,
             roi=self._roi(setup, fancy),
             hw_decoder_load=self.hw_decoder_load,
             jpeg_fancy_upsampling=fancy,
