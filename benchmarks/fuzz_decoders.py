@@ -3,11 +3,12 @@
 Files of every format that DALI knows, of every mode and option that Pillow writes, photographs and odd files among
 them, are damaged at random (see ``_mutate.py``). What the index would refuse is refused here too. The rest goes to
 DALI in processes that may die, with gpupipe's settings: whole, as a window, and in a batch of four with good files and
-the damaged one before; and to Pillow, whose pixels are the truth. Of each format until ``--given`` files got as far as
-DALI.
+the damaged one before; and to Pillow, whose pixels are the truth. Of each format until ``--files`` of the first two
+kinds were tried; the third is tried beside them:
 
-A file is *given* to DALI if its coding is one that DALI decodes as Pillow does, and *kept* away otherwise. Both kinds
-are tried and counted apart: what the kept ones do says what the walk of JPEG files and the table of codings are for.
+- given: gpupipe gives their coding to DALI
+- kept: DALI decodes whole files of their coding as Pillow does, but Pillow gets them, because damaged ones are not safe
+- odd: DALI decodes even whole files of their coding in another way than Pillow, or their structure is odd
 
 - crash, hang: the process died, or did nothing for ``--patience`` seconds
 - wrong: pixels that are not Pillow's; of the file itself, or of a good file beside it
@@ -47,7 +48,7 @@ from gpupipe.codecs.decode import decode, peek
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.pillow import quiet
 from gpupipe.datasets.index.progress import Progress
-from gpupipe.engines.dali.codings import EXACT
+from gpupipe.engines.dali.codings import EXACT, is_safe
 
 U8 = npt.NDArray[np.uint8]
 
@@ -129,7 +130,7 @@ class Judge:
 
     def __init__(self, kind: str, files: Sequence[bytes]):
         self._decoders = Decoders()
-        good = [content for content in (*files[:40], *files_of("JPEG")[:10]) if _given(content)[0] == "given"]
+        good = [content for content in (*files[:40], *files_of("JPEG")[:10]) if _given(content)[0] in ("given", "kept")]
         self._good = [(content, decode(content)) for content in good]
         self._last: tuple[bytes, U8 | None, tuple[int, int]] | None = None
 
@@ -171,12 +172,13 @@ class Judge:
 
 
 def _given(content: bytes) -> tuple[str, str, tuple[int, int]]:
-    """(given, kept or refused; coding or reason; height and width)"""
+    """(given, kept, odd or refused; coding or reason; height and width)"""
     try:
-        height, width, coding = peek(content, max_pixels=MAX_PIXELS)
+        seen = peek(content, max_pixels=MAX_PIXELS)
     except Undecodable as e:
         return "refused", e.kind, (0, 0)
-    return ("given" if coding in EXACT else "kept"), coding, (height, width)
+    what = "given" if is_safe(seen.coding) else "kept" if seen.coding in EXACT else "odd"
+    return what, seen.coding, (seen.height, seen.width)
 
 
 def _window(size: tuple[int, int], rng: np.random.Generator) -> tuple[int, int, int, int]:
@@ -236,7 +238,7 @@ class Campaign:
                 self.state = found
 
     def of(self, kind: str) -> dict[str, Any]:
-        empty = {"tried": 0, "refused": {}, "given": {}, "kept": {}, "cases": {}, "seconds": 0.0}
+        empty = {"tried": 0, "refused": {}, "given": {}, "kept": {}, "odd": {}, "cases": {}, "seconds": 0.0}
         made: dict[str, Any] = self.state["formats"].setdefault(kind, empty)
         return made
 
@@ -309,6 +311,11 @@ def piece(campaign: Campaign, kind: str, patience: float) -> None:
     campaign.of(kind)["seconds"] += time.monotonic() - began
 
 
+def tested(found: dict[str, Any]) -> int:
+    """Files of a format that count."""
+    return sum(found["given"].values()) + sum(found["kept"].values())
+
+
 def summary(found: dict[str, Any]) -> dict[str, Any]:
     """Counts by what happened, for the result and for a line of text."""
 
@@ -323,12 +330,13 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         "refused": sum(found["refused"].values()),
         "given": of("given"),
         "kept": of("kept"),
+        "odd": of("odd"),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--given", type=int, default=20_000, help="files of each format that get as far as DALI")
+    parser.add_argument("--files", type=int, default=20_000, help="of each format, given and kept ones")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--formats", nargs="+", choices=_mutate.FORMATS, default=_mutate.FORMATS)
     parser.add_argument("--patience", type=float, default=60.0, help="seconds without a sign of life are a hang")
@@ -348,8 +356,8 @@ def main() -> None:
     for kind in args.formats:
         found = campaign.of(kind)
         files_of("JPEG"), files_of(kind)  # once, and not in every fork
-        with Progress(kind, args.given) as progress:
-            while (done := sum(found["given"].values())) < args.given and budget.left() > 0:
+        with Progress(kind, args.files) as progress:
+            while (done := tested(found)) < args.files and budget.left() > 0:
                 piece(campaign, kind, args.patience)
                 campaign.save()
                 progress(done)
