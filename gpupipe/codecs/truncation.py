@@ -21,6 +21,8 @@ _NEAR = 64
 _FAR = 65_536
 _HEADERS = 16 << 20
 """Bytes before the pixels of a JPEG that are looked through."""
+_SCANS = 256 << 20
+"""Bytes of a progressive JPEG that are looked through; what is longer is odd."""
 _IEND = b"IEND\xaeB`\x82"
 _RAW_BITS = {"1": 1, "1;I": 1, "L": 8, "RGB": 24}
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
@@ -68,10 +70,12 @@ def _jpeg(image: Image.Image, read: ReadAt, size: int) -> str:
     start = file.tell()
     file.seek(0)  # what was just read comes out of its buffer
     head = file.read(start or _FAR)
-    scan, odd = walk(head, image.height, image.width)
+    scan, odd, progressive = walk(head, image.height, image.width)
     while not scan and len(head) < min(size, _HEADERS):  # an MPO with much before its pixels
         head += file.read(_FAR)
-        scan, odd = walk(head, image.height, image.width)
+        scan, odd, progressive = walk(head, image.height, image.width)
+    if progressive and not odd:
+        odd = walk(read(min(size, _SCANS), 0), image.height, image.width, whole=True).odd
     # Behind the head of a scan 0xFF is followed by 0 or a restart, so the end mark of a thumbnail lies before.
     if scan and (read(2, size - 2) == b"\xff\xd9" or _ends(read, size, b"\xff\xd9", scan)):
         return odd

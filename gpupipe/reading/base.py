@@ -95,6 +95,10 @@ class Reader(ABC):
         """What a person wants to know, beside the engine's own facts."""
         return {}
 
+    def remarks(self) -> list[str]:
+        """Sentences about what happened so far, for the loader's report."""
+        return []
+
 
 @dataclass(frozen=True)
 class Pending(Generic[R]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
 from .paths import padded
+from .pillow_speed import PillowSpeed
 from .sample import bad_sample, changed
 from .setup import Setup
 from .targets import targets_of
@@ -24,8 +26,8 @@ from .windows import ops_for, turns_of, window_of
 __all__ = ["FileReader"]
 
 U8 = npt.NDArray[np.uint8]
-Rows = list[tuple[int, bytes | Undecodable | None]]
-"""(row, its bytes, or why there are none; ``None`` if its pixels are where they should be)"""
+Rows = list[tuple[int, bytes | Undecodable | float]]
+"""(row, its bytes, or why there are none; or the seconds that its pixels took, which are where they should be)"""
 
 
 class FileReader(AheadReader[Rows]):
@@ -42,6 +44,7 @@ class FileReader(AheadReader[Rows]):
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [not decodes(name) for name in names]
         self.buffers = BufferPool(pinned=setup.cuda)
+        self.speed = PillowSpeed()
 
     def _by_pillow(self, plan: Plan) -> npt.NDArray[np.bool_]:
         """bool[B]"""
@@ -81,11 +84,12 @@ class FileReader(AheadReader[Rows]):
         return list(zip(rows.tolist(), read, strict=True))
 
     def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
+        began = time.perf_counter()
         try:
             self._pixels(plan, row, out)
         except Undecodable as e:
             return [(row, e)]
-        return [(row, None)]
+        return [(row, time.perf_counter() - began)]
 
     def _pixels(self, plan: Plan, row: int, out: U8) -> None:
         assert plan.sizes is not None and plan.ops is not None
@@ -104,6 +108,8 @@ class FileReader(AheadReader[Rows]):
         for row, data in sorted(found.items()):
             if isinstance(data, Undecodable):
                 bad.append(bad_sample(self._dataset, int(plan.indices[row]), data))
+            elif isinstance(data, float):
+                self.speed.add(1, data)
         if bad:
             return Loaded(plan, bad=tuple(bad))
         return self._loaded_of(plan, found, pending.owner)
@@ -139,6 +145,9 @@ class FileReader(AheadReader[Rows]):
     def facts(self) -> dict[str, Any]:
         kind = "pinned_" if self.buffers.pinned else ""
         return {f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}
+
+    def remarks(self) -> list[str]:
+        return self.speed.remarks(self.threads, "thread")
 
 
 def _box(window: Crop, row: int) -> tuple[int, int, int, int]:

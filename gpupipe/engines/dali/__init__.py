@@ -11,7 +11,7 @@ from ...memory.uses import MemoryUse, Workload
 from ...reading.setup import Setup
 from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
-from .codings import is_safe
+from .codings import by_pillow, is_safe
 from .presence import installed
 
 __all__ = ["Dali", "installed"]
@@ -95,6 +95,10 @@ class Dali(EngineConfig):
             raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')
         if setup.dataset.upright:
             raise ConfigError('Dali: video="nvdec" does not turn frames; use video="pyav", or upright=False')
+
+    def remarks(self, setup: Setup) -> list[str]:
+        sentence = by_pillow(setup.dataset)
+        return [sentence] if sentence else []
 
     def memory_uses(self, workload: Workload) -> list[MemoryUse]:
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""

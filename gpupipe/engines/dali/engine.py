@@ -247,8 +247,15 @@ class DaliEngine(Engine):
             "threads": s.threads,
             **({} if s.dataset.has_frames else {"decoder": self._decodes()}),
             **self.reader.facts(),
-            **({"batches_by_the_reference": self.unexplained} if self.unexplained else {}),
         }
+
+    def remarks(self) -> list[str]:
+        made = [] if self._reader is None else self._reader.remarks()
+        if self.unexplained:
+            made.append(
+                f"{self.unexplained:,} batches that DALI failed on were decoded by Pillow, and no sample was bad"
+            )
+        return made
 
     def _decodes(self) -> str:
         if self.feed.form == "pixels":

@@ -35,7 +35,8 @@ class DecoderOptions:
     """How images are decoded; the same values for the hot path and for finding a bad sample."""
 
     roi: bool = True
-    """Decode only the window that a first crop takes."""
+    """Decode only the window that a first crop takes: the same pixels as of a whole image. But of a JPEG with
+    subsampled chroma, libjpeg makes a window that is one pixel wide at the left edge up to 16 levels unlike."""
     hw_decoder_load: float = 0.65
     jpeg_fancy_upsampling: bool = True
 
