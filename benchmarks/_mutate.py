@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from gpupipe.testing.exif import ODD_EXIF, odd_exif
 from gpupipe.testing.photos import photograph
 
-__all__ = ["FORMATS", "mutated", "odd_exif", "seeds"]
+__all__ = ["FORMATS", "mutated", "seeds"]
 
 Rng = np.random.Generator
 
@@ -48,33 +49,6 @@ def picture(i: int, mode: str = "RGB") -> Image.Image:
     return rgb.quantize(2 ** (1 + i % 8)) if mode == "P" else rgb.convert(mode)
 
 
-def odd_exif(orientation: int = 6, how: str = "short", order: str = "<") -> bytes:
-    """An EXIF block whose orientation is stored in a way that readers disagree about.
-
-    Args:
-        how: the value as ``short`` (as it should be), ``byte``, ``long``, ``rational``, ``signed``, ``ascii``; a
-            ``count`` of 0, or ``two`` of them; ``twice``, the second one being 3; ``trailing`` bytes; ``cut``.
-        order: ``<`` or ``>``.
-    """
-    kinds = {"byte": 1, "ascii": 2, "long": 4, "rational": 5, "signed": 8}
-    kind, count = kinds.get(how, 3), {"count": 0, "two": 2}.get(how, 1)
-    codes = {1: "Bxxx", 2: "Bxxx", 3: "Hxx", 4: "I", 5: "I", 8: "hxx"}
-    entries = [struct.pack(order + "HHI", 0x0112, kind, count)]
-    entries[0] += struct.pack(order + codes[kind], 38 if kind == 5 else orientation)
-    if how == "twice":
-        entries.append(struct.pack(order + "HHIHxx", 0x0112, 3, 1, 3))
-    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(entries))
-    body = head + b"".join(entries) + struct.pack(order + "I", 0)
-    if kind == 5:
-        body = body.ljust(38, b"\0") + struct.pack(order + "II", orientation, 1)
-    if how == "trailing":
-        body += b"\0trailing bytes\xff\xd9" * 3
-    return b"Exif\0\0" + (body[: len(body) - 9] if how == "cut" else body)
-
-
-_ODD_EXIF = ("short", "byte", "long", "rational", "signed", "ascii", "count", "two", "twice", "trailing", "cut")
-
-
 def _jpegs() -> Iterator[bytes]:
     options: list[dict[str, Any]] = [{"quality": q} for q in (1, 30, 75, 95, 100)]
     options += [{"subsampling": s} for s in (0, 1, 2)]
@@ -84,7 +58,7 @@ def _jpegs() -> Iterator[bytes]:
     for i, one in enumerate(options * 2):
         gray = i % 5 == 4 and "keep_rgb" not in one
         yield encode(picture(i, "L" if gray else "RGB"), "JPEG", **one)
-    for i, how in enumerate(_ODD_EXIF):
+    for i, how in enumerate(ODD_EXIF):
         for order in "<>":
             block = odd_exif(2 + i % 7, how, order)
             yield encode(picture(3 + i % 3), "JPEG", exif=block, progressive=i % 2 == 1)

@@ -65,6 +65,8 @@ class Loaded:
     pixels: Sequence[npt.NDArray[np.uint8]] | None = None
     """With ``handed``: u8[H, W, 3] of the samples that Pillow decoded, no more than a first crop takes, and empty in
     the rows of all others."""
+    by_pillow: tuple[int, float] = (0, 0.0)
+    """Encoded images that Pillow decoded, and the seconds that it took in all threads or processes together."""
     turns: npt.NDArray[np.uint8] | None = None
     """u8[B], with ``turned``: how what the engine decodes becomes upright, 1 to 8 as EXIF counts."""
     ops: tuple[Op, ...] | None = None
@@ -94,10 +96,6 @@ class Reader(ABC):
     def facts(self) -> dict[str, Any]:
         """What a person wants to know, beside the engine's own facts."""
         return {}
-
-    def remarks(self) -> list[str]:
-        """Sentences about what happened so far, for the loader's report."""
-        return []
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
 from .paths import padded
-from .pillow_speed import PillowSpeed
 from .sample import bad_sample, changed
 from .setup import Setup
 from .targets import targets_of
@@ -44,7 +43,6 @@ class FileReader(AheadReader[Rows]):
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [not decodes(name) for name in names]
         self.buffers = BufferPool(pinned=setup.cuda)
-        self.speed = PillowSpeed()
 
     def _by_pillow(self, plan: Plan) -> npt.NDArray[np.bool_]:
         """bool[B]"""
@@ -108,8 +106,6 @@ class FileReader(AheadReader[Rows]):
         for row, data in sorted(found.items()):
             if isinstance(data, Undecodable):
                 bad.append(bad_sample(self._dataset, int(plan.indices[row]), data))
-            elif isinstance(data, float):
-                self.speed.add(1, data)
         if bad:
             return Loaded(plan, bad=tuple(bad))
         return self._loaded_of(plan, found, pending.owner)
@@ -117,6 +113,7 @@ class FileReader(AheadReader[Rows]):
     def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
         dataset, by_pillow = self._dataset, self._by_pillow(plan)
         turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
+        seconds = [data for data in found.values() if isinstance(data, float)]
         pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
         if borrowed is not None:
             rows = np.flatnonzero(by_pillow)
@@ -127,6 +124,7 @@ class FileReader(AheadReader[Rows]):
             pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
             targets_of(dataset, plan),
             owner=borrowed,
+            by_pillow=(len(seconds), sum(seconds)),
             pixels=pixels if self._feed.handed else None,
             turns=turns,
             ops=ops_for(plan, is_cut=by_pillow, turns=turns),
@@ -145,9 +143,6 @@ class FileReader(AheadReader[Rows]):
     def facts(self) -> dict[str, Any]:
         kind = "pinned_" if self.buffers.pinned else ""
         return {f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}
-
-    def remarks(self) -> list[str]:
-        return self.speed.remarks(self.threads, "thread")
 
 
 def _box(window: Crop, row: int) -> tuple[int, int, int, int]:

@@ -23,7 +23,6 @@ from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
 from .buffers import views_of
 from .paths import padded
-from .pillow_speed import PillowSpeed
 from .plan_workers import WorkerRun, Workers
 from .sample import bad_sample, collate_targets, fetching
 from .setup import Setup
@@ -66,13 +65,13 @@ class Pack:
         bad = self.dataset.bad(plan.indices)
         parts: list[npt.NDArray[np.uint8]] = []
         targets, sizes, turns = [], [], []
-        speed = PillowSpeed()
+        seconds: list[float] = []
         if not bad:
             with fetching(self.dataset, plan) as fetch:
                 for row, index in enumerate(plan.indices.tolist()):
                     try:
                         media, target = fetch(self.dataset.fetch, row)
-                        part, seen = self._taken(media, speed)
+                        part, seen = self._taken(media, seconds)
                     except Exception as e:
                         bad.append(bad_sample(self.dataset, index, e))
                         continue
@@ -87,10 +86,10 @@ class Pack:
             view[...] = part
         resolved = resolve_plan(plan, self.pipeline, np.array(sizes, np.int32)) if plan.ops is None else None
         shapes, target = [part.shape for part in parts], collate_targets(self.dataset, targets)
-        return Packed(blob, shapes, np.array(turns, np.uint8), target, resolved, [], (speed.images, speed.seconds))
+        return Packed(blob, shapes, np.array(turns, np.uint8), target, resolved, [], (len(seconds), sum(seconds)))
 
-    def _taken(self, media: Media, speed: PillowSpeed) -> tuple[npt.NDArray[np.uint8], Peeked]:
-        """(what is handed on, what is known of it)"""
+    def _taken(self, media: Media, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
+        """(what is handed on, what is known of it); to ``seconds`` is added what decoding took."""
         exif, max_pixels = self.dataset.exif, self.dataset.max_pixels
         seen = peek(media, exif=exif, max_pixels=max_pixels, strict=self.dataset.strict)
         if isinstance(media, np.ndarray):
@@ -98,7 +97,7 @@ class Pack:
         if not self.decodes(seen.coding):
             began = time.perf_counter()
             pixels = decode(media, exif=exif, max_pixels=max_pixels)
-            speed.add(1, time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
             return pixels, seen
         return np.frombuffer(os.fsencode(media) if isinstance(media, str) else media, np.uint8), seen
 
@@ -124,8 +123,6 @@ class UserCodeReader(Reader):
             Pack(setup.dataset, setup.pipeline, decodes), setup, pin_memory=pin_memory
         )
         self._run: WorkerRun[Packed] | None = None
-        self._processes = max(setup.num_workers, 1)
-        self.speed = PillowSpeed()
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         self._run = self._workers.run(plans)
@@ -136,7 +133,6 @@ class UserCodeReader(Reader):
         if packed.bad:
             return Loaded(plan, bad=tuple(packed.bad))
         assert packed.blob is not None
-        self.speed.add(*packed.by_pillow)
         views, plan = views_of(packed.blob, packed.shapes), resolve_missing(packed.plan or plan, self._pipeline)
         if self._feed.form == "pixels":
             return Loaded(plan, views, packed.target, owner=packed.blob if packed.blob.is_pinned() else None)
@@ -150,6 +146,7 @@ class UserCodeReader(Reader):
             padded(media) if self._feed.form == "paths" else media,
             packed.target,
             owner=packed.blob if by_pillow.any() else None,
+            by_pillow=packed.by_pillow,
             pixels=[cut(view, window, row) if view.ndim == 3 else NO_PIXELS for row, view in enumerate(views)],
             turns=turns,
             ops=ops_for(plan, is_cut=by_pillow, turns=turns),
@@ -161,6 +158,3 @@ class UserCodeReader(Reader):
 
     def close(self) -> None:
         self._workers.close()
-
-    def remarks(self) -> list[str]:
-        return self.speed.remarks(self._processes, "process")

@@ -35,6 +35,7 @@ from .codings import is_safe
 from .decoder import nvjpeg_version
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
 from .nvdec import NvdecReader
+from .pillow_speed import PillowSpeed
 from .second_look import clean, second_look
 
 __all__ = ["DaliEngine"]
@@ -61,6 +62,7 @@ class DaliEngine(Engine):
         self._rested = 0.0
         self.feed = feed_of(setup.dataset, ACCEPTS, is_safe)
         self.scheduled = 0
+        self.pillow_speed = PillowSpeed()
         self.unexplained = 0
         """Batches that DALI failed on although Pillow decodes all of their samples."""
 
@@ -250,7 +252,10 @@ class DaliEngine(Engine):
         }
 
     def remarks(self) -> list[str]:
-        made = [] if self._reader is None else self._reader.remarks()
+        by = (
+            ("process", self.setup.num_workers) if self.setup.dataset.runs_user_code else ("thread", self.setup.threads)
+        )
+        made = self.pillow_speed.remarks(*by)
         if self.unexplained:
             made.append(
                 f"{self.unexplained:,} batches that DALI failed on were decoded by Pillow, and no sample was bad"
@@ -304,6 +309,7 @@ class DaliRun(Run):
         ready = self._flight.popleft()
         if ready.bad:
             raise SampleError(ready.bad)
+        self._engine.pillow_speed.add(*ready.by_pillow)
         target = to_device(ready.target, self._engine.setup)
         try:
             images, shapes = self._engine.outputs()

@@ -13,7 +13,7 @@ class PillowSpeed:
 
     >>> speed = PillowSpeed()
     >>> speed.add(100, 0.5)
-    >>> speed.remarks(4, "thread")
+    >>> speed.remarks("thread", 4)
     ['Pillow decoded 100 images, 200 a second in each of 4 threads']
     """
 
@@ -25,8 +25,8 @@ class PillowSpeed:
         self.images += images
         self.seconds += seconds
 
-    def remarks(self, workers: int, what: str) -> list[str]:
-        """For :meth:`gpupipe.reading.base.Reader.remarks`; ``workers`` of what kind did it."""
+    def remarks(self, what: str, workers: int) -> list[str]:
+        """For :meth:`gpupipe.engines.base.Engine.remarks`; so many ``workers`` of what kind did it."""
         if not self.images or not self.seconds:
             return []
         plural = f"{what}es" if what.endswith("s") else f"{what}s"
