@@ -12,13 +12,16 @@ import torch
 
 pytest.importorskip("nvidia.dali")
 
-from support import BATCH, EVAL, TRAIN, Case, N, images_of, seen
+from PIL import Image
+from support import BATCH, EVAL, TRAIN, Case, Encoded, N, images_of, seen
 
 from gpupipe import DataLoader, SampleError, engines, transforms as T
-from gpupipe.datasets import ImageFolder, VideoList
+from gpupipe.datasets import ImageFolder, ImageList, VideoList, from_torch
 from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.dali.second_look import clean
 from gpupipe.errors import EngineError
+from gpupipe.testing.exif import odd_exif
+from gpupipe.testing.photos import photograph
 
 Fail = Callable[[Callable[[int], bool]], list[int]]
 REFUSAL = (
@@ -89,6 +92,25 @@ def test_whatever_it_was_fed(kind: str, numbered: Path, fail: Fail) -> None:
     finally:
         case.close()
         reference.close()
+
+
+@pytest.mark.parametrize("kind", ["files", "bytes"])
+def test_what_pillow_decoded_beside_what_dali_decodes(kind: str, fail: Fail, tmp_path: Path) -> None:
+    """Some rows are turned, others come as upright pixels of which the crop has been taken."""
+    paths = [tmp_path / f"{i:02d}" for i in range(16)]
+    for i, path in enumerate(paths):
+        image = Image.fromarray(photograph(61 + i, 83, i))
+        image.save(path, "PNG" if i % 3 == 0 else "JPEG", exif=odd_exif(1 + i % 8)[6 * (i % 3 == 0) :])
+    pipeline = T.Compose([T.RandomResizedCrop(32), T.PILToTensor()])
+    dataset: Any = ImageList(paths, transform=pipeline, exif=True)
+    if kind == "bytes":
+        dataset = from_torch(Encoded([path.read_bytes() for path in paths]), "bytes", pipeline, exif=True)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 5, "device": "cpu", "num_workers": 1}
+    with DataLoader(dataset, engine="torch", **given) as loader:
+        want = [images_of(batch) for batch in loader]
+    fail(lambda n: True)
+    with DataLoader(dataset, engine="dali", **given) as loader:
+        assert all(identical(images_of(a), b) for a, b in zip(loader, want, strict=True))
 
 
 def test_a_clip(videos: dict[str, Path], fail: Fail) -> None:

@@ -92,7 +92,7 @@ ODDITIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "a table of three parts": ("tables", lambda: byte(PLAIN, 0xDB, 0, 0x25)),
     "no quantisation": ("tables", lambda: without(PLAIN, 0xDB, 1)),
     "no Huffman table": ("tables", lambda: without(PLAIN, 0xC4, 3)),
-    "too many short codes": ("tables", lambda: byte(byte(PLAIN, 0xC4, 1, 2), 0xC4, 3, 0)),
+    "too many short codes": ("tables", lambda: byte(byte(PLAIN, 0xC4, 1, 2), 0xC4, 3, 3)),
     "a DC symbol of 16 bits": ("tables", lambda: byte(PLAIN, 0xC4, 17, 16)),
     "a restart interval of one byte": ("tables", lambda: before(PLAIN, 0xDA, segment(0xDD, b"\0"))),
     "a component twice": ("scan", lambda: byte(PLAIN, 0xDA, 3, 1)),

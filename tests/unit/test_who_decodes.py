@@ -115,10 +115,11 @@ def test_pixels_of_both_arrive_in_their_places(kind: str, pipeline: Any, tmp_pat
                 assert (a == b).all() if exact else (a - b).abs()[..., 3:-3, 3:-3].max() <= 2
 
 
-def test_what_was_handed_out_does_not_change_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
+def test_what_was_handed_out_does_not_change_later(memory_format: Any, tmp_path: Path) -> None:
     """Pillow decodes into memory that is used again, and what DALI only passes through points into it."""
     paths = write(tmp_path / "files", ["p.gif", "rgb.png", "rgba.png", "p.png", "gray.gif"])
-    dataset = ImageList(paths * 4, transform=WHOLE)
+    dataset = ImageList(paths * 4, transform=T.Compose([T.PILToTensor()], memory_format=memory_format))
     with DataLoader(dataset, batch_size=1, engine="dali", device="cpu") as loader:
         batches = list(loader)
     for path, images in zip(paths * 4, batches, strict=True):
