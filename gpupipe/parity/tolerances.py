@@ -13,7 +13,7 @@ from typing import Literal
 from ..errors import ConfigError
 from ..transforms.compose import Compose
 from ..transforms.ops import OPS, Dtype, Op, ToDtype, Views
-from ..transforms.ops.promise import CPU, CUDA, EQUAL, Bound, Promise, Tolerance
+from ..transforms.ops.promise import CPU, CUDA, EQUAL, GRAPH, Bound, Promise, Tolerance
 from .difference import Difference, Spread
 
 __all__ = [
@@ -170,13 +170,15 @@ def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
 def markdown() -> str:
     """The table for the documentation."""
     lines = [
-        "| DALI against the reference | CPU | at the border of the image | GPU | why |",
-        "|---|---|---|---|---|",
+        '| DALI against the reference | CPU | CPU, `graph="whole"` | at the border of the image | GPU | why |',
+        "|---|---|---|---|---|---|",
     ]
     for row in TABLE.values():
-        cpu, cuda = row.tolerances.get(CPU), row.tolerances.get(CUDA)
-        border = cpu.border if cpu else None
-        cells = [row.what, cpu.interior if cpu else "not measured", border or "", cuda or "not measured"]
-        lines.append(f"| {' | '.join(map(str, cells))} | {cpu.reason if cpu else ''} |")
+        cpu, graph, cuda = (row.of(*where) for where in (CPU, GRAPH, CUDA))
+        border = graph.border if graph else None
+        bounds = [tolerance.interior if tolerance else "not measured" for tolerance in (cpu, graph)]
+        reasons = dict.fromkeys(t.reason for t in (cpu, graph) if t and t.reason)
+        cells = [row.what, *bounds, border or "", cuda or "not measured", "; ".join(reasons)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "The reference against torchvision on PIL images, CPU: equal."]
     return "\n".join(lines) + "\n"

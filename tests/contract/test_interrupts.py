@@ -23,6 +23,7 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads,
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
+from gpupipe.engines.forms.image_threads import Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
 from gpupipe.loader import epoch as iteration, native
 from gpupipe.planning import epoch as planning

@@ -277,7 +277,7 @@ class DaliEngine(Engine):
             "DALI": nvidia.dali.__version__,
             "backend": "GPU" if self.on_gpu else "CPU",
             "threads": s.threads,
-            **({"on the host": ", ".join(self.end.names(s.pipeline.skeleton))} if self.end.on_host else {}),
+            **({"on the host": " + ".join(self.end.names(s.pipeline.skeleton))} if self.end.on_host else {}),
             **({} if s.dataset.has_frames else {"decoder": self._decodes()}),
             **self.reader.facts(),
         }

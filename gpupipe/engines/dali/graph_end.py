@@ -6,23 +6,24 @@ it mostly is right after the decoder. For each op both costs stand beside its lo
 graph ends before the op from which on the sum of the costs is the least. They were measured on one core of an AMD EPYC
 with AVX2, photographs of 224 x 224 pixels, in milliseconds per image, by ``benchmarks/op_costs.py``:
 
-    op (of PIL images)   DALI   host   DALI from the reference    the host from it
-    Resize, bilinear     0.82   0.20   1, at the border 60        1
-    Resize, bicubic      1.33   0.22   40                         see its promise
-    Flip                 0.05   0.02   equal                      equal
-    Gray                 0.18   0.12   1                          equal
-    Brightness           0.04   0.14   1                          equal
-    Contrast             0.10   0.25   2                          equal
-    Saturation           0.33   0.19   1                          equal
-    AutoContrast         0.50   0.26   1                          equal
-    Equalize             1.10   0.24   1                          equal
-    Solarize             0.13   0.22   equal                      equal
-    Sharpness            0.60   0.66   1                          equal
-    Blur, 23 pixels      1.00   1.90   1                          1
-    Warp, bilinear       1.10   0.90   255 at single pixels       equal
-    Perspective          1.20   0.79   255 at single pixels       equal
-    JPEG                 0.30   0.52   equal                      equal
-    Hue                  none   1.40   -                          equal
+    op, of PIL images    DALI   host   DALI from the reference       the host from it
+    Resize, bilinear     0.65   0.10   1, at the border 60           1
+    Resize, bicubic      1.09   0.13   40                            30 (photographs: 11)
+    Flip                 0.07   0.02   equal                         equal
+    Gray                 0.02   0.13   1                             equal
+    Brightness           0.05   0.14   1                             equal
+    Contrast             0.09   0.22   1                             equal
+    Saturation           0.43   0.19   1                             equal
+    ChannelPermutation   0.33   0.17   equal                         equal
+    Solarize             0.14   0.25   equal                         equal
+    Sharpness            0.93   0.67   1                             equal
+    AutoContrast         0.48   0.25   1                             equal
+    Equalize             1.22   0.25   1                             equal
+    Blur, 23 pixels      0.93   1.77   1                             1
+    JPEG                 0.29   0.46   equal                         equal
+    Warp, bilinear       0.93   0.83   255 at single pixels          equal
+    Perspective          1.02   0.79   255 at single pixels          equal
+    Hue                  none   1.46   -                             equal
 
 User code on single images ends the graph on every device: DALI then decodes on the CPU, no more than the window of a
 first crop, and all else is done on the host by the reference's own forms. What is cheaper on a batch, and what stands

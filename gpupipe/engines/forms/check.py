@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...errors import PipelineError
+from ...transforms.compose import Compose
 from ...transforms.ops import Call, Gray, Op, ToDtype, Views
-from .apply import head_and_tail
+from .apply import apply_sample, head_and_tail
 from .registry import has_batch_form
 
-__all__ = ["check_ops"]
+__all__ = ["check_ops", "try_functions"]
 
 
 def check_ops(ops: Sequence[Op], *, channels: int = 3) -> None:
@@ -48,3 +51,13 @@ def _check_tail(tail: Sequence[Op]) -> None:
             raise PipelineError(
                 f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
             )
+
+
+def try_functions(pipeline: Compose, size: tuple[int, int]) -> None:
+    """Put a generated image of (height, width) pixels through the pipeline, user code for single images included.
+
+    Raises :class:`PipelineError` if a function of the user's fails, or changes what it must keep.
+    """
+    ops = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([size]))[0]
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    apply_sample(image, head_and_tail(ops)[0], 0)

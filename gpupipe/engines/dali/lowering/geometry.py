@@ -50,7 +50,7 @@ def _is_another_filter(op: ops.Resize) -> bool:
     )
 
 
-@canvas_lowering(ops.Resize, cost=Cost(0.8, 0.2, 0.1, far=True), unless=_is_another_filter)
+@canvas_lowering(ops.Resize, cost=Cost(0.65, 0.1, 0.1, far=True), unless=_is_another_filter)
 def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     size: Any
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
@@ -80,6 +80,6 @@ def _expect(size: list[int]) -> Callable[[ops.Resize], Array]:
     return check
 
 
-@canvas_lowering(ops.Flip, cost=Cost(0.05, 0.02, 0.02))
+@canvas_lowering(ops.Flip, cost=Cost(0.06, 0.02, 0.02))
 def flip(canvas: Canvas, address: OpAddress, op: ops.Flip) -> None:
     canvas.flip(op.axis, canvas.feed(address, "mask", types.INT32, 0, lambda op: op.mask.astype(np.int32)))
