@@ -117,7 +117,7 @@ class Dali(EngineConfig):
         s, batch = workload.setup, workload.batch_size
         on_host = self._end(s).on_host
         if on_host:  # each is made when it was decoded
-            uses = workload.output(3, "(the next two, and the one handed out)")
+            uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")
         else:
             uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
         if s.dataset.has_frames:  # decoded ahead of the graph
@@ -129,8 +129,8 @@ class Dali(EngineConfig):
             uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
         first = next(iter(s.pipeline.skeleton), None)
         windows = isinstance(first, Crop) and not first.padded and self.roi is not False
-        if on_host:
-            return uses + workload.decoded("host", (s.prefetch_factor + 2) * batch)
+        if on_host:  # as DALI hands them out
+            return uses + workload.decoded("host", (s.prefetch_factor + 1) * batch, at_once=not windows)
         return uses + workload.decoded("device" if s.cuda else "host", batch, at_once=not windows)
 
     def _roi(self, setup: Setup, fancy: bool) -> bool:

@@ -318,8 +318,8 @@ class DaliRun(Run):
     """One pass. Keeps at most ``prefetch_factor`` plans in flight, topped up by the consumer's own ``next()``:
     feeding is cheap and does not wait for DALI, so no thread is needed for it.
 
-    If the host goes on after the graph, one more plan is with its threads: they work on a batch while the consumer has
-    the one before.
+    If the host goes on after the graph, one of these plans is with its threads: they work on a batch while the consumer
+    has the one before.
     """
 
     def __init__(self, engine: DaliEngine, plans: Iterator[Plan]):
@@ -378,7 +378,7 @@ class DaliRun(Run):
         return _Begun(ready, self._engine.start(images, ready), keep)
 
     def _top_up(self) -> None:
-        room = self._engine.setup.prefetch_factor
+        room = self._engine.setup.prefetch_factor - max(len(self._begun) - 1, 0)  # the first is about to be handed out
         while not self._closed and self._failure is None and len(self._flight) < room:
             try:
                 ready = next(self._feed, None)
