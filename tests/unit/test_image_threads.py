@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from gpupipe import transforms as T
 from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.image_threads import ImageThreads
 from gpupipe.engines.forms.stacking import stack_images
+from gpupipe.errors import PipelineError
 from gpupipe.testing.photos import photograph
 
 PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])
@@ -85,3 +88,23 @@ def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
         assert not any(t.name.startswith("gpupipe-images") for t in threading.enumerate())
     finally:
         torch.set_num_threads(before)
+
+
+def test_an_error_is_raised_and_leaves_no_circle() -> None:
+    """Such a circle would hold DALI's pipeline, and a forked process that collects it would wait for ever."""
+    pool = ImageThreads(2)
+    for transforms in ([T.Lambda(lambda image: 1 / 0), T.RandomInvert(1.0)], [T.RandomInvert(1.0)]):
+        ops = resolved(*transforms)
+        images: list[Any] = [*PIXELS[:6], PIXELS[6] if len(ops) == 2 else object()]
+        gc.collect()
+        gc.disable()
+        try:
+            making = pool.start(images, ops)
+            there = weakref.ref(making)
+            with pytest.raises((PipelineError, AttributeError, TypeError)):
+                making.result()
+            pool.close()  # the threads let go of what they did last
+            del making
+            assert there() is None
+        finally:
+            gc.enable()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from support import (
     pictures,
     python_threads,
     seen,
+    write_photos,
 )
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, default_collate
 from torch.utils.data.distributed import DistributedSampler
@@ -681,3 +684,25 @@ def test_datasets_are_not_changed(arrays: Arrays) -> None:
     }
     assert isinstance(arrays, Dataset) and arrays.transform == TRAIN
     assert EVAL != TRAIN
+
+
+@pytest.mark.parametrize(
+    ("function", "engine"),
+    [(lambda x: 1 - x, "dali"), (lambda x: x[:1], "torch"), (lambda x: x.half(), "torch"), (lambda x: 1 / 0, "torch")],
+)
+def test_functions_that_were_written_for_torch_are_tried_first(
+    function: Any, engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What changes more than we allow stays with torch's own loader, which allows it."""
+    pytest.importorskip("nvidia.dali")
+    torchvision = pytest.importorskip("torchvision")
+    v1 = torchvision.transforms
+    transform = v1.Compose([v1.CenterCrop(16), v1.ToTensor(), v1.Lambda(function), v1.RandomHorizontalFlip()])
+    dataset = torchvision.datasets.ImageFolder(write_photos(tmp_path), transform)
+    before = torch.initial_seed(), torch.random.get_rng_state()
+    with caplog.at_level(logging.WARNING, "gpupipe"), DataLoader(dataset, batch_size=2, device="cpu") as loader:
+        assert f"engine: {engine}" in repr(loader) and len(caplog.records) == (engine == "torch")
+    assert before[0] == torch.initial_seed() and torch.equal(before[1], torch.random.get_rng_state())
+    if engine == "torch":
+        with pytest.raises(PipelineError, match=r"<lambda>:\d+ (must keep kind, size and data type|failed)"):
+            DataLoader(dataset, batch_size=2, device="cpu", engine="dali")

@@ -7,7 +7,7 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,8 +309,10 @@ class _Begun:
     """A plan that DALI is done with."""
 
     ready: Loaded
-    finish: Callable[[], Any]
-    """Makes its images, or raises :class:`SampleError`."""
+    finish: Callable[[], Any] = tuple
+    """Makes its images."""
+    bad: Sequence[BadSample] = ()
+    """Samples that cannot be read; then there are no images."""
     keep: Any = None
 
 
@@ -357,6 +359,8 @@ class DaliRun(Run):
         if not self._begun:
             raise self._failure or StopIteration
         one = self._begun.popleft()
+        if one.bad:
+            raise SampleError(one.bad)
         images = one.finish()
         self._engine.pillow_speed.add(*one.ready.by_pillow)
         target = to_device(one.ready.target, self._engine.setup)
@@ -365,7 +369,7 @@ class DaliRun(Run):
     def _begin(self, ready: Loaded) -> _Begun:
         """Wait for DALI to be done with a plan, and let the host go on."""
         if ready.bad:
-            return _failed(ready, SampleError(ready.bad))
+            return _Begun(ready, bad=ready.bad)
         try:
             images, shapes = self._engine.outputs()
         except RuntimeError as e:
@@ -373,9 +377,9 @@ class DaliRun(Run):
         self._failing = self._rebuilt = False
         bad = self._engine.changed(ready, shapes)
         if bad:
-            return _failed(ready, SampleError(bad))
+            return _Begun(ready, bad=bad)
         keep = (images, ready.owner) if self._engine.on_gpu else None
-        return _Begun(ready, self._engine.start(images, ready), keep)
+        return _Begun(ready, self._engine.start(images, ready), keep=keep)
 
     def _top_up(self) -> None:
         room = self._engine.setup.prefetch_factor - max(len(self._begun) - 1, 0)  # the first is about to be handed out
@@ -397,7 +401,7 @@ class DaliRun(Run):
         try:
             images = self._engine.second_look(failed, error)
         except SampleError as e:
-            return _failed(failed, e)
+            return _Begun(failed, bad=e.samples)
         if self._failing and not self._rebuilt:
             self._rebuilt = True
             self._engine.rebuild()
@@ -412,10 +416,3 @@ class DaliRun(Run):
         self._flight.clear()
         self._begun.clear()
         self._engine.reader.stop()
-
-
-def _failed(ready: Loaded, error: SampleError) -> _Begun:
-    def finish() -> Any:
-        raise error
-
-    return _Begun(ready, finish)

@@ -7,7 +7,7 @@ graph ends before the op from which on the sum of the costs is the least. They w
 with AVX2, photographs of 224 x 224 pixels, in milliseconds per image, by ``benchmarks/op_costs.py``:
 
     op, of PIL images    DALI   host   DALI from the reference       the host from it
-    Resize, bilinear     0.65   0.10   1, at the border 60           1
+    Resize, bilinear     0.65   0.10   1, at the border 60           2 (once in 20,000 values)
     Resize, bicubic      1.09   0.13   40                            30 (photographs: 11)
     Flip                 0.07   0.02   equal                         equal
     Gray                 0.02   0.13   1                             equal

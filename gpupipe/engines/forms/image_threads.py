@@ -13,6 +13,7 @@ and after it is done in the threads.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -106,8 +107,8 @@ class Making:
         self._before, self._after = head[:first], head[first:]
         self._batches: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
-        self._rows = iter(range(len(images)))
-        self._made: list[Future[Any]] = [Future() for _ in images]
+        made: list[Future[Any]] = [Future() for _ in images]
+        self._rows, self._made = iter(list(enumerate(made))), deque(made)
 
     def begin(self, pool: ThreadPoolExecutor, threads: int) -> None:
         self._pool = pool
@@ -117,11 +118,14 @@ class Making:
     # ---- in the threads
 
     def _work(self) -> None:
-        for row in self._rows:
+        for row, future in self._rows:
             try:
-                self._made[row].set_result(self._first(row))
+                future.set_result(self._first(row))
             except BaseException as e:
-                self._made[row].set_exception(e)
+                future.set_exception(e)
+            # The error knows this frame, so a future in it would make a circle of all that both know; and what only the
+            # collector finds may be found in a forked process, where DALI must not be ended.
+            del future
 
     def _first(self, row: int) -> Any:
         """The image as the first user code gets it; without any it is finished."""
@@ -160,20 +164,20 @@ class Making:
 
     def result(self) -> tuple[Tensor, ...]:
         """[B, C, H, W] of each view, with :attr:`rest` to do. Runs user code, and waits."""
+        last: deque[Future[None]] = deque()
         try:
-            last: list[Future[None]] = []
-            for row, future in enumerate(self._made):
-                image = future.result()
+            for row in range(len(self._made)):
+                image = self._made.popleft().result()  # named, a future would make a circle with its error
                 if self._after:
                     self._run_user_code(image, self._after, row, 0, last)
-            for done in last:
-                done.result()
+            while last:
+                last.popleft().result()
         except BaseException:
             self.cancel()
             raise
         return tuple(batch for batch in self._batches if batch is not None)
 
-    def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int, last: list[Future[None]]) -> None:
+    def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int, last: deque[Future[None]]) -> None:
         """The ops up to the last user code here, and the rest of them in the threads."""
         end = max((n for n, op in enumerate(ops, 1) if not op.sendable), default=0)
         if end and isinstance(ops[end - 1], Views):
@@ -188,7 +192,7 @@ class Making:
     def cancel(self) -> None:
         """Begin no other image."""
         for _ in self._rows:
-            pass
+            del future
 
 
 def _until_batch(tail: Sequence[Op]) -> int:

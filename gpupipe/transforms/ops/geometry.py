@@ -54,7 +54,7 @@ class Resize(Op):
             "resize bilinear uint8 antialias",
             "resize, bilinear, antialias",
             {
-                CPU: Tolerance(Bound(1, 0.25), reason=_WEIGHTS),
+                CPU: Tolerance(Bound(2, 0.25, 0.0001), reason=_WEIGHTS),
                 GRAPH: Tolerance(Bound(1, 0.2), _TRIANGLE_EDGE, reason=f"{_ROUNDS}; {_EDGE}"),
             },
         ),
