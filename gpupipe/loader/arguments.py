@@ -14,9 +14,9 @@ from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..types import Shard
 
-__all__ = ["Arguments", "Device", "EngineName", "check_integer", "length_of"]
+__all__ = ["Arguments", "DeviceLike", "EngineName", "check_integer", "length_of"]
 
-Device = str | int | torch.device | None
+DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
 
 
@@ -41,7 +41,7 @@ class Arguments:
     persistent_workers: bool | None
     pin_memory_device: str
     in_order: bool
-    device: Device
+    device: DeviceLike
     engine: EngineName | EngineConfig
     seed: int | None
     shard: Shard | None
@@ -61,6 +61,8 @@ class Arguments:
             raise ConfigError(f"shard must be a gpupipe.Shard, such as Shard.from_env(), not {self.shard!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise ConfigError(f"seed must be an integer, not {self.seed!r}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 64:
+            raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
     @property
     def engine_name(self) -> str:

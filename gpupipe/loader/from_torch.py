@@ -10,7 +10,7 @@ from ..types import Shard
 
 if TYPE_CHECKING:
     from ..engines.base import EngineConfig
-    from .arguments import Device, EngineName
+    from .arguments import DeviceLike, EngineName
     from .dataloader import DataLoader
 
 __all__ = ["from_torch"]
@@ -19,7 +19,7 @@ __all__ = ["from_torch"]
 def from_torch(
     torch_loader: Any,
     *,
-    device: Device = None,
+    device: DeviceLike = None,
     engine: EngineName | EngineConfig = "auto",
     seed: int | None = None,
     shard: Shard | None = None,

@@ -23,7 +23,7 @@ from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
-from ...transforms.ops import Op, split_off_mixing
+from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import made_current, to_device
@@ -95,7 +95,7 @@ class DaliEngine(Engine):
         """The ops of a plan, or those for what is fed instead, with one row for each image."""
         ops = plan.ops if fed is None else fed
         assert ops is not None
-        return ops if plan.frames is None else repeat_per_frame(split_off_mixing(ops)[0], self.frames)
+        return ops if plan.frames is None else repeat_per_frame(ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it

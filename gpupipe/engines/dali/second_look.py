@@ -18,9 +18,10 @@ from ...reading.base import Form, Loaded
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
 from ...transforms.ops import Op
-from ..forms.apply import apply_sample, apply_tail, head_and_tail, stack
+from ..forms.apply import apply_sample, apply_tail, head_and_tail
 from ..forms.clip_layout import clip_tail, unflatten
 from ..forms.picture import Picture, size_of
+from ..forms.stacking import stack_images
 
 __all__ = ["clean", "second_look"]
 
@@ -52,8 +53,10 @@ def second_look(
     plan, memory_format = ready.plan, setup.pipeline.memory_format
     tail = head_and_tail(plan.ops or ())[1]
     if plan.frames is not None:
-        return [], clip_tail(unflatten(stack(made), plan.frames.shape), tail, memory_format, setup.dataset.layout)
-    return [], apply_tail(stack(made), tail, memory_format)
+        return [], clip_tail(
+            unflatten(stack_images(made), plan.frames.shape), tail, memory_format, setup.dataset.layout
+        )
+    return [], apply_tail(stack_images(made), tail, memory_format)
 
 
 class _Look:
