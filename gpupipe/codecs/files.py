@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from .retry import reason_of, with_retries
 
-__all__ = ["Place", "ReadAt", "Undecodable", "attempts", "read_at", "read_place", "use_place"]
+__all__ = ["Place", "ReadAt", "Undecodable", "attempts", "pread", "read_at", "read_place", "use_place"]
 
 T = TypeVar("T")
 
@@ -124,15 +124,18 @@ def read_at(fd: int, place: Place) -> bytes:
     """The bytes of a place in a file that is open. Raises :class:`OSError`, and :class:`Undecodable` of kind
     ``truncated``."""
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
+    found = pread(fd, length, place.offset)
+    if len(found) < place.length:
+        raise _ends_before(place, os.fstat(fd).st_size)
+    return found
+
+
+def pread(fd: int, length: int, offset: int) -> bytes:
+    """``os.pread``, but everything that there is of ``length``: the system may give less at a time."""
     parts, at = [], 0
-    while at < length:
-        part = os.pread(fd, min(length - at, 1 << 30), place.offset + at)
-        if not part:
-            break
+    while at < length and (part := os.pread(fd, min(length - at, 1 << 30), offset + at)):
         parts.append(part)
         at += len(part)
-    if at < place.length:
-        raise _ends_before(place, os.fstat(fd).st_size)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

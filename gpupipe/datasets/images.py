@@ -64,19 +64,20 @@ class EncodedImages(Dataset):
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
-        return self._index.upright_sizes if self.exif else self._index.stored_sizes
+        return (self._index.upright_sizes if self.exif else self._index.stored_sizes).all
 
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
-        return self._index.labels
+        column = self._index.labels
+        return None if column is None else column.all
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
-        return self._index.coding, self._index.codings
+        return self._index.coding.all, self._index.codings
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:
-        return self._index.sample_size
+        return self._index.sample_size.read()
 
     @property
     def fingerprint(self) -> str:
@@ -92,7 +93,7 @@ class EncodedImages(Dataset):
 
         Raises :class:`~gpupipe.codecs.files.Undecodable` if the bytes cannot be read.
         """
-        labels = self._index.labels
+        labels = self.labels
         label = None if labels is None else int(labels[index])
         place = self.place(index)
         if self.whole_files:
@@ -137,10 +138,8 @@ class EncodedImages(Dataset):
     def samples(self) -> list[tuple[str, Any]]:
         """(path, label) of every sample, as torchvision has it. A list of Python objects: large for large datasets, and
         made when it is first asked for. Nothing in gpupipe does."""
-        prefix = self._shown_prefix()
-        index = self._index
-        labels = [None] * len(self) if index.labels is None else index.labels.tolist()
-        return [(os.path.join(prefix, os.fsdecode(index.path(i))), label) for i, label in enumerate(labels)]
+        prefix, index = self._shown_prefix(), self._index
+        return [(os.path.join(prefix, os.fsdecode(index.path(i))), label) for i, label in enumerate(self.targets)]
 
     @property
     def imgs(self) -> list[tuple[str, Any]]:
@@ -150,8 +149,7 @@ class EncodedImages(Dataset):
     @cached_property
     def targets(self) -> list[Any]:
         """The label of every sample; see :attr:`samples`."""
-        labels = self._index.labels
-        return [None] * len(self) if labels is None else labels.tolist()
+        return [None] * len(self) if self.labels is None else self.labels.tolist()
 
     def _shown_prefix(self) -> str:
         return os.fsdecode(self._prefix)

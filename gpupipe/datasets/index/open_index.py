@@ -29,7 +29,7 @@ Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 2
+FORMAT = 3
 """Part of every index file's name: what another version of this code wrote is never opened."""
 
 
@@ -108,8 +108,6 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
 
 
 def _timed(index: Idx, began: float) -> Idx:
-    # Looking for changes touched pages all over the file, and the kernel maps their neighbours too.
-    index.columns.release()
     index.seconds = time.monotonic() - began
     return index
 
@@ -184,10 +182,10 @@ class Probed:
     def _keep(self, old: Index, rows: npt.NDArray[np.int64]) -> None:
         self.kept = rows >= 0
         rows = rows[self.kept]
-        self.status[self.kept] = old.status[rows]
-        self.sizes[self.kept] = old.stored_sizes[rows]
-        self.coding[self.kept] = old.coding[rows]
-        self.orientation[self.kept] = old.orientation[rows]
+        self.status[self.kept] = old.status.all[rows]
+        self.sizes[self.kept] = old.stored_sizes.all[rows]
+        self.coding[self.kept] = old.coding.all[rows]
+        self.orientation[self.kept] = old.orientation.read()[rows]
         self.codings = {name: code for code, name in enumerate(old.codings)}
         bad = np.flatnonzero(self.kept & (self.status != OK))
         if len(bad):
