@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..memory.uses import Load, Need
+from ..memory.uses import MemoryUse, Workload
 from ..reading.setup import Setup
 from ..types import Batch, Plan
 
@@ -64,7 +64,7 @@ class EngineConfig(ABC):
     @abstractmethod
     def build(self, setup: Setup) -> Engine: ...
 
-    def needs(self, load: Load) -> Sequence[Need]:
-        """The memory that the engine will hold for such a load, as far as it can be told before anything is read.
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        """The memory that the engine will hold for a workload, as far as it can be told before anything is read.
         Costs milliseconds and starts nothing."""
         return ()

@@ -5,48 +5,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ..engines.base import Engine, Run
+from ..engines.base import Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
 from ..planning.epoch import EpochPlan
 from ..transforms.ops import split_off_mixing
 from ..types import Batch, Plan
+from .session import Session
+from .state import Cursor
 
-if TYPE_CHECKING:
-    from .dataloader import DataLoader
-
-__all__ = ["Cursor", "EpochIterator", "Stats"]
-
-
-@dataclass
-class Cursor:
-    """How far an epoch has come."""
-
-    epoch: int = 0
-    delivered: int = 0
-    running: bool = False
-
-
-@dataclass
-class Stats:
-    """What a loader counted since it was made."""
-
-    epochs: int = 0
-    batches: int = 0
-    samples: int = 0
-    repaired: int = 0
-    """Batches that were read a second time, because a sample turned out to be bad."""
-    wait_seconds: float = 0.0
-    work_seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        total = self.wait_seconds + self.work_seconds
-        return {**asdict(self), "stall": self.wait_seconds / total if total else 0.0}
+__all__ = ["EpochIterator"]
 
 
 class _Stream:
@@ -75,11 +47,10 @@ class _Stream:
 
 
 class EpochIterator:
-    """``iter(loader)``. It keeps the loader alive, and the loader does not keep it alive."""
+    """``iter(loader)``: one epoch, which begins with the first ``next()``."""
 
-    def __init__(self, loader: DataLoader, engine: Engine):
-        self._loader: DataLoader | None = loader
-        self._engine = engine
+    def __init__(self, session: Session):
+        self._session: Session | None = session
         self._plans: EpochPlan
         self._cursor: Cursor
         self._stream: _Stream
@@ -88,35 +59,36 @@ class EpochIterator:
         self._missed: list[BadSample] = []  # of batches that became empty
         self._left = time.perf_counter()
 
-    def _start(self, loader: DataLoader) -> None:
-        self._plans, self._cursor = loader._begin()
+    def _start(self, session: Session) -> None:
+        # iter() cannot: frameworks call it to see whether it works, and set the epoch afterwards.
+        self._plans, self._cursor = session.begin()
         self._stream = _Stream(self._plans)
-        self._run = loader._running.run = self._engine.run(self._stream)
+        self._run = session.running.run(self._stream)
 
     def __iter__(self) -> EpochIterator:
         return self
 
     def __next__(self) -> Any:
-        loader = self._loader
-        if loader is None:
+        session = self._session
+        if session is None:
             raise StopIteration
-        loader._running.check(loader.device)
+        session.running.check(session.device)
         entered = time.perf_counter()
-        loader._stats.work_seconds += entered - self._left
-        loader._running.renew_lease()
+        session.stats.work_seconds += entered - self._left
+        session.running.renew()
         try:
             # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
             # the engine keeps, nor the script, to its batch.
             with torch.inference_mode(False):
                 if self._run is None:
-                    self._start(loader)
-                return self._deliver(self._next(), loader)
+                    self._start(session)
+                return self._deliver(self._next(session), session)
         except StopIteration:
             self._cursor.running = False
-            loader._stats.epochs += 1
+            session.stats.epochs += 1
             self.end()
-            if not loader._persistent:
-                loader._running.close()
+            if session.arguments.persistent_workers is False:
+                session.running.close()
             raise
         except SampleError:
             raise
@@ -126,16 +98,15 @@ class EpochIterator:
         except BaseException:
             # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
             self.end()
-            loader._running.close()
+            session.running.close()
             raise
         finally:
             self._left = time.perf_counter()
-            loader._stats.wait_seconds += self._left - entered
+            session.stats.wait_seconds += self._left - entered
 
-    def _next(self) -> Batch:
+    def _next(self, session: Session) -> Batch:
         """The batch that is due. Those that overtake a repaired one wait."""
-        assert self._loader is not None
-        stream, policy = self._stream, self._loader._policy
+        stream, bad_samples = self._stream, session.bad_samples
         while True:
             if stream.due and stream.due[0] in self._ready:
                 return self._ready.pop(stream.due.popleft())
@@ -146,29 +117,28 @@ class EpochIterator:
                 if not stream.repaired:
                     raise
                 # The engine had taken its last plan before the repair was asked for.
-                self._run = self._loader._running.run = self._engine.run(stream)
+                self._run = session.running.run(stream)
                 continue
             except SampleError as e:
                 plan = stream.taken.popleft()
-                if policy.on_error == "raise":
+                if bad_samples.on_error == "raise":
                     stream.due.popleft()
                     self._cursor.delivered = plan.consumed
-                    self._loader._report.add(e.samples)
+                    session.report.add(e.samples)
                     raise
-                policy.learn(e.samples)
-                if not self._repair(plan.step):
-                    self._loader._report.add(e.samples)
+                bad_samples.learn(e.samples)
+                if not self._repair(plan.step, session):
+                    session.report.add(e.samples)
                     raise SampleError(e.samples, "no other sample of the batch can stand in for these:") from None
                 continue
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
 
-    def _repair(self, step: int) -> bool:
-        """Ask for a batch again without its bad samples; ``False`` where that is impossible."""
-        assert self._loader is not None
-        self._loader._stats.repaired += 1
+    def _repair(self, step: int, session: Session) -> bool:
+        """Ask for a batch again without its bad samples; ``False`` if that is impossible."""
+        session.stats.repaired += 1
         plan = self._plans[step]
-        if self._loader._policy.known(plan.indices):
+        if session.bad_samples.known(plan.indices):
             self._stream.due.remove(step)
             self._cursor.delivered = plan.consumed
             return False
@@ -179,17 +149,17 @@ class EpochIterator:
             self._missed.extend(plan.bad)
         return True
 
-    def _deliver(self, batch: Batch, loader: DataLoader) -> Any:
+    def _deliver(self, batch: Batch, session: Session) -> Any:
         plan = batch.plan
         self._cursor.delivered = plan.consumed
-        loader.valid = plan.valid
-        loader._stats.batches += 1
-        loader._stats.samples += plan.valid
-        loader._running.lease(batch, loader.device)
+        session.valid = plan.valid
+        session.stats.batches += 1
+        session.stats.samples += plan.valid
+        session.running.keep(batch, session.device)
         missed, self._missed = [*self._missed, *plan.bad], []
         if missed:
-            loader._report.add(missed)
-            loader._policy.bear(missed)
+            session.report.add(missed)
+            session.bad_samples.count(missed)
         images, target = batch.images, batch.target
         changes = () if plan.ops is None or images is plan else split_off_mixing(plan.ops)[1]
         if changes:
@@ -198,8 +168,8 @@ class EpochIterator:
 
     def end(self) -> None:
         """Nothing more comes out of this iterator."""
-        if self._loader is not None:
-            self._loader = None
+        if self._session is not None:
+            self._session = None
             self._ready.clear()
             if self._run is not None:
                 self._run.close()

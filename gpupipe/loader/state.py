@@ -1,4 +1,4 @@
-"""Where a loader stands, as a few numbers that can be saved and loaded anywhere."""
+"""Where a loader stands: in its epochs, and as a few numbers that can be saved and loaded anywhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..errors import StateError
+from ..errors import ConfigError, StateError
+from ..planning.order import Order
+from .batching import Batching
 
-__all__ = ["State"]
+__all__ = ["VERSION", "Cursor", "Position", "State"]
 
 VERSION = 1
 
@@ -18,10 +20,8 @@ class State:
     """The position of a loader and what it belongs to.
 
     ``epoch`` and ``delivered`` say what comes next: sample number ``delivered`` (over all ranks) of that epoch. After
-    the last batch, and before the
-    iterator has ended, ``delivered`` equals the length of the epoch; once it has ended, the state is sample 0 of the
-    next epoch. So a
-    loader that is loaded goes on exactly as the saved one would have.
+    the last batch, and before the iterator has ended, ``delivered`` equals the length of the epoch; once it has ended,
+    the state is sample 0 of the next epoch. So a loader that is loaded goes on exactly as the saved one would have.
     """
 
     version: int
@@ -85,3 +85,74 @@ class State:
             )
         if self.delivered > total:
             raise StateError(f"this state is {self.delivered} samples into an epoch of {total}")
+
+
+@dataclass
+class Cursor:
+    """How far an epoch has come."""
+
+    epoch: int = 0
+    delivered: int = 0
+    """Samples, over all ranks."""
+    running: bool = False
+
+
+class Position:
+    """Which epoch of a loader comes next, where in it, and how far the one before has come."""
+
+    def __init__(self, batching: Batching, seed: int):
+        self.batching = batching
+        self.seed = seed
+        self.next_epoch = 0
+        self._resume = 0  # samples to leave out at the start of next_epoch
+        self._cursor = Cursor()
+        self._sampler_epoch = batching.sampler.epoch_of()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that begins next, at its first sample. Nothing changes if it would have been that one."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ConfigError(f"set_epoch takes an integer that is not negative, not {epoch!r}")
+        if epoch != self.next_epoch:
+            self.next_epoch, self._resume = epoch, 0
+
+    def order(self) -> Order:
+        """The samples of the epoch that comes next, over all ranks."""
+        return self.batching.order(self.seed, self.next_epoch)
+
+    def begin(self) -> tuple[Order, Cursor]:
+        """The next epoch begins: its samples, and what its iterator notes in how far it has come."""
+        now = self.batching.sampler.epoch_of()
+        if now is not None and now != self._sampler_epoch:
+            # set_epoch() called on the sampler that the script owns counts as called on the loader.
+            self._sampler_epoch = now
+            self.set_epoch(now)
+        order = self.order()
+        self._cursor = Cursor(self.next_epoch, self._resume, running=True)
+        self.next_epoch, self._resume = self.next_epoch + 1, 0
+        return order, self._cursor
+
+    def rest(self) -> None:
+        """No epoch is running any more, also if one was left in its middle."""
+        self._cursor = Cursor()
+
+    def load(self, state: State) -> None:
+        """Go on from there; :meth:`State.check` has allowed it."""
+        self.rest()
+        self.seed = state.seed
+        self.next_epoch, self._resume = state.epoch, state.delivered
+
+    def state(self, *, dataset: str, pipeline: str) -> State:
+        """To be saved, with the fingerprints of what it belongs to."""
+        cursor = self._cursor if self._cursor.running else Cursor(self.next_epoch, self._resume)
+        return State(
+            version=VERSION,
+            seed=self.seed,
+            epoch=cursor.epoch,
+            delivered=cursor.delivered,
+            batch_size=self.batching.batch_size,
+            world_size=self.batching.shard.world_size,
+            drop_last=int(self.batching.drop_last),
+            dataset=dataset,
+            pipeline=pipeline,
+            order=self.batching.sampler.name,
+        )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import BadSample, PipelineError
 from ..transforms.compose import Compose
 from ..types import Plan
-from .bad_samples import Policy
+from .bad_samples import BadSamples
 from .order import Order, Slices
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class EpochPlan:
     slices: Slices
     seed: int
     epoch: int
-    policy: Policy | None = None
-    """What happens to bad samples; ``None``: the engine raises."""
+    bad_samples: BadSamples | None = None
+    """What happens to them; ``None``: the engine raises."""
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -91,8 +91,8 @@ class EpochPlan:
         positions, valid, consumed = self.slices.take(step)
         indices, keys = self.order.at(positions)
         bad: tuple[BadSample, ...] = ()
-        if self.policy is not None:
-            indices, keys, valid, bad = self.policy.apply(
+        if self.bad_samples is not None:
+            indices, keys, valid, bad = self.bad_samples.apply(
                 indices,
                 keys,
                 valid,

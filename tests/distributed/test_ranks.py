@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.distributed as dist
+from interpreter import Interpreter
 from launch import launch
 from support import N
 
@@ -31,30 +32,30 @@ Ranks = list[dict[str, Any]]
 """What every rank saw of one task."""
 
 
-def start(world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
+def start(warm: Interpreter, world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
     """What the ranks saw, task by task."""
-    return [list(results) for results in zip(*launch(SCRIPT, world, out, root, tasks), strict=True)]
+    return [list(results) for results in zip(*launch(warm, SCRIPT, world, out, root, tasks), strict=True)]
 
 
 @pytest.fixture(scope="module")
-def three(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
+def three(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
     tasks = [
         task(engine="null", init=False),  # from the variables alone: torch.distributed is not initialised yet
         task(sampler=True),
         task(batch_size=2, epochs=1, stop=2),
     ]
-    return start(3, numbered, tmp_path_factory.mktemp("three"), tasks)
+    return start(warm, 3, numbered, tmp_path_factory.mktemp("three"), tasks)
 
 
 @pytest.fixture(scope="module")
-def two(three: list[Ranks], numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
+def two(warm: Interpreter, three: list[Ranks], numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
     tasks = [
         task(),
         task(engine="torch", sampler=True),
         task(drop_last=True, epochs=1),
         task(batch_size=3, epochs=1, state=three[2][0]["states"][0]),
     ]
-    return start(2, numbered, tmp_path_factory.mktemp("two"), tasks)
+    return start(warm, 2, numbered, tmp_path_factory.mktemp("two"), tasks)
 
 
 def steps(ranks: list[dict[str, Any]], epoch: int) -> list[list[Any]]:

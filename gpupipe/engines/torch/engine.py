@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import PIL
@@ -14,19 +14,18 @@ from torch import Tensor
 from ...codecs.video.decode import pyav_version
 from ...datasets.user_code import Opaque
 from ...errors import ConfigError, PipelineError, SampleError
-from ...memory.uses import Load, Need
+from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
-from ...transforms.ops import Call, Gray, Op, ToDtype, Views
+from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
 from ..forms import BATCH_FORMS, POINTWISE
 from ..forms.apply import apply_tail, head_and_tail
 from ..forms.clip_layout import clip_tail
 from ..staging import CopyStream, Ring, Uploader, map_tensors
-from .needs import needs
 from .worker_tasks import Collate, Decode, Decoded
 
 __all__ = ["Torch"]
@@ -72,8 +71,24 @@ class Torch(EngineConfig):
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
 
-    def needs(self, load: Load) -> list[Need]:
-        return needs(load, self.slots if self.staging == "ring" else 0)
+    def memory_uses(self, workload: Workload) -> list[MemoryUse]:
+        s = workload.setup
+        head, tail = head_and_tail(s.pipeline.skeleton)
+        uses: list[MemoryUse] = []
+        branches = head[-1].branches if head and isinstance(head[-1], Views) else ((),)
+        for out, branch in zip(workload.outputs, branches, strict=True):
+            made = (*head, *branch)  # by a worker, image by image; the tail is for the whole batch
+            dtype: Dtype = next((op.dtype for op in reversed(made) if isinstance(op, ToDtype)), "uint8")
+            channels = next((op.channels for op in reversed(made) if isinstance(op, Gray)), 3)
+            out = replace(out, dtype=dtype, channels=channels)
+            if s.num_workers:  # all plans are sent at once, and workers do not wait for what they made to be fetched
+                count, of = s.num_workers * s.prefetch_factor, "(num_workers × prefetch_factor) queued"
+                uses += workload.batches("batches of the workers", "shm", count, of, out)
+            if s.cuda and self.staging == "ring":
+                uses += workload.batches("pinned staging", "pinned", self.slots, "slots", out)
+        if tail or s.cuda or not s.num_workers:  # else the worker's own memory is handed out
+            uses += workload.output(1, "handed out")
+        return uses + workload.decoded("host", max(s.num_workers, 1))  # one after another in each process
 
 
 class TorchEngine(Engine):
