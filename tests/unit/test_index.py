@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -26,8 +24,6 @@ from gpupipe.codecs.files import Place
 from gpupipe.codecs.probe import Probe, pack, pack_places, unpack, unpack_places
 from gpupipe.datasets import ImageFolder, ImageList
 from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
-from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
-from gpupipe.errors import DatasetError
 
 OLD_NS = 1_500_000_000_000_000_000
 
@@ -244,136 +240,6 @@ class TestRacy:
     def test_folders_count_too(self, tree: Path) -> None:
         os.utime(tree / "b")
         assert ImageFolder(tree)._index.racy
-
-
-def hostile(meta: Any = None, columns: Any = None) -> bytes:
-    """A file with a valid prefix and digest around any header."""
-    header = json.dumps({"columns": columns, "meta": meta}).encode()
-    return sealed(header)
-
-
-def sealed(header: bytes, tail: bytes = bytes(4096)) -> bytes:
-    first = -(-(64 + len(header)) // 64) * 64
-    digest = hashlib.blake2b(header, digest_size=16).digest()
-    prefix = struct.pack("<8sIIQ16s", b"GPUPIDX\n", 1, len(header), first + len(tail), digest)
-    return (prefix.ljust(64, b"\0") + header).ljust(first, b"\0") + tail
-
-
-COLUMN = {"name": "x", "dtype": "<i8", "shape": [4], "offset": 0}
-
-
-class TestDamage:
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            lambda b: b"",
-            lambda b: b[:10],
-            lambda b: b[:64],
-            lambda b: b[: len(b) // 2],
-            lambda b: b[:-1],
-            lambda b: b + b"\0",
-            lambda b: b"X" + b[1:],
-            lambda b: b[:8] + b"\xff\xff\xff\xff" + b[12:],
-            lambda b: b[:12] + b"\xff\xff\xff\xff" + b[16:],
-            lambda b: b[:16] + b"\xff" * 8 + b[24:],
-            lambda b: b[:80] + b"\xff" + b[81:],
-            lambda b: os.urandom(len(b)),
-            lambda b: hostile({}, []),
-            lambda b: hostile({"count": 10**30}, [COLUMN]),
-            lambda b: sealed(b"[" * 100_000),
-            lambda b: sealed(b"1" * 5000),
-        ],
-    )
-    def test_is_rebuilt_with_a_warning(
-        self, tree: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
-    ) -> None:
-        good = ImageFolder(tree)
-        file = index_file(good)
-        content = file.read_bytes()
-        file.unlink()  # not in place: the open index above would see it
-        file.write_bytes(damage(content))
-        with caplog.at_level(logging.WARNING, "gpupipe"):
-            ds = ImageFolder(tree)
-        assert ds.index_summary().built and ds.samples == good.samples
-        assert any("built again" in r.message for r in caplog.records)
-        assert not ImageFolder(tree).index_summary().built
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"shape": [10**18]},
-            {"shape": [2**62, 4]},
-            {"shape": [0, 2**63]},
-            {"shape": [-1]},
-            {"shape": [True]},
-            {"shape": [1.0]},
-            {"shape": [1, 1, 1]},
-            {"shape": "4"},
-            {"shape": None},
-            {"offset": -64},
-            {"offset": 1},
-            {"offset": 4096},
-            {"offset": 2**64},
-            {"offset": "0"},
-            {"dtype": "O"},
-            {"dtype": "<f8"},
-            {"dtype": ["<i8"]},
-            {"dtype": None},
-            {"name": 3},
-        ],
-    )
-    def test_hostile_columns(self, tmp_path: Path, change: dict[str, Any]) -> None:
-        (tmp_path / "ok").write_bytes(hostile({}, [COLUMN]))
-        assert Columns.open(str(tmp_path / "ok")).arrays["x"].tolist() == [0] * 4
-        (tmp_path / "x").write_bytes(hostile({}, [{**COLUMN, **change}]))
-        with pytest.raises(ColumnsError):
-            Columns.open(str(tmp_path / "x"))
-
-    @pytest.mark.parametrize(
-        "content", [hostile({}, [COLUMN, COLUMN]), hostile({}, {}), hostile([], []), hostile({}, [3]), sealed(b"{}")]
-    )
-    def test_hostile_headers(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "x").write_bytes(content)
-        with pytest.raises(ColumnsError):
-            Columns.open(str(tmp_path / "x"))
-
-    @pytest.mark.parametrize("name", ["path_offsets", "sizes", "bad_rows", "labels", "folder_offsets"])
-    def test_wrong_values_do_not_crash(self, tree: Path, name: str) -> None:
-        """A file that is well formed but lies: refused, or wrong answers; never a crash."""
-        (tree / "a/1.png").write_bytes(b"")
-        age(tree)
-        ds = ImageFolder(tree)
-        columns = Columns.open(str(index_file(ds)))
-        for value in (-(2**62), -1, 2**31 - 1, 2**62):
-            arrays = {k: v.copy() for k, v in columns.arrays.items()}
-            arrays[name].flat[:] = np.array(value).astype(arrays[name].dtype)
-            with open(index_file(ds).with_suffix(".evil"), "w+b") as f:
-                write_columns(f, arrays, columns.meta)
-                opened = Columns(f.fileno(), None)
-            try:
-                evil = index_module.Index(opened)
-            except DatasetError:
-                continue
-            evil.stale(os.fsencode(tree) + b"/")
-            evil.encoded(np.arange(4), b"/")
-            evil.all_bad()
-
-    def test_roundtrip(self, tmp_path: Path) -> None:
-        columns = {
-            "a": np.arange(7, dtype=np.uint8),
-            "b": np.arange(6, dtype=np.int32).reshape(3, 2),
-            "c": np.empty((0, 2), np.int64),
-            "d": np.arange(5, dtype=">i8"),
-        }
-        with open(tmp_path / "x", "wb") as f:
-            write_columns(f, columns, {"n": [1, "é"]})
-        back = Columns.open(str(tmp_path / "x"))
-        assert back.meta == {"n": [1, "é"]}
-        for name, column in columns.items():
-            assert back.arrays[name].shape == column.shape and (back.arrays[name] == column).all()
-            assert back.offsets[name] % 64 == 0 and not back.arrays[name].flags.writeable
-        with pytest.raises(TypeError), open(tmp_path / "y", "wb") as f:
-            write_columns(f, {"o": np.array([None])}, {})
 
 
 class TestCache:
