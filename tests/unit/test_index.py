@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
@@ -208,38 +209,64 @@ class TestRebuild:
 
 
 class TestRacy:
-    def test_a_change_that_no_time_shows(self, tree: Path, probed: list[bytes]) -> None:
-        """Written within the file system's clock tick after the scan, with the same length: only reading tells."""
-        now = time.time_ns()
-        file = tree / "a/1.png"
-        os.utime(file, ns=(now, now))
-        assert ImageFolder(tree)._index.racy
+    def resized(self, file: Path) -> None:
+        """Another image of the same length and time, as if it were written in the same tick of the clock."""
+        found = file.stat()
         data = bytearray(file.read_bytes())
         data[16:24] = struct.pack(">II", 8, 9)
         data[29:33] = struct.pack(">I", zlib.crc32(bytes(data[12:29])))
         file.write_bytes(data)
-        os.utime(file, ns=(now, now))
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    @pytest.mark.parametrize("what", ["a/1.png", "b"])
+    def test_a_scan_waits_until_every_later_change_will_show(
+        self, tree: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        real, waits = time.sleep, []
+
+        def meanwhile(seconds: float) -> None:
+            waits.append(seconds)
+            self.resized(tree / "a/1.png")
+            real(seconds)
+
+        monkeypatch.setattr(time, "sleep", meanwhile)
+        os.utime(tree / what)
+        ds = ImageFolder(tree)
+        assert len(waits) == 1 and waits[0] < 0.2 and ds.sizes[0].tolist() == [9, 8]
+        assert not ds._index.racy and not ImageFolder(tree).index_summary().built
+        newest = (tree / what).stat().st_mtime_ns
+        assert ds._index.columns.meta["started_ns"] > newest + 100_000_000
+
+    def test_a_file_system_of_whole_seconds_has_longer_ticks(self) -> None:
+        second = 1_000_000_000
+        now = 1_700_000_000 * second
+        times = np.array([now, now + 1, now - second, now - second + 1, now - 3 * second])
+        assert index_module.is_racy(times, now + 1).tolist() == [True, True, True, False, False]
+        assert index_module.until_settled(times, now) == 2.0
+        assert index_module.until_settled(times[1:2], now) == pytest.approx(0.1, abs=1e-6)
+        assert index_module.until_settled(times[4:], now) == 0
+        assert index_module.until_settled(times + 60 * second, now) == 0  # not to be waited for
+
+    def test_times_in_the_future_are_not_believed(
+        self, tree: Path, probed: list[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time_ns()
+        file = tree / "a/1.png"
+        os.utime(file, ns=(now + 10**10,) * 2)
+        assert ImageFolder(tree)._index.racy
+        self.resized(file)
         probed.clear()
         assert ImageFolder(tree).sizes[0].tolist() == [9, 8]
         assert probed == [os.fsencode(file)]
-
-    def test_ends_when_the_clock_moved_on(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        now = time.time_ns()
-        os.utime(tree / "a/1.png", ns=(now, now))
-        assert ImageFolder(tree).index_summary().built
-        monkeypatch.setattr(time, "time_ns", lambda: now + 10_000_000_000)
+        monkeypatch.setattr(time, "time_ns", lambda: now + 2 * 10**10)
         assert ImageFolder(tree).index_summary().built
         assert not ImageFolder(tree).index_summary().built
 
-    @pytest.mark.parametrize(("hours", "racy"), [(-1, False), (0, True), (1, True), (24 * 365, False)])
-    def test_times_in_the_future(self, tree: Path, hours: int, racy: bool) -> None:
+    @pytest.mark.parametrize(("hours", "racy"), [(-1, False), (1, True), (24 * 365, False)])
+    def test_how_far_in_the_future(self, tree: Path, hours: int, racy: bool) -> None:
         then = time.time_ns() + hours * 3_600_000_000_000
         os.utime(tree / "a/1.png", ns=(then, then))
         assert ImageFolder(tree)._index.racy == racy
-
-    def test_folders_count_too(self, tree: Path) -> None:
-        os.utime(tree / "b")
-        assert ImageFolder(tree)._index.racy
 
 
 class TestCache:
@@ -263,12 +290,17 @@ class TestCache:
         file = index_file(ImageFolder(tree))
         stale = file.with_name(file.name + ".123-abc.tmp")
         others = [file.with_name(n) for n in ("notes.txt", "x.tmp", "other.gpupipe-index", file.name + ".1-2.tmp")]
-        for path in (stale, *others):
+        written = file.with_name(file.name + ".1-3.tmp")
+        for path in (stale, written, *others):
             path.write_text("")
-        for path in (stale, *others[:3]):
+        for path in (stale, written, *others[:3]):
             os.utime(path, (1e9, 1e9))
+        with open(written) as f:
+            fcntl.flock(f, fcntl.LOCK_EX)  # somebody is slow
+            ImageFolder(tree).reindex()
+        assert not stale.exists() and written.exists() and all(p.exists() for p in others)
         ImageFolder(tree).reindex()
-        assert not stale.exists() and all(p.exists() for p in others)
+        assert not written.exists()
 
     def test_no_place_to_write(
         self, tree: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -290,57 +322,11 @@ class TestCache:
             ImageFolder(tree)
         assert sorted(p.suffix for p in (cache / "index").iterdir()) == [".TAG", ".lock"]
 
-    def test_without_locks(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(*args: Any) -> None:
-            raise OSError("no locks here")
-
-        monkeypatch.setattr(cache_module.fcntl, "flock", refuse)
-        assert ImageFolder(tree).index_summary().path is not None
-
     def test_pixel_limit_has_its_own_index(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         png(tree / "a/1.png", 50, 50)
         assert ImageFolder(tree).bad(np.arange(4)) == []
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
         assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["bomb"]
-
-    def test_two_processes_at_once(self, tree: Path) -> None:
-        """The second waits, and takes what the first made."""
-        code = """
-import sys, time
-from gpupipe.datasets import ImageFolder
-from gpupipe.datasets.index import open_index as build
-real = build._build
-def slow(*args):
-    print("building", flush=True)
-    time.sleep(1)
-    return real(*args)
-build._build = slow
-print(len(ImageFolder(sys.argv[1])), flush=True)
-"""
-        command = [sys.executable, "-c", code, str(tree)]
-        with spawned(command) as one, spawned(command) as other:
-            output = sorted(p.communicate(timeout=60)[0] for p in (one, other))
-        assert [one.returncode, other.returncode] == [0, 0]
-        assert output == ["4\n", "building\n4\n"]
-
-    def test_a_racy_tree_is_not_built_by_every_process_that_waited(
-        self, tree: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        os.utime(tree / "a")
-        source = ImageFolder(tree)._source
-        path = build.index_path(source)
-        os.unlink(path)
-        real = cache_module.locked
-
-        def someone_was_faster(p: str) -> Any:
-            with monkeypatch.context() as patch:
-                patch.setattr(cache_module, "locked", real)
-                build.open_index(source)
-            return real(p)
-
-        monkeypatch.setattr(cache_module, "locked", someone_was_faster)
-        index = build.open_index(source)
-        assert index.racy and not index.built
 
 
 def many(root: Path, count: int) -> Path:

@@ -21,7 +21,7 @@ from . import cache
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
 from .progress import Progress
-from .table import Index, is_racy
+from .table import Index, is_racy, until_settled
 
 __all__ = ["IndexKind", "Probed", "assemble", "index_path", "open_index", "open_kind"]
 
@@ -92,11 +92,12 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     with cache.locked(path):
         newer = None if rebuild else _load(path, kind)
         faster = newer is not None and (index is None or newer.columns.digest != index.columns.digest)
-        # Another process was faster. What it began to look at after we asked is as new as our own look would be.
+        # Another process was faster: what it has just built is believed as what we would have built. What it began to
+        # look at after we asked is as new as our own look would be.
         if (
             newer is not None
             and faster
-            and (newer.columns.meta["started_ns"] >= asked or newer.stale(source.prefix) is None)
+            and (newer.columns.meta["started_ns"] >= asked or newer.stale(source.prefix, racy=True) is None)
         ):
             return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
@@ -144,8 +145,7 @@ def _build(
     source: Source, old: Index | None, kind: IndexKind[Any]
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """(columns, meta, how many rows were kept from ``old``)"""
-    with Progress("looking for files") as progress:
-        listing = source.listing(progress)
+    listing = _listed(source)
     n = len(listing)
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
@@ -159,6 +159,23 @@ def _build(
         )
     columns, meta = assemble(listing, probed)
     return columns, meta, n - len(todo) - int(np.count_nonzero(listing.status))
+
+
+def _listed(source: Source) -> Listing:
+    """What there is, at a time when every later change will show."""
+    for last in (False, True):
+        with Progress("looking for files") as progress:
+            listing = source.listing(progress)
+        wait = until_settled(_times(listing), listing.started_ns)
+        if last or not wait:
+            break
+        time.sleep(max(wait - (time.time_ns() - listing.started_ns) / 1e9, 0.0) + 0.001)
+    return listing
+
+
+def _times(listing: Listing) -> npt.NDArray[np.int64]:
+    """i64[files and folders]"""
+    return np.concatenate([listing.mtime_ns, listing.folder_mtime_ns])
 
 
 class Probed:
@@ -237,7 +254,6 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
     extra = probed.extra()
     columns.update(extra)
-    times = np.concatenate([listing.mtime_ns, listing.folder_mtime_ns])
     meta = {
         "count": len(listing),
         "prefix": os.fsdecode(listing.prefix),
@@ -246,7 +262,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         "codings": list(probed.codings),
         "absolute": listing.absolute,
         "started_ns": listing.started_ns,
-        "racy": bool(is_racy(times, listing.started_ns).any()),
+        "racy": bool(is_racy(_times(listing), listing.started_ns).any()),
         "fingerprint": _fingerprint(listing, probed, extra),
         probed.index.decoder.lower(): probed.index.decoder_version(),
     }

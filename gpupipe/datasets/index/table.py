@@ -6,9 +6,10 @@ that were added, removed or renamed), and size and modification time of all file
 unseen; ``dataset.reindex()`` looks at everything. Otherwise it is built again, and only new and changed files are
 probed.
 
-Times closer to the scan than :data:`RACY_NS` prove nothing: a file system that counts in seconds shows no difference
-between before and after (git calls such an index "racily clean"). An index made so is not believed the next time;
-files that old are probed again.
+Times too close to the scan prove nothing: within one tick of its clock a file system shows no difference between
+before and after (git calls such an index "racily clean"). So a scan that finds such times waits for the next tick, and
+looks again. If there are still some, because the files are being written or have times in the future, the index is not
+believed the next time, and these files are probed again.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from ...sources.base import Listing
 from .column_file import Column, Columns, ColumnsError
 from .strings import Strings
 
-__all__ = ["Index", "is_racy", "sampled_rows"]
+__all__ = ["Index", "is_racy", "sampled_rows", "until_settled"]
 
 I64 = npt.NDArray[np.int64]
 
 STAT_ALL = 20_000
 SAMPLED = 4_096
-RACY_NS = 2_000_000_000
+_TICK_NS = 100_000_000
+"""Longer than between two times that a file system can tell apart: 1 to 10 milliseconds."""
+_LONG_TICK_NS = 2_000_000_000
+"""The same of one that keeps whole seconds, or every other, as FAT does."""
 _JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES)
 """What another version of the decoder may see in another way."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
@@ -176,10 +180,13 @@ class Index:
 
     # ---------------------------------------------------------------- has anything changed?
 
-    def stale(self, prefix: bytes) -> str | None:
-        """What shows that the files are not those of this index any more; ``None`` where nothing does."""
-        if self.racy:
-            return "files had changed within 2 seconds of the scan"
+    def stale(self, prefix: bytes, *, racy: bool = False) -> str | None:
+        """What shows that the files are not those of this index any more; ``None`` where nothing does.
+
+        ``racy``: believe one whose files had changed just before the scan.
+        """
+        if self.racy and not racy:
+            return "files had changed just before the scan, or have times in the future"
         every = np.arange(len(self._folders))
         for path, mtime in zip(self._folders.many(every), self.folder_mtime_ns.read().tolist(), strict=True):
             folder = prefix + path
@@ -260,9 +267,21 @@ class Index:
         return np.where(same & (self.mtime_ns.read()[files] == listing.mtime_ns), files, -1)
 
 
+def _settled_ns(mtime_ns: I64) -> I64:
+    """i64[N]: from when on a change shows another time."""
+    return mtime_ns + np.where(mtime_ns % 1_000_000_000, _TICK_NS, _LONG_TICK_NS)
+
+
 def is_racy(mtime_ns: I64, started_ns: int) -> npt.NDArray[np.bool_]:
     """bool[N]: times so close to a scan that a later change may show the same time."""
-    return (mtime_ns >= started_ns - RACY_NS) & (mtime_ns <= started_ns + _FAR_FUTURE_NS)
+    return (_settled_ns(mtime_ns) >= started_ns) & (mtime_ns <= started_ns + _FAR_FUTURE_NS)
+
+
+def until_settled(mtime_ns: I64, started_ns: int) -> float:
+    """Seconds from the beginning of a scan until none of the times is racy; 0 if none is, or if it takes too long."""
+    racy = _settled_ns(mtime_ns[is_racy(mtime_ns, started_ns)])
+    wait = int(racy.max()) - started_ns if len(racy) else 0
+    return wait / 1e9 if wait <= _LONG_TICK_NS else 0.0
 
 
 def sampled_rows(count: int) -> I64:
