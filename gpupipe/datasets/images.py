@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Place, Undecodable
+from ..codecs.files import MAX_BYTES, Place, Undecodable, read_place
 from ..codecs.pillow import upright
 from ..errors import BadSample
 from ..sources.base import Source
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_pixels
+from .base import Dataset, checked_max_bytes, checked_max_pixels
 from .index.open_index import open_index
 from .index.summary import Summary, summarize
 
@@ -34,9 +34,10 @@ class EncodedImages(Dataset):
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
 
-    def __init__(self, source: Source, transform: Any, exif: bool, max_pixels: int | None):
+    def __init__(self, source: Source, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int = MAX_BYTES):
         self.transform = as_compose(transform)
         self.max_pixels = checked_max_pixels(max_pixels)
+        self.max_bytes = checked_max_bytes(max_bytes)
         self.exif = bool(exif)
         self._source = source
         self._prefix = source.prefix
@@ -44,7 +45,7 @@ class EncodedImages(Dataset):
         self._open(rebuild=False)
 
     def _open(self, *, rebuild: bool) -> None:
-        self._index = open_index(self._source, max_pixels=self.max_pixels, rebuild=rebuild)
+        self._index = open_index(self._source, max_pixels=self.max_pixels, max_bytes=self.max_bytes, rebuild=rebuild)
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 
@@ -104,7 +105,7 @@ class EncodedImages(Dataset):
         return read, label
 
     def place(self, index: int) -> Place:
-        return self._index.place(self._checked(index), self._prefix)
+        return self._index.place(self._checked(index), self._prefix, self.max_bytes)
 
     def describe(self, index: int) -> str:
         """The absolute path; of a part of a file also its name in there."""
@@ -131,7 +132,8 @@ class EncodedImages(Dataset):
         from PIL import Image
 
         media, label = self.fetch(index)
-        with Image.open(io.BytesIO(media) if isinstance(media, bytes) else media) as image:
+        encoded = media if isinstance(media, bytes) else read_place(self.place(index))
+        with Image.open(io.BytesIO(encoded)) as image:
             return (upright(image) if self.exif else image).convert("RGB"), label
 
     @cached_property

@@ -22,7 +22,7 @@ from PIL import Image
 from support import spawned
 
 from gpupipe.codecs.files import Place
-from gpupipe.codecs.probe import Probe, pack, pack_places, unpack, unpack_places
+from gpupipe.codecs.probe import MISSING, UNREADABLE, Probe, pack, pack_places, unpack, unpack_places
 from gpupipe.datasets import ImageFolder, ImageList
 from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
 
@@ -360,7 +360,7 @@ class TestPool:
             assert process.stdin is not None and process.stdout is not None
             pool.send(process.stdin.buffer, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))  # type: ignore[arg-type]
             answer = pool.receive(process.stdout.buffer)  # type: ignore[arg-type]
-            assert answer is not None and [r.status for r in unpack(answer)] == [1, 2]
+            assert answer is not None and [r.status for r in unpack(answer)] == [MISSING, UNREADABLE]
             maps = Path(f"/proc/{process.pid}/maps").read_text()
             assert "_imaging" in maps and "numpy" not in maps and "torch" not in maps
             process.communicate(timeout=10)  # closes stdin

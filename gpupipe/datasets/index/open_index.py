@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
+from ...codecs.files import MAX_BYTES
 from ...codecs.probe import OK, Probe
 from ...errors import DatasetError
 from ...sources.base import Listing, Source, Texts
@@ -45,31 +46,34 @@ class IndexKind(Generic[Idx]):
     """JSON values that decide which files are bad, and what is kept of the others."""
 
 
-def _pictures(max_pixels: int | None) -> IndexKind[Index]:
-    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
-    return IndexKind(Index, Probed, PictureReader(max_pixels), limits)
+def _pictures(max_pixels: int | None, max_bytes: int) -> IndexKind[Index]:
+    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
+    return IndexKind(Index, Probed, PictureReader(max_pixels, max_bytes), limits)
 
 
-def index_path(source: Source, max_pixels: int | None = None) -> str:
+def index_path(source: Source, max_pixels: int | None = None, *, max_bytes: int = MAX_BYTES) -> str:
     """The index file of a source, whether or not it exists."""
-    return _path(source, _pictures(max_pixels))
+    return _path(source, _pictures(max_pixels, max_bytes))
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
     return cache.index_path(*kind.limits, *source.key)
 
 
-def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool = False) -> Index:
+def open_index(
+    source: Source, *, max_pixels: int | None = None, max_bytes: int = MAX_BYTES, rebuild: bool = False
+) -> Index:
     """The index of a source of pictures.
 
     Args:
         max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
+        max_bytes: larger files are bad.
         rebuild: probe every file again, whatever the cache says.
 
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
-    return open_kind(source, _pictures(max_pixels), rebuild=rebuild)
+    return open_kind(source, _pictures(max_pixels, max_bytes), rebuild=rebuild)
 
 
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import PIL
 
-from ...codecs.files import Place
+from ...codecs.files import MAX_BYTES, Place, open_regular
 from ...codecs.probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from ...sources.base import Listing
 from .column_file import Column, Columns, ColumnsError
@@ -147,10 +147,12 @@ class Index:
         """What row ``i`` is called within its file; empty if it is the file."""
         return b"" if self.container is None else self._names[i]
 
-    def place(self, i: int, prefix: bytes) -> Place:
+    def place(self, i: int, prefix: bytes, max_bytes: int = MAX_BYTES) -> Place:
         """Where the bytes of row ``i`` are."""
         path = os.path.join(prefix, self.path(i))
-        return Place(path) if self.container is None else Place(path, int(self.offset.all[i]), int(self.length.all[i]))
+        if self.container is None:
+            return Place(path, max_bytes=max_bytes)
+        return Place(path, int(self.offset.all[i]), int(self.length.all[i]), max_bytes)
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Absolute paths as bytes, u8[L] each; of rows that are files."""
@@ -220,9 +222,8 @@ class Index:
         for i in self._bad_rows[(status == UNREADABLE) | (status == MISSING)][:SAMPLED].tolist():
             path = os.path.join(prefix, self.path(i))
             with contextlib.suppress(OSError, ValueError):
-                os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-                if os.path.isfile(path):
-                    return f"{os.fsdecode(path)} can be read now"
+                os.close(open_regular(path))
+                return f"{os.fsdecode(path)} can be read now"
         return None
 
     def reusable(self) -> npt.NDArray[np.bool_]:
