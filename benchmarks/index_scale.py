@@ -5,8 +5,12 @@
 The folders are real, and of the files those that are looked at when the index is opened: an even sample. The index is
 written by gpupipe's own writer from made-up sizes, so opening does everything that it does for real files, with the
 folders and the sample in the page cache. Each measurement is a fresh process; memory is what the process has for
-itself (USS, which counts pages of the mapped file that no other process has mapped yet) and, of that, what it wrote
-(private dirty).
+itself (USS) and, of that, what it wrote (private dirty). ``verify_s``, which is part of ``open_s``, is the check of every
+byte of the index against its sum.
+
+Predicted for 14 million images, whose index has 1.1 GB: 0.13 s for the check, because reading takes 0.04 s and XXH3 over
+blocks of 4 KiB, with a Python call for each, 0.05 s; and memory for labels and offsets, 114 MB each, which processes that
+are forked share, and others do not.
 """
 
 from __future__ import annotations
@@ -35,8 +39,10 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
     from gpupipe.datasets import folder
     from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index.column_file import write_columns
     from gpupipe.datasets.index.table import sampled_rows
     from gpupipe.sources.base import Listing, Texts
+    from gpupipe.sources.folder import Tree
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -77,9 +83,9 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     )
     probed = build.Probed(listing)
     probed.sizes[:] = rng.integers(200, 700, (count, 2))
-    path = build.index_path(folder.Tree(str(root), folder.IMG_EXTENSIONS))
+    path = build.index_path(Tree(str(root), folder.IMG_EXTENSIONS))
     with cache.locked(path), cache.replacing(path) as file:
-        build.write_columns(file, *build.assemble(listing, probed))
+        write_columns(file, *build.assemble(listing, probed))
     return {"index_bytes": os.path.getsize(path), "made_in_s": round(time.monotonic() - began, 1)}
 
 
@@ -88,9 +94,11 @@ def measure(root: str) -> dict[str, Any]:
     import psutil
 
     from gpupipe.datasets import ImageFolder
+    from gpupipe.datasets.index.column_file import Columns
     from gpupipe.pipelines import imagenet
+    from gpupipe.planning.batches import Slices
     from gpupipe.planning.epoch import EpochPlan
-    from gpupipe.planning.order import Shuffle, Slices
+    from gpupipe.planning.order import Shuffle
     from gpupipe.types import Shard
 
     process = psutil.Process()
@@ -121,7 +129,13 @@ def measure(root: str) -> dict[str, Any]:
         ds.bad(plan.indices)
         path_times.append(time.perf_counter() - t)
     later = memory()
+    path = ds.index_summary().path
+    assert path is not None
+    t = time.perf_counter()
+    Columns.open(path)
+    verified = time.perf_counter() - t
     return {
+        "verify_s": verified,
         "open_s": t1 - t0,
         "first_plan_s": t2 - t1,
         "open_and_first_plan_s": t2 - t0,

@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
+from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _loaders import Job, Work
 
 SHARDS = 4
 BASE = "files"
@@ -87,7 +88,7 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
         candidates: list[Candidate] = []
         try:
             for source in (BASE, *args.sources):
-                candidates.append(Candidate(Job(source, engine, source=source), work))  # type: ignore[arg-type]
+                candidates.append(Candidate(Job(source, engine, source=source), work))
             readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
             for done in rounds(candidates, args.rounds, args.seconds):
                 for source, reading in done.items():

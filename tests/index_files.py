@@ -1,20 +1,43 @@
-"""Index files made by hand: what somebody could write who knows the format, whatever they put into it."""
+"""Trees of files to be indexed, and index files made by hand: what a program could write that knows the format."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
+from PIL import Image
 
-__all__ = ["COLUMN", "arrays_of", "hostile", "regions", "rewritten", "sealed"]
+__all__ = ["COLUMN", "OLD_NS", "age", "arrays_of", "hostile", "index_file", "png", "regions", "rewritten", "sealed"]
 
+OLD_NS = 1_500_000_000_000_000_000
 BLOCK = 4096
 COLUMN = {"name": "x", "dtype": "<i8", "shape": [4], "offset": 0}
+
+
+def png(path: Path, height: int = 5, width: int = 7) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (width, height)).save(path)
+    return path
+
+
+def age(root: Path, ns: int = OLD_NS) -> None:
+    """Make everything below ``root`` old, so that its index is not racy."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            os.utime(os.path.join(folder, name), ns=(ns, ns), follow_symlinks=False)
+        os.utime(folder, ns=(ns, ns))
+
+
+def index_file(ds: Any) -> Path:
+    path = ds.index_summary().path
+    assert path is not None
+    return Path(path)
 
 
 def _aligned(n: int) -> int:

@@ -26,7 +26,7 @@ Layout = Literal["CTHW", "TCHW"]
 
 
 class Dataset(ABC):
-    """Base class. Columns are numpy arrays or memory-maps with one row per sample."""
+    """Base class. Columns are numpy arrays with one row per sample."""
 
     kind: Literal["files", "pixels", "clips", "user code"]
     """Where samples come from: encoded images in files, pixels in memory, clips of videos, or user code, which belongs

@@ -20,7 +20,7 @@ from support import Encoded
 
 from gpupipe import DataLoader, GpupipeError
 from gpupipe.datasets import ImageFolder, ImageList, from_torch
-from gpupipe.datasets.index import cache as cache_module, column_file, open_index as build
+from gpupipe.datasets.index import cache as cache_module, open_index as build
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
@@ -232,7 +232,7 @@ def test_an_index_of_another_user_is_made_again(
 
     assert mine != theirs
     with monkeypatch.context() as patch:
-        patch.setattr(column_file.os, "fstat", of_them)
+        patch.setattr("os.fstat", of_them)
         assert ImageFolder(tree).index_summary().built
     assert f"belongs to user {theirs}" in caplog.text
 

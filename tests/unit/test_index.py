@@ -13,34 +13,31 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from index_files import OLD_NS, age, index_file, png
 from PIL import Image
 from support import spawned
 
 from gpupipe.codecs.files import Place
-from gpupipe.codecs.probe import MISSING, UNREADABLE, Probe, pack, pack_places, unpack, unpack_places
+from gpupipe.codecs.probe import (
+    MISSING,
+    UNREADABLE,
+    Probe,
+    pack,
+    pack_places,
+    probe,
+    receive,
+    send,
+    unpack,
+    unpack_places,
+)
 from gpupipe.datasets import ImageFolder, ImageList
 from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
-
-OLD_NS = 1_500_000_000_000_000_000
-
-
-def png(path: Path, height: int = 5, width: int = 7) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (width, height)).save(path)
-    return path
-
-
-def age(root: Path, ns: int = OLD_NS) -> None:
-    """Make everything below ``root`` old, so that its index is not racy."""
-    for folder, _, files in os.walk(root):
-        for name in files:
-            os.utime(os.path.join(folder, name), ns=(ns, ns), follow_symlinks=False)
-        os.utime(folder, ns=(ns, ns))
 
 
 @pytest.fixture
@@ -56,7 +53,7 @@ def tree(tmp_path: Path) -> Path:
 def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The files whose headers were read in this process."""
     seen: list[bytes] = []
-    real = pool.probe
+    real = probe
 
     def spy(place: Place, max_pixels: int | None = None) -> Probe:
         seen.append(place.path)
@@ -64,12 +61,6 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     monkeypatch.setattr(pool, "probe", spy)
     return seen
-
-
-def index_file(ds: Any) -> Path:
-    path = ds.index_summary().path
-    assert path is not None
-    return Path(path)
 
 
 class TestRebuild:
@@ -162,7 +153,7 @@ class TestRebuild:
 
     def test_unreadable_becomes_readable(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # chmod leaves the times alone, and the tests may run as root, whom chmod does not stop.
-        refused = Probe(index_module.UNREADABLE, reason="Permission denied")
+        refused = Probe(UNREADABLE, reason="Permission denied")
         with monkeypatch.context() as patch:
             patch.setattr(pool, "probe", lambda path, max_pixels: refused)
             assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["unreadable"] * 4
@@ -357,9 +348,9 @@ class TestPool:
 
     def test_workers_import_little(self) -> None:
         with spawned(pool._command()) as process:
-            assert process.stdin is not None and process.stdout is not None
-            pool.send(process.stdin.buffer, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))  # type: ignore[arg-type]
-            answer = pool.receive(process.stdout.buffer)  # type: ignore[arg-type]
+            assert isinstance(process.stdin, TextIOWrapper) and isinstance(process.stdout, TextIOWrapper)
+            send(process.stdin.buffer, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))
+            answer = receive(process.stdout.buffer)
             assert answer is not None and [r.status for r in unpack(answer)] == [MISSING, UNREADABLE]
             maps = Path(f"/proc/{process.pid}/maps").read_text()
             assert "_imaging" in maps and "numpy" not in maps and "torch" not in maps

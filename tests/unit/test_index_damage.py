@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from index_files import COLUMN, arrays_of, hostile, regions, sealed
+from index_files import COLUMN, age, arrays_of, hostile, index_file, png, regions, sealed
 from PIL import Image
-from test_index import age, index_file, png
 
 from gpupipe.datasets import ImageFolder
 from gpupipe.datasets.index import blocks, table as index_module
@@ -283,7 +282,7 @@ class TestDamage:
             evil.all_bad()
 
     def test_roundtrip(self, tmp_path: Path) -> None:
-        columns = {
+        columns: dict[str, np.ndarray[Any, Any]] = {
             "a": np.arange(7, dtype=np.uint8),
             "b": np.arange(6, dtype=np.int32).reshape(3, 2),
             "c": np.empty((0, 2), np.int64),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_index import age, png
+from index_files import age, png
 
+from gpupipe.codecs.probe import probe as header_of
 from gpupipe.datasets import ImageFolder
 from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool
+from gpupipe.datasets.index.column_file import write_columns
 
 PROCESSES = 10
 
@@ -42,7 +45,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         def refuse(*args: Any) -> None:
             raise OSError(errno.ENOLCK, "no locks here")
 
-        monkeypatch.setattr(cache_module.fcntl, "flock", refuse)
+        monkeypatch.setattr(fcntl, "flock", refuse)
     elif request.param == "nowhere to write":
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "file"))
@@ -52,7 +55,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.fixture(autouse=True)
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Building takes a while."""
-    real = pool.probe
+    real = header_of
 
     def probe(*arguments: Any) -> Any:
         time.sleep(0.02)
@@ -113,14 +116,12 @@ def test_one_of_ten_builds(tree: Path, place: str, tmp_path: Path) -> None:
 
 def test_a_builder_that_is_killed_is_replaced(tree: Path, place: str, tmp_path: Path, cache: Path) -> None:
     def doomed() -> None:
-        real = build.write_columns
-
         def dies(file: Any, *arguments: Any) -> None:
-            real(file, *arguments)
+            write_columns(file, *arguments)
             (tmp_path / "writing").touch()
             time.sleep(60)
 
-        build.write_columns = dies  # type: ignore[assignment]
+        build.write_columns = dies  # type: ignore[assignment, attr-defined]
         ImageFolder(tree)
 
     first = Child(tmp_path / "first.json", doomed)
@@ -152,7 +153,7 @@ def test_a_lock_that_nobody_gives_back(
     def refuse(*args: Any) -> None:
         raise OSError(errno.ENOSYS, "no locks here")
 
-    monkeypatch.setattr(cache_module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr(cache_module, "PATIENCE", 0.2)
     path = build.index_path(ImageFolder(tree)._source)
     os.unlink(path)

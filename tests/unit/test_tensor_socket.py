@@ -7,8 +7,8 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from multiprocessing import resource_sharer
 from multiprocessing.connection import Client
+from multiprocessing.resource_sharer import DupFd
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any
     here, there = multiprocessing.Pipe()
     if not (pid := os.fork()):
         try:
-            theirs = multiprocessing.process.current_process()
-            theirs._config = {**theirs._config, "tempdir": None}
+            multiprocessing.current_process()._config["tempdir"] = None  # type: ignore[attr-defined]
             real = tensor_socket._CREDENTIALS
 
             class Credentials:
@@ -37,7 +36,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any
             tensor_socket._CREDENTIALS = Credentials()  # type: ignore[assignment]
             tensor_socket.listen_without_a_file()
             with open(os.devnull) as file:
-                there.send([resource_sharer.DupFd(file.fileno())._id for _ in range(3)])
+                there.send([vars(DupFd(file.fileno()))["_id"] for _ in range(3)])
                 there.poll(60)
         finally:
             os._exit(0)
@@ -50,8 +49,8 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any
 
 
 def take(ident: Any) -> int:
-    fd = resource_sharer.DupFd.__new__(resource_sharer.DupFd)
-    fd._id = ident
+    fd = DupFd.__new__(DupFd)
+    vars(fd)["_id"] = ident
     return fd.detach()
 
 

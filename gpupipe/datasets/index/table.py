@@ -1,4 +1,4 @@
-"""The index of a dataset of image files: built once, kept in the cache, memory-mapped by every process.
+"""The index of a dataset of image files: built once, kept in the cache, opened by every process.
 
 An index is opened when nothing changed, by what can be seen cheaply: the modification times of all folders (files
 that were added, removed or renamed), and size and modification time of all files, or of an even sample of
