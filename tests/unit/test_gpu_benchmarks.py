@@ -145,8 +145,8 @@ def test_the_copies_are_measured_saved_and_compared(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "Compute", Step)
     monkeypatch.setattr(module, "BATCHES", {module.FLOATS: ((2, 3, 8, 8), torch.float32, 85)})
     monkeypatch.setattr(_common, "RESULTS", tmp_path)
-    for name in ("is_available", "current_device", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, lambda *a: True if a == () else None)
+    for name, value in (("is_available", True), ("current_device", 0), ("synchronize", None)):
+        monkeypatch.setattr(torch.cuda, name, lambda *a, value=value: value)
     monkeypatch.setattr(module, "machine", dict)
     monkeypatch.setattr("sys.argv", ["gpu_copy.py", "--quick"])
     module.main()
