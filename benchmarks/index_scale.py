@@ -5,12 +5,12 @@
 The folders are real, and of the files those that are looked at when the index is opened: an even sample. The index is
 written by gpupipe's own writer from made-up sizes, so opening does everything that it does for real files, with the
 folders and the sample in the page cache. Each measurement is a fresh process; memory is what the process has for
-itself (USS) and, of that, what it wrote (private dirty). ``verify_s``, which is part of ``open_s``, is the check of every
-byte of the index against its sum.
+itself (USS) and, of that, what it wrote (private dirty). ``verify_s``, which is part of ``open_s``, is the check of
+every byte of the index against its sum.
 
-Predicted for 14 million images, whose index has 1.1 GB: 0.13 s for the check, because reading takes 0.04 s and XXH3 over
-blocks of 4 KiB, with a Python call for each, 0.05 s; and memory for labels and offsets, 114 MB each, which processes that
-are forked share, and others do not.
+Predicted for 14 million images, whose index has 1.1 GB: 0.13 s for the check, because reading takes 0.04 s and XXH3
+over blocks of 4 KiB, with a Python call for each, 0.05 s; and memory for labels and offsets, 114 MB each, which
+processes that are forked share, and others do not.
 """
 
 from __future__ import annotations
