@@ -157,7 +157,12 @@ def test_one_warning_says_every_reason(caplog: pytest.LogCaptureFixture) -> None
         for _ in range(2):
             loader = DataLoader(Pairs(), batch_size=4, collate_fn=padded, in_order=False, num_workers=1, device="cpu")
     (record,) = caplog.records
-    for part in ("torch's own DataLoader runs this as it is", "(1) ", "collate_fn=padded makes the batches", "in_order"):
+    for part in (
+        "torch's own DataLoader runs this as it is",
+        "(1) ",
+        "collate_fn=padded makes the batches",
+        "in_order",
+    ):
         assert part in record.message
     assert "engine: torch (torch's own loader as it is, because" in repr(loader)
 
@@ -170,7 +175,7 @@ def test_the_torch_engine_is_asked_for_without_a_warning(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("engine", ["dali", "null"])
 def test_an_engine_that_was_asked_for_refuses_it(engine: Any) -> None:
-    with pytest.raises(ConfigError, match='Or use engine="auto"|media'):
+    with pytest.raises(ConfigError, match=r'Or use engine="auto"|media'):
         DataLoader(Noisy(), engine=engine, device="cpu")
 
 
