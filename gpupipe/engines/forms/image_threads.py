@@ -192,7 +192,7 @@ class Making:
     def cancel(self) -> None:
         """Begin no other image."""
         for _ in self._rows:
-            del future
+            pass
 
 
 def _until_batch(tail: Sequence[Op]) -> int:
