@@ -179,7 +179,10 @@ class DataLoader(TorchLoader[Any]):
         if self.batch_sampler is not self._session.batch_sampler:
             # A subclass has put another one in its place, against torch's guard, as those of timm and YOLO do.
             self._session = self._session.with_batches(self.batch_sampler)
-        self._session = refreshed(self._session)
+        session = refreshed(self._session)
+        if session is not self._session:  # another one, whose samplers are others
+            object.__setattr__(self, "_DataLoader__initialized", False)
+            self._show(session.arguments, session)
         return self._session.iterate()
 
     def set_epoch(self, epoch: int) -> None:

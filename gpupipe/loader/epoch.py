@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
@@ -63,6 +64,10 @@ class Source(Protocol):
     generation: int
     """Iterators of an earlier one have ended."""
     bad_samples: BadSamples
+
+    @property
+    def form(self) -> SampleForm | None:
+        """Of a batch."""
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
         """The next epoch: its plans, and where its iterator notes how far it has come."""
@@ -217,6 +222,8 @@ class EpochIterator:
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
             images, target = mix(images, target, plan.mixing)
+        if session.form is not None:
+            return session.form.batch(images, target)
         return images if target is None else [images, target]
 
     def end(self, *, stop: bool = False) -> None:

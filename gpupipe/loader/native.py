@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..memory.limits import Estimate, check_device, estimate
 from ..planning.bad_samples import BadSamples
@@ -123,6 +124,10 @@ class NativeSession(Session):
 
     def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
         return replace(plans, batches=self.batching.batches(plans.order, cursor.delivered))
+
+    @property
+    def form(self) -> SampleForm | None:
+        return self.resolved.setup.dataset.form
 
     @property
     def user_code_is_sent(self) -> bool:

@@ -18,7 +18,7 @@ from .user_code import UserCodeReader
 
 __all__ = ["feed_of", "reader_for"]
 
-_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "pixels"}
+_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
 _CODES = 255
 """So many codings have names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
