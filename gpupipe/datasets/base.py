@@ -53,6 +53,9 @@ class Dataset(ABC):
     form: SampleForm | None = None
     """How images and the rest stand in a batch, if not as ``[images, target]``."""
 
+    keeps_targets: bool = False
+    """Of user code: whether the targets of a batch stay a list, for a collate function."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 

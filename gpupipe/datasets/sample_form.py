@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Rest", "SampleForm", "View", "leaves", "mapped"]
+__all__ = ["Rest", "SampleForm", "View", "kept", "leaves", "mapped"]
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,24 @@ class SampleForm:
         """
         several = sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
         views = images if several else (images,)
+        return mapped(lambda leaf: _at(leaf, views, target), self.tree)
 
-        def found(leaf: View | Rest) -> Any:
-            if isinstance(leaf, View):
-                return views[leaf.number]
-            part = target
-            for key in leaf.path:
-                part = part[key]
-            return part
+    def sample(self, views: tuple[Any, ...], target: Any) -> Any:
+        """One sample as the dataset would have returned it.
 
-        return mapped(found, self.tree)
+        Args:
+            views: its images.
+            target: the rest of it, not collated.
+        """
+        return kept(lambda leaf: _at(leaf, views, target), self.tree)
+
+
+def _at(leaf: View | Rest, views: tuple[Any, ...], target: Any) -> Any:
+    if isinstance(leaf, View):
+        return views[leaf.number]
+    for key in leaf.path:
+        target = target[key]
+    return target
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -67,6 +75,17 @@ def leaves(tree: Any) -> Iterator[Any]:
             yield from leaves(part)
     else:
         yield tree
+
+
+def kept(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same containers with other leaves."""
+    if isinstance(tree, Mapping):
+        made = {key: kept(change, part) for key, part in tree.items()}
+        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+    if isinstance(tree, (list, tuple)):
+        parts = [kept(change, part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts) if isinstance(tree, tuple) else parts
+    return change(tree)
 
 
 def mapped(change: Callable[[Any], Any], tree: Any) -> Any:

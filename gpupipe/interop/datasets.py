@@ -55,7 +55,7 @@ def translate_dataset(ds: Any) -> Dataset:
         try:
             return record(ds)
         except Refused as refused:
-            if known_class(ds, "torchvision.datasets", "torch.utils.data") is not None:
+            if type(ds).__module__.startswith(("torchvision.", "torch.")):
                 raise e from None
             _refuse(ds, str(refused), e)
         except TranslationError as other:

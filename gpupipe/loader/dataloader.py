@@ -213,14 +213,17 @@ class DataLoader(TorchLoader[Any]):
         """Where it stands and how it was made: a copy starts its own engine."""
         session = self._session
         own = {k: v for k, v in self.__dict__.items() if k not in ("_session", "sampler", "batch_sampler")}
-        return {"arguments": session.arguments, "position": session.state(), "attributes": own}
+        # What has drawn no seed yet has no place either: a copy draws its own.
+        position = session.state() if session.has_begun else None
+        return {"arguments": session.arguments, "position": position, "attributes": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["attributes"])
         self.__dict__["_DataLoader__initialized"] = False
         self.__dict__.pop("_dataset_kind")
         self._show(state["arguments"], session_of(state["arguments"]))
-        self._session.load(state["position"])
+        if state["position"] is not None:
+            self._session.load(state["position"])
 
     # ---- what happened
 

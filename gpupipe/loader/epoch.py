@@ -19,6 +19,7 @@ from ..planning.epoch import EpochPlan
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
+from .collating import Collate
 from .running import Lease, Running
 from .session import Stats
 from .state import Cursor, Position
@@ -64,6 +65,9 @@ class Source(Protocol):
     generation: int
     """Iterators of an earlier one have ended."""
     bad_samples: BadSamples
+
+    collate: Collate | None
+    """The script's own."""
 
     @property
     def form(self) -> SampleForm | None:
@@ -222,6 +226,8 @@ class EpochIterator:
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
             images, target = mix(images, target, plan.mixing)
+        if session.collate is not None:
+            return session.collate(images, target, plan)
         if session.form is not None:
             return session.form.batch(images, target)
         return images if target is None else [images, target]

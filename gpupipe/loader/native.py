@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
@@ -16,6 +17,7 @@ from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
 from .arguments import Arguments
 from .batching import Batching, batching_of
+from .collating import Collate
 from .engine_choice import has_calls
 from .epoch import EpochIterator
 from .resolve import Resolved, resolve, same_work
@@ -55,13 +57,19 @@ class NativeSession(Session):
         self.resolved = resolved
         self.device = torch.device(resolved.setup.device)
         self._follow(resolved.batching)
-        a = self.arguments
+        a, dataset = self.arguments, resolved.setup.dataset
+        own = a.collate_fn is not None and a.collate_fn is not default_collate
+        self.collate = Collate(a.collate_fn, dataset.form) if own else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
 
     def _follow(self, batching: Batching) -> None:
         self.batching = batching
         self.batch_size, self.drop_last, self.shard = batching.batch_size, batching.drop_last, batching.shard
         self._lengths = self.arguments.lengths
+
+    @property
+    def has_begun(self) -> bool:
+        return self.position.drawn is not None or self.position.next_epoch > 0
 
     # ---- what changes between epochs
 

@@ -71,6 +71,11 @@ def resolve(a: Arguments) -> Resolved:
         dataset = translate_dataset(a.dataset)
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
+    if a.collate_fn is not None and a.collate_fn is not default_collate:
+        if dataset.transform.mixing:
+            name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+            raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
+        dataset.keeps_targets = dataset.runs_user_code
     if not dataset.runs_user_code:
         reasons += _worker_options(a)
     if ours and reasons:
@@ -125,11 +130,6 @@ def same_work(one: Resolved, two: Resolved) -> bool:
 def _foreign(a: Arguments) -> list[str]:
     """What user code does with samples and batches."""
     reasons = []
-    if a.collate_fn is not None and a.collate_fn is not default_collate:
-        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
-        reasons.append(
-            f"collate_fn={name} makes the batches: leave it out and apply it to the batch in the training loop"
-        )
     if a.batch_sampler is not None and exact_name(a.batch_sampler, "torch.utils.data") != BatchSampler.__name__:
         reasons.append(
             f"batch_sampler={shown(a.batch_sampler)} cuts the batches: pass a sampler= that gives single indices, and "

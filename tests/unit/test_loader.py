@@ -105,7 +105,6 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"timeout": 3}, 'timeout=3.*no worker processes.*engine="torch"'),
         ({"worker_init_fn": print}, "worker_init_fn=.*no worker processes.*seed"),
         ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn'.*no worker processes"),
-        ({"collate_fn": len}, "collate_fn=len makes the batches: leave it out"),
         ({"pin_memory_device": "cuda"}, "pin_memory_device='cuda': say device='cuda' instead"),
         ({"in_order": False}, "in_order=False.*leave it out"),
         ({"on_error": "ignore"}, "on_error must be .*not 'ignore'"),
