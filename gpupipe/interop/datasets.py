@@ -29,6 +29,7 @@ _FOLDERS = ("ImageFolder", "DatasetFolder")
 _COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN")
 _GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
 _READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
+_UNKNOWN = "gpupipe does not know what it reads"
 _CHOICES = (
     "What is left: gpupipe.datasets (ImageFolder, ImageList, Arrays), gpupipe.datasets.from_torch(dataset, media=..., "
     'transform=...) for a dataset that returns paths, bytes or arrays, or DataLoader(..., engine="torch"), which runs '
@@ -55,7 +56,7 @@ def translate_dataset(ds: Any) -> Dataset:
         try:
             return record(ds)
         except Refused as refused:
-            if type(ds).__module__.startswith(("torchvision.", "torch.")):
+            if _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
                 raise e from None
             _refuse(ds, str(refused), e)
         except TranslationError as other:
@@ -73,7 +74,7 @@ def _native(ds: Any) -> Dataset:
     if cls is None:
         if isinstance(ds, IterableDataset):
             _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered")
-        _refuse(ds, "gpupipe does not know what it reads")
+        _refuse(ds, _UNKNOWN)
     own = [
         f"{c.__qualname__}.{n}"
         for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
@@ -92,7 +93,7 @@ def _native(ds: Any) -> Dataset:
     if cls.__name__ in _GRAY_ARRAYS:
         transform, numbers = _all(lambda: _transform(ds, channels=1), lambda: _labels(ds, np.asarray(ds.targets)))
         return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
-    return _refuse(ds, "gpupipe does not know what it reads")
+    return _refuse(ds, _UNKNOWN)
 
 
 def _refuse(ds: Any, why: str, cause: Exception | None = None) -> NoReturn:

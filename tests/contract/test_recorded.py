@@ -233,7 +233,7 @@ def test_what_does_more_is_left_to_torch(how: str, why: str, numbered: Path, cap
         loader = DataLoader(Refusing(numbered, how), BATCH, device="cpu")
     (record,) = caplog.records
     assert re.search(why, record.message), record.message
-    assert len(list(loader)) == 5
+    assert how == "mask" or len(list(loader)) == 5  # masks of several sizes make no batch
 
 
 def test_a_sample_that_is_unlike_those_before_is_an_error(numbered: Path) -> None:
