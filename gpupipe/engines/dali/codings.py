@@ -1,9 +1,9 @@
 """What DALI's own decoders are given, by the coding in the index: JPEG files whose structure is plain, and no others.
 
 Damaged PNG, JPEG 2000 and TIFF files can end the process in DALI's decoders; of damaged WebP and BMP files DALI makes
-other pixels than Pillow, or pixels where Pillow refuses. ``benchmarks/fuzz_decoders.py`` has the counts. Pillow decodes
-all of these formats about as fast on a CPU, and a GPU has a decoder for none of them but JPEG 2000. Does not import
-DALI.
+other pixels than Pillow, or pixels where Pillow refuses. ``benchmarks/fuzz_decoders.py`` has the counts and speeds:
+on a CPU Pillow decodes these formats about as fast, PNG a little slower. A GPU has a decoder for none of them but JPEG
+2000 and TIFF. Does not import DALI.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ...codecs.jpeg import ODD
 from ...datasets.base import Dataset
 
-__all__ = ["SAFE", "by_pillow", "is_safe"]
+__all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
 
 SAFE = frozenset({"JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB"})
 """See :class:`gpupipe.codecs.pillow.Header`. A JPEG with anything odd has another coding, and so have CMYK ones, which
@@ -27,16 +27,14 @@ def is_safe(coding: str) -> bool:
     return coding in SAFE
 
 
+def share_by_pillow(dataset: Dataset) -> float:
+    """0 to 1: the images that Pillow decodes in DALI's place; 0 if nobody knows."""
+    return _by_pillow(dataset).total() / max(len(dataset), 1)
+
+
 def by_pillow(dataset: Dataset) -> str:
     """A sentence about the images that Pillow decodes in DALI's place; empty if there are none or nobody knows."""
-    if dataset.kind != "files" or dataset.codings is None:
-        return ""
-    codes, names = dataset.codings
-    counts: Counter[str] = Counter()
-    for code, count in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
-        coding = names[code] if code < len(names) else "unknown"
-        if coding and not is_safe(coding):  # bad samples have none
-            counts[_words(coding)] += count
+    counts = _by_pillow(dataset)
     if not counts.total():
         return ""
     kinds = ", ".join(f"{count:,} {words}" for words, count in counts.most_common() if count)
@@ -44,6 +42,19 @@ def by_pillow(dataset: Dataset) -> str:
         f"Pillow decodes {counts.total():,} of {len(dataset):,} images, because only plain JPEG files are safe in "
         f"DALI: {kinds}"
     )
+
+
+def _by_pillow(dataset: Dataset) -> Counter[str]:
+    """How many images of what kind."""
+    counts: Counter[str] = Counter()
+    if dataset.kind != "files" or dataset.codings is None:
+        return counts
+    codes, names = dataset.codings
+    for code, count in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
+        coding = names[code] if code < len(names) else "unknown"
+        if coding and not is_safe(coding):  # bad samples have none
+            counts[_words(coding)] += count
+    return counts
 
 
 def _words(coding: str) -> str:
