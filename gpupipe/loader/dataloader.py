@@ -12,8 +12,10 @@ from torch.utils.data.dataloader import _DatasetKind
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
 from ..types import Shard
+from .accelerate import Announced, stays_as_it_is
 from .arguments import Arguments, DeviceLike, EngineName
 from .bad_sample_report import BadSampleReport
+from .epoch import EpochIterator
 from .session import Session
 from .start import refreshed, session_of
 
@@ -143,8 +145,12 @@ class DataLoader(TorchLoader[Any]):
         self.batch_sampler = session.batch_sampler
         self.generator = a.generator
         self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
-        self.persistent_workers = bool(a.persistent_workers)
         self.on_error = a.on_error
+        self.max_bad = a.max_bad
+        self.engine = a.engine
+        # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
+        # the same names say what became of these.
+        vars(self).update(device=a.device, seed=a.seed, shard=a.shard, persistent_workers=a.persistent_workers)
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None
         self._DataLoader__initialized = True
@@ -169,6 +175,11 @@ class DataLoader(TorchLoader[Any]):
         """How many samples of the batch just handed out are real; the others pad it to the size of other ranks'."""
         return self._session.valid
 
+    @property
+    def persistent_workers(self) -> bool:  # type: ignore[override]
+        """As torch has it; see the argument."""
+        return bool(self._session.arguments.persistent_workers)
+
     # ---- iterating
 
     def __len__(self) -> int:
@@ -179,12 +190,30 @@ class DataLoader(TorchLoader[Any]):
         if self.batch_sampler is not self._session.batch_sampler:
             # A subclass has put another one in its place, against torch's guard, as those of timm and YOLO do.
             self._session = self._session.with_batches(self.batch_sampler)
-        self._session = refreshed(self._session)
-        return self._session.iterate()
+        session = refreshed(self._session)
+        if session is not self._session:  # else nothing is set, which Lightning would repeat on a copy
+            self._session = session
+        batches = session.iterate()
+        return Announced(batches) if self._announced and isinstance(batches, EpochIterator) else batches
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that begins next. Optional: without it every one is the next one."""
         self._session.set_epoch(epoch)
+
+    _announced = False
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """What Accelerate's ``prepare()`` asks before it builds a loader of torch's. It iterates over this one instead,
+        and is told which batch is the last one."""
+        stays = stays_as_it_is(self._session)
+        if stays != self._announced:
+            self._announced = stays
+        return stays
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, prepared: bool) -> None:
+        """It also says so."""
 
     # ---- state
 

@@ -14,6 +14,7 @@ from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
 from ..planning.bad_samples import BadSamples
+from ..planning.batches import Slices
 from ..planning.epoch import EpochPlan
 from ..types import Batch, Plan
 from .arguments import Arguments
@@ -93,6 +94,7 @@ class EpochIterator:
         self._stream: _Stream
         self._ready: dict[int, Batch] = {}
         self._missed: list[BadSample] = []  # of batches that became empty
+        self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
         weakref.finalize(self, session.running.release, self._lease)
 
@@ -199,7 +201,7 @@ class EpochIterator:
 
     def _deliver(self, batch: Batch, session: Source) -> Any:
         plan = batch.plan
-        self._cursor.delivered = plan.consumed
+        self._cursor.delivered, self._step = plan.consumed, plan.step
         session.position.at(self._cursor)
         session.valid = plan.valid
         session.stats.batches += 1
@@ -213,6 +215,16 @@ class EpochIterator:
         if plan.mixing and images is not plan:
             images, target = mix(images, target, plan.mixing)
         return images if target is None else [images, target]
+
+    @property
+    def last(self) -> int | None:
+        """``None`` if another batch follows the one just handed out, or that is not known yet. Otherwise how many
+        samples all ranks together have in it, one rank after the other: 0 if it is as large as those before it, -1 if
+        they are not next to each other."""
+        batches = self._plans.batches if self._plans is not None else None
+        if not isinstance(batches, Slices) or batches.has(self._step + 1):
+            return None
+        return -1 if batches.strided else int(batches.window(self._step)[1]) % batches.global_batch
 
     def end(self, *, stop: bool = False) -> None:
         """Nothing more comes out of this iterator. ``stop``: nor out of its engine."""
