@@ -57,8 +57,15 @@ class DataLoader(TorchLoader[Any]):
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
     device; or the images alone if the dataset has no labels. Clips are ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]``
-    if the dataset has ``layout="TCHW"``. Every ``iter()`` ends the one before it and is a new epoch, which begins with
-    its first batch: one that gives no batch does not count.
+    if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new epoch, which begins with its first batch: one that
+    gives no batch does not count. Those before it go on if they are asked for more.
+
+    Frameworks take it for a loader of torch's, of which it is a subclass, and iterate over it as it is; tried were
+    Lightning with Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
+    Lightning does not cut it once more; a loader without one Lightning makes anew for each rank, with all its
+    arguments. Accelerate cuts none of its batches: on several processes it needs ``shard=``, or ``prepare()`` refuses
+    it. What builds a loader of torch's own from ``dataset`` and ``batch_sampler`` (Accelerate's
+    ``skip_first_batches``) goes without gpupipe, and a warning says so: use ``load_state_dict``.
 
     Raises:
         ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.

@@ -208,8 +208,8 @@ def test_a_loader_that_lightning_makes_anew_differs_in_its_sampler_only(tmp_path
     other = {
         "batch_size": 3, "num_workers": 1, "pin_memory": True, "drop_last": True, "timeout": 9.0,
         "worker_init_fn": print, "multiprocessing_context": "fork", "generator": torch.Generator(),
-        "prefetch_factor": 3, "persistent_workers": True, "engine": engines.Torch(), "device": "cpu", "seed": 5, "on_error": "skip",
-        "max_bad": 2,
+        "prefetch_factor": 3, "persistent_workers": True, "engine": engines.Torch(), "device": "cpu", "seed": 5,
+        "on_error": "skip", "max_bad": 2,
     }  # fmt: skip
     given = {name: p.default for name, p in inspect.signature(DataLoader).parameters.items()}
     at_their_defaults = {"collate_fn", "pin_memory_device", "in_order", "shard"}

@@ -715,4 +715,4 @@ def test_from_torch_leaves_to_torch_what_is_torchs(folder: Any, caplog: pytest.L
     for ours, theirs in zip(from_torch(both, device="cpu"), both, strict=True):
         assert torch.equal(ours[0][0], theirs[0][0]) and ours[0][1] == theirs[0][1]
     with pytest.raises(TranslationError, match="does not know what it reads"):
-        from_torch(data.DataLoader(Own()), device="cpu")
+        from_torch(data.DataLoader(Own()), device="cpu", engine="dali")
