@@ -123,9 +123,8 @@ def test_extras_are_quoted_as_shells_need_it() -> None:
     """zsh takes the brackets of ``pip install gpupipe[video]`` for a pattern."""
     root = Path(gpupipe.__file__).parents[1]
     files = [*root.glob("*.md"), *(root / "gpupipe").rglob("*.py"), *(root / "examples").rglob("*.py")]
-    commands = [
-        line for file in files for line in file.read_text().splitlines() if re.search(r"install.*gpupipe\[", line)
-    ]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    commands = [line for line in lines if re.search(r"install.*gpupipe\[", line)]
     assert commands
     unquoted = [line for line in commands if not re.search(r"""install.*['"][\w.-]+\[\w+(,\w+)*\]['"]""", line)]
     assert not unquoted
