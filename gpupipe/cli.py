@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from . import __version__
 from .errors import GpupipeError
 
 __all__ = ["app", "main"]
@@ -19,6 +20,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gpupipe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    """Options before any command."""
+
 
 # typer reads these at run time, and Python 3.10 does not know all of the shorter forms
 Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]

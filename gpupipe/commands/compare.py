@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..bench.machine import cores
+from ..errors import ConfigError
 from ..parity.compare import Comparison, compare
 from ..parity.drawing import sheet
 from .console import console, quantity
@@ -21,6 +22,8 @@ _STYLES = {"ok": "green", "not ok": "bold red", "not measured": "yellow"}
 def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: Path | None, seed: int) -> int:
     where, _ = device_type(device)
     composed, dataset = open_pipeline(pipeline), open_dataset(folder)
+    if out is not None:
+        _make_room(out)
     screen = console()
     with screen.status("comparing") as status:
         found = compare(
@@ -39,6 +42,16 @@ def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: P
     elif found.steps[-1].difference.max > 0:
         screen.print("--out worst.png draws the images that differ most", style="dim")
     return 0 if found.ok else 1
+
+
+def _make_room(out: Path) -> None:
+    """The folder of a file that is to be written, made before the work. Raises :class:`ConfigError` if it cannot be."""
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder; name a file in it, such as {out / 'worst.png'}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"--out {out}: its folder cannot be made: {e.strerror}; name another one") from e
 
 
 def print_comparison(found: Comparison, title: str) -> None:

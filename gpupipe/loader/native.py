@@ -22,7 +22,7 @@ from .engine_choice import has_calls
 from .epoch import EpochIterator
 from .resolve import Resolved, resolve, same_work
 from .running import Running
-from .samplers import OwnBatches, own_sampler
+from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .snapshot import Snapshot
 from .state import Cursor, Position, State
@@ -47,9 +47,8 @@ class NativeSession(Session):
         self._happened: list[str] = []
         """The remarks of the engine that was closed last."""
         a = arguments
-        own = own_sampler(self.position)
-        self.sampler = own if a.sampler is None else a.sampler
-        self.batch_sampler = OwnBatches(own) if a.batch_sampler is None else a.batch_sampler
+        self.sampler = own_sampler(self.position) if a.sampler is None else a.sampler
+        self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         weakref.finalize(self, self.running.close)
 
@@ -87,8 +86,8 @@ class NativeSession(Session):
         return self
 
     def with_batches(self, batches: Any) -> NativeSession:
-        own = self.batch_sampler
-        if isinstance(own, OwnBatches):
+        own = getattr(self.batch_sampler, "sampler", None)
+        if isinstance(own, OwnSampler):
             own.quiet = True  # it is we who read it, through whatever was put around it
         changed = NativeSession(replace(self.arguments, own_batches=batches))
         changed.batch_sampler = batches

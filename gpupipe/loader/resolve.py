@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, default_collate
 from ..datasets.base import Dataset
 from ..engines.base import EngineConfig
 from ..errors import ConfigError, PipelineError, TranslationError
-from ..interop import translate_dataset
+from ..interop import notes_its_batches, translate_dataset
 from ..interop.classes import exact_name, shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
@@ -130,12 +130,14 @@ def same_work(one: Resolved, two: Resolved) -> bool:
 def _foreign(a: Arguments) -> list[str]:
     """What user code does with samples and batches."""
     reasons = []
-    if a.batch_sampler is not None and exact_name(a.batch_sampler, "torch.utils.data") != BatchSampler.__name__:
+    batches = a.batch_sampler
+    plain = batches is None or exact_name(batches, "torch.utils.data") == BatchSampler.__name__
+    if not plain and not notes_its_batches(batches):
         reasons.append(
-            f"batch_sampler={shown(a.batch_sampler)} cuts the batches: pass a sampler= that gives single indices, and "
+            f"batch_sampler={shown(batches)} cuts the batches: pass a sampler= that gives single indices, and "
             "batch_size="
         )
-    if a.batch_sampler is None and a.batch_size is None:
+    if batches is None and a.batch_size is None:
         reasons.append("batch_size=None gives single samples: use batch_size=1")
     if a.pin_memory_device:
         reasons.append(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")

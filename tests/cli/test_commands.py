@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+from gpupipe import __version__
 from gpupipe.bench.charts import draw, read
 from gpupipe.cli import app
 from gpupipe.demo import train as demo_module
@@ -50,6 +51,16 @@ def test_help_comes_without_torch_or_dali() -> None:
     assert "loaded 0 False False" in done.stdout
     for name in ("index", "doctor", "compare", "bench", "demo"):
         assert name in done.stdout
+
+
+def test_the_version() -> None:
+    assert gpupipe("--version").stdout == f"gpupipe {__version__}\n"
+
+
+@pytest.mark.slow
+def test_the_command_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "gpupipe", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"gpupipe {__version__}\n"
 
 
 # ---- index
@@ -121,13 +132,23 @@ def test_index_of_videos(tmp_path: Path, videos: dict[str, Path]) -> None:
 
 
 def test_compare_prints_every_step_and_draws(photos: Path, tmp_path: Path) -> None:
-    out = tmp_path / "worst.png"
+    out = tmp_path / "some" / "folder" / "worst.png"
     text = gpupipe("compare", "imagenet.train:size=48", photos, "--samples", 12, "--out", out, "--device", "cpu").stdout
     for step in ("decode", "RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize, the whole"):
         assert step in text
     assert "12 images" in text and "not ok" not in text
     with Image.open(out) as image:
         assert image.format == "PNG" and image.width > 600 and image.height > 1000
+
+
+def test_compare_says_before_the_work_that_it_cannot_draw(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpupipe.commands.compare.compare", lambda *_, **__: pytest.fail("it has begun"))
+    (tmp_path / "file").touch()
+    compare = ("compare", VAL, photos, "--device", "cpu", "--out")
+    assert "is a folder; name a file in it" in error(*compare, tmp_path)
+    assert "its folder cannot be made" in error(*compare, tmp_path / "file" / "worst.png")
 
 
 def test_compare_fails_where_a_promise_is_broken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

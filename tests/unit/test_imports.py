@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("parity", "bench"),
     ("demo",),
     ("cli", "commands"),
+    ("__main__",),
 )
 """From the bottom up. A part may import its own layer and those below; a module belongs to the longest name that fits.
 """

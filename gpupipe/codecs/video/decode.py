@@ -72,7 +72,7 @@ class VideoEntry:
 def require_av() -> None:
     """Raises :class:`MissingDependency` where PyAV is not installed. It is not imported here."""
     if importlib.util.find_spec("av") is None:
-        raise MissingDependency("videos are read with PyAV, which is not installed: pip install gpupipe[video]")
+        raise MissingDependency("videos are read with PyAV, which is not installed: pip install 'gpupipe[video]'")
 
 
 def pyav_version() -> str:
