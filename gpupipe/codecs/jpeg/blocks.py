@@ -31,7 +31,7 @@ U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
 
-_LANES = 1024
+_LANES = 2048
 """So many are worth the price of numpy's calls; more would not fit into the cache."""
 _SHORTEST = 1 << 14
 """Bits of a lane: it takes some thousands to meet the next one."""
