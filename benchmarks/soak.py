@@ -28,8 +28,9 @@ from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines.forms.reference import reference
 from gpupipe.planning.bad_samples import BadSamples
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan
-from gpupipe.planning.order import Shuffle, Slices
+from gpupipe.planning.order import Shuffle
 
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])

@@ -22,8 +22,9 @@ from torch import Tensor
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines.forms.reference import reference
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
-from gpupipe.planning.order import Order, Sequential, Shuffle, Slices
+from gpupipe.planning.order import Order, Sequential, Shuffle
 from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan, Shard
 

@@ -43,6 +43,9 @@ class Engine(ABC):
     def close(self) -> None:
         """Stop every thread and process and free all memory. Closing twice is fine."""
 
+    def renew(self) -> None:  # noqa: B027, most engines have nothing to do
+        """End worker processes in which user code runs, so that the next epoch has it as it is then."""
+
     def forked(self) -> None:  # noqa: B027, most engines have nothing to do
         """Called in a forked child, where this engine is the parent's: see that nothing of it is ended here at exit."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..types import Shard
 
-__all__ = ["Arguments", "Device", "EngineName", "check_integer"]
+__all__ = ["Arguments", "Device", "EngineName", "check_integer", "length_of"]
 
 Device = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
@@ -46,20 +47,16 @@ class Arguments:
     shard: Shard | None
     on_error: OnError
     max_bad: float | int | None
+    own_batches: Any = None
+    """What a subclass has put in the place of ``loader.batch_sampler``: its batches have at most ``batch_size``."""
 
     def __post_init__(self) -> None:
-        check_integer(self.num_workers, "num_workers", 0)
-        if self.prefetch_factor is not None:
-            check_integer(self.prefetch_factor, "prefetch_factor", 1)
-        if self.batch_sampler is None and self.batch_size is None:
-            raise ConfigError("batch_size=None (samples without batches) is not possible here; use batch_size=1")
+        # numpy's integers are welcome, and torch takes them too.
+        for name, least in (("num_workers", 0), ("batch_size", 1), ("prefetch_factor", 1)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_integer(getattr(self, name), name, least))
         if self.timeout < 0:
             raise ConfigError(f"timeout must be seconds, not negative, not {self.timeout!r}")
-        if self.pin_memory_device:
-            device = self.pin_memory_device
-            raise ConfigError(f"pin_memory_device={device!r}: say device={device!r} instead")
-        if not self.in_order:
-            raise ConfigError("in_order=False: batches always come in order here; leave it out")
         if self.shard is not None and not isinstance(self.shard, Shard):
             raise ConfigError(f"shard must be a gpupipe.Shard, such as Shard.from_env(), not {self.shard!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
@@ -69,8 +66,26 @@ class Arguments:
     def engine_name(self) -> str:
         return self.engine.name if isinstance(self.engine, EngineConfig) else str(self.engine)
 
+    @property
+    def lengths(self) -> tuple[int | None, int | None]:
+        """Of dataset and sampler, as they are now; ``None`` if they have none."""
+        return length_of(self.dataset), length_of(self.sampler)
 
-def check_integer(value: Any, name: str, least: int) -> None:
-    """Raise :class:`ConfigError` for what is no integer, or too small."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+
+def length_of(value: Any) -> int | None:
+    """``len(value)``, or ``None`` if it has none."""
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):  # torch's samplers and streams may have one that refuses
+        return None
+
+
+def check_integer(value: Any, name: str, least: int) -> int:
+    """A Python integer. Raises :class:`ConfigError` for what is none, or too small."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
         raise ConfigError(f"{name} must be an integer of at least {least}, not {value!r}")
+    return number

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default_collate
+from torch.utils.data.dataloader import _DatasetKind
 
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
 from ..types import Shard
 from .arguments import Arguments, Device, EngineName
 from .bad_sample_report import BadSampleReport
-from .epoch import EpochIterator
-from .samplers import EpochSampler, OwnBatches
 from .session import Session
-from .state import State
+from .start import refreshed, session_of
 
 __all__ = ["DataLoader"]
 
 
-class DataLoader:
+class DataLoader(TorchLoader[Any]):
     """Batches of a dataset, decoded and augmented, on the device.
 
     Takes torch's own arguments. Each is honoured, or refused with what to do instead.
@@ -93,63 +92,66 @@ class DataLoader:
         on_error: OnError = "raise",
         max_bad: float | int | None = None,
     ):
-        self._session = Session(
-            Arguments(
-                dataset=dataset,
-                batch_size=batch_size,
-                shuffle=shuffle,
-                sampler=sampler,
-                batch_sampler=batch_sampler,
-                num_workers=num_workers,
-                collate_fn=collate_fn,
-                pin_memory=pin_memory,
-                drop_last=drop_last,
-                timeout=timeout,
-                worker_init_fn=worker_init_fn,
-                multiprocessing_context=multiprocessing_context,
-                generator=generator,
-                prefetch_factor=prefetch_factor,
-                persistent_workers=persistent_workers,
-                pin_memory_device=pin_memory_device,
-                in_order=in_order,
-                device=device,
-                engine=engine,
-                seed=seed,
-                shard=shard,
-                on_error=on_error,
-                max_bad=max_bad,
-            )
+        arguments = Arguments(
+            dataset=dataset,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            drop_last=drop_last,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            generator=generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+            device=device,
+            engine=engine,
+            seed=seed,
+            shard=shard,
+            on_error=on_error,
+            max_bad=max_bad,
         )
-        self.dataset = dataset
-        self.num_workers = num_workers
-        self.pin_memory = pin_memory
-        self.prefetch_factor = self._session.resolved.setup.prefetch_factor
-        self.on_error = on_error
-        own = EpochSampler(self._session.position)
-        self.sampler = own if sampler is None else sampler
-        self.batch_sampler = OwnBatches(own)
-        # Not called _iterator as in torch: Lightning sets that to None in every loader that has it.
-        self._latest: weakref.ref[EpochIterator] | None = None
+        self._show(arguments, session_of(arguments))
 
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch on this rank."""
-        return self._session.resolved.batching.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a short last batch is dropped."""
-        return self._session.resolved.batching.drop_last
+    def _show(self, a: Arguments, session: Session) -> None:
+        """The attributes of torch's loader, whose ``__init__`` is not called: it would make samplers of its own."""
+        self._session = session
+        self.dataset = a.dataset
+        self.num_workers = a.num_workers
+        self.prefetch_factor = session.prefetch_factor if a.num_workers else a.prefetch_factor  # as in torch
+        self.pin_memory = a.pin_memory
+        self.pin_memory_device = a.pin_memory_device
+        self.timeout = a.timeout
+        self.worker_init_fn = a.worker_init_fn
+        self._DataLoader__multiprocessing_context = a.multiprocessing_context
+        self.in_order = a.in_order
+        self.batch_size = session.batch_size
+        self.drop_last = session.drop_last
+        self.sampler = session.sampler
+        self.batch_sampler = session.batch_sampler
+        self.generator = a.generator
+        self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
+        self.persistent_workers = bool(a.persistent_workers)
+        self.on_error = a.on_error
+        self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
+        self._IterableDataset_len_called = None
+        self._DataLoader__initialized = True
 
     @property
     def shard(self) -> Shard:
         """This rank's part."""
-        return self._session.resolved.batching.shard
+        return self._session.shard
 
     @property
     def seed(self) -> int:
-        """Of order and augmentation; a loaded state brings its own."""
-        return self._session.position.seed
+        """Of order and augmentation; drawn at the first batch, or when it is asked for. A state brings its own."""
+        return self._session.seed
 
     @property
     def device(self) -> torch.device:
@@ -164,20 +166,19 @@ class DataLoader:
     # ---- iterating
 
     def __len__(self) -> int:
-        """Batches of a whole epoch on this rank, the same on every rank."""
-        return len(self._session.resolved.batching.slices())
+        """Batches of a whole epoch, the same on every rank. Raises TypeError if the sampler has no length."""
+        return len(self._session)
 
-    def __iter__(self) -> Iterator[Any]:
-        self._session.running.check(self._session.device)
-        self._end_iteration()
-        self._session.open()
-        iterator = EpochIterator(self._session)
-        self._latest = weakref.ref(iterator)
-        return iterator
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self.batch_sampler is not self._session.batch_sampler:
+            # A subclass has put another one in its place, against torch's guard, as those of timm and YOLO do.
+            self._session = self._session.with_batches(self.batch_sampler)
+        self._session = refreshed(self._session)
+        return self._session.iterate()
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that begins next. Optional: without it every one is the next one."""
-        self._session.position.set_epoch(epoch)
+        self._session.set_epoch(epoch)
 
     # ---- state
 
@@ -187,7 +188,7 @@ class DataLoader:
         Counts what was handed out, not what was read ahead. See :class:`gpupipe.loader.state.State` for the ends of an
         epoch.
         """
-        return self._session.state().to_dict()
+        return self._session.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the saved loader stood; costs nothing but the next batch.
@@ -197,8 +198,20 @@ class DataLoader:
 
         Raises :class:`StateError` if the state is of another dataset, pipeline, order or batch; prints both.
         """
-        self._session.load(State.from_dict(state))
-        self._end_iteration()
+        self._session.load(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Where it stands and how it was made: a copy starts its own engine."""
+        session = self._session
+        own = {k: v for k, v in self.__dict__.items() if k not in ("_session", "sampler", "batch_sampler")}
+        return {"arguments": session.arguments, "position": session.state(), "attributes": own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state["attributes"])
+        self.__dict__["_DataLoader__initialized"] = False
+        self.__dict__.pop("_dataset_kind")
+        self._show(state["arguments"], session_of(state["arguments"]))
+        self._session.load(state["position"])
 
     # ---- what happened
 
@@ -212,33 +225,20 @@ class DataLoader:
         return self._session.stats.to_dict()
 
     def __repr__(self) -> str:
-        resolved, shard = self._session.resolved, self.shard
-        dataset, order = resolved.setup.dataset, resolved.batching.sampler.name
+        session, shard = self._session, self.shard
         part = "" if shard.world_size == 1 else f", rank {shard.rank} of {shard.world_size}"
-        engine = self._session.running.engine
-        facts = ", ".join(f"{k} {v}" for k, v in engine.facts().items()) if engine is not None else "not started"
-        pipeline = "\n    ".join(repr(resolved.setup.pipeline).splitlines())
-        return (
-            f"DataLoader(\n  {len(self):,} batches of {self.batch_size} from {dataset!r}{part}\n"
-            f"  order: {order}, seed {self.seed}; last batch {'dropped' if self.drop_last else 'kept'}\n"
-            f"  engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}\n"
-            f"  pipeline: {pipeline}\n)"
-        )
+        try:
+            count = f"{len(session):,} batches"
+        except TypeError:
+            count = "batches"
+        lines = "".join(f"  {line}\n".replace("\n    ", "\n      ") for line in session.describe())
+        return f"{type(self).__name__}(\n  {count} of {self.batch_size} from {session.source}{part}\n{lines})"
 
     # ---- ends
 
-    def _end_iteration(self) -> None:
-        if not self._session.running.ours:
-            return
-        iterator = self._latest() if self._latest is not None else None
-        if iterator is not None:
-            iterator.end()
-        self._session.running.stop()
-
     def close(self) -> None:
-        """Stop every thread and process and free the memory. A later ``iter()`` starts them again."""
-        self._end_iteration()
-        self._session.running.close()
+        """Stop every thread and process and free the memory; iterators end. A later ``iter()`` starts them again."""
+        self._session.close()
 
     def __enter__(self) -> DataLoader:
         return self

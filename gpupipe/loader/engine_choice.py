@@ -1,8 +1,7 @@
-"""Which engine runs a setup, and the arguments that it has no use for."""
+"""Which engine runs a setup, and what only torch's own loader can do."""
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import pickle
 from collections.abc import Iterator, Sequence
@@ -11,45 +10,45 @@ from .. import engines
 from ..engines.base import EngineConfig
 from ..errors import ConfigError, MissingDependency, PipelineError
 from ..reading.setup import Setup
+from ..transforms.compose import Compose
 from ..transforms.ops import Call, Op
 from .arguments import Arguments, EngineName
 
-__all__ = ["choose_engine"]
-
-log = logging.getLogger("gpupipe")
+__all__ = ["choose_engine", "has_calls"]
 
 
-def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str]:
-    """The engine's options, checked against the setup, and why it is this one."""
-    config, why = _checked(a.engine, setup)
-    if config.name == "torch" or setup.dataset.runs_user_code:
+def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
+    """The engine's options, checked against the setup, why it is this one, and what DALI refused of ``"auto"``."""
+    found = _checked(a.engine, setup)
+    if found[0].name == "torch" or setup.dataset.runs_user_code:
         _check_sendable(setup)
-    else:
-        _refuse_worker_options(a, config.name)
-    return config, why
+    return found
 
 
-def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineConfig, str]:
+def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
     if isinstance(engine, EngineConfig):
         engine.check(setup)
-        return engine, "as asked"
+        return engine, "as asked", []
     if engine == "auto":
         try:
             dali = engines.Dali()
             dali.check(setup)
-            return dali, "auto: DALI is installed and runs every transform"
+            return dali, "auto: DALI is installed and runs every transform", []
         except (MissingDependency, PipelineError) as e:
             torch_engine = engines.Torch()
             torch_engine.check(setup)
-            if isinstance(e, PipelineError):
-                log.warning("engine='auto' takes the torch engine: %s", e)
-            return torch_engine, f"auto: {e}"
+            return torch_engine, f"auto: {e}", [str(e)] if isinstance(e, PipelineError) else []
     by_name: dict[str, type[EngineConfig]] = {"dali": engines.Dali, "torch": engines.Torch, "null": engines.Null}
     if engine not in by_name:
         raise ConfigError(f"engine must be auto, {', '.join(by_name)} or an engine's options, not {engine!r}")
     config = by_name[engine]()
     config.check(setup)
-    return config, "as asked"
+    return config, "as asked", []
+
+
+def has_calls(pipeline: Compose) -> bool:
+    """Whether user code is among the transforms."""
+    return next(_calls(pipeline.skeleton), None) is not None
 
 
 def _check_sendable(setup: Setup) -> None:
@@ -77,16 +76,3 @@ def _calls(ops: Sequence[Op]) -> Iterator[Call]:
             yield op
         for branch in getattr(op, "branches", ()):
             yield from _calls(branch)
-
-
-def _refuse_worker_options(a: Arguments, engine: str) -> None:
-    for name, value, default, instead in (
-        ("worker_init_fn", a.worker_init_fn, None, "random numbers come from seed=..., so leave it out"),
-        ("timeout", a.timeout, 0, "files are read by threads that cannot be interrupted, so leave it out"),
-        ("multiprocessing_context", a.multiprocessing_context, None, "leave it out"),
-    ):
-        if value != default:
-            raise ConfigError(
-                f"{name}={value!r}: the {engine} engine has no worker processes for this dataset; "
-                f'{instead}, or use engine="torch"'
-            )

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import BatchSampler, default_collate
 
 from ..datasets.base import Dataset
-from ..datasets.user_code import Opaque
 from ..engines.base import EngineConfig
 from ..errors import ConfigError, PipelineError, TranslationError
 from ..interop import translate_dataset
+from ..interop.classes import exact_name, shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.setup import Setup
 from ..transforms.ops import split_off_mixing
 from .arguments import Arguments, Device
 from .batching import Batching, batching_of
-from .engine_choice import choose_engine
+from .engine_choice import choose_engine, has_calls
 
-__all__ = ["Resolved", "resolve"]
+__all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
+
+
+_ENDLESS = 1 << 62
+
+
+class NotNative(Exception):
+    """Only torch's own loader can do what was asked for."""
+
+    def __init__(self, reasons: Iterable[str], error: ConfigError | None = None):
+        self.reasons = tuple(dict.fromkeys(reasons))
+        """Each in one line."""
+        self.error = error or ConfigError(f'{"; ".join(self.reasons)}. Or use engine="auto"')
+        """For an engine that was asked for and cannot do it."""
+        super().__init__("; ".join(self.reasons))
 
 
 @dataclass(frozen=True)
@@ -33,18 +49,38 @@ class Resolved:
     config: EngineConfig
     why: str
     """Why this engine."""
-    seed: int
 
     @property
     def workload(self) -> Workload:
         """What the engine has to do on this rank."""
-        return Workload(self.setup, -(-self.batching.sampler.length // self.batching.shard.world_size))
+        total = self.batching.sampler.length
+        return Workload(self.setup, _ENDLESS if total is None else -(-total // self.batching.shard.world_size))
 
 
 def resolve(a: Arguments) -> Resolved:
-    """Check how the arguments fit together and complete what was left open. Touches no GPU and starts nothing."""
-    device = _device(a.device)
-    dataset = _dataset(a)
+    """Check how the arguments fit together and complete what was left open. Touches no GPU and starts nothing.
+
+    Raises:
+        NotNative: only torch's own loader can do it, and ``a.dataset`` is one that it can run.
+        ConfigError: nobody can.
+    """
+    device = device_of(a.device)
+    ours = isinstance(a.dataset, Dataset)
+    reasons = _foreign(a)
+    try:
+        dataset = translate_dataset(a.dataset)
+    except TranslationError as e:
+        raise NotNative([*e.reasons, *reasons], e) from None
+    if not dataset.runs_user_code:
+        reasons += _worker_options(a)
+    if ours and reasons:
+        raise ConfigError(
+            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {'; '.join(reasons)}"
+        )
+    if reasons:
+        raise NotNative(reasons)
+    if len(dataset) == 0:
+        raise ConfigError(f"{a.dataset!r} has no samples")
     batching = batching_of(a, len(dataset))
     setup = Setup(
         dataset=dataset,
@@ -64,13 +100,65 @@ def resolve(a: Arguments) -> Resolved:
             f"{dataset.transform.temporal[0]!r} chooses among the frames of clips, and {dataset!r} has images; leave "
             "it out, or use datasets.VideoFolder or datasets.VideoList"
         )
-    config, why = choose_engine(a, setup)
-    resolved = Resolved(setup, batching, config, why, _seed(a, batching))
+    config, why, refused = choose_engine(a, setup)
+    if refused and not ours:
+        raise NotNative(refused)
+    resolved = Resolved(setup, batching, config, why)
     check_host(config, resolved.workload)
     return resolved
 
 
-def _device(device: Device) -> torch.device:
+def same_work(one: Resolved, two: Resolved) -> bool:
+    """Whether an engine for the one can go on with the other: only of files is that certain."""
+    a, b = one.setup, two.setup
+    return (
+        a.dataset.kind in ("files", "clips")
+        and a.dataset.fingerprint == b.dataset.fingerprint
+        and a.pipeline == b.pipeline
+        and not has_calls(a.pipeline)
+        and replace(a, dataset=b.dataset) == b
+    )
+
+
+def _foreign(a: Arguments) -> list[str]:
+    """What user code does with samples and batches."""
+    reasons = []
+    if a.collate_fn is not None and a.collate_fn is not default_collate:
+        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+        reasons.append(
+            f"collate_fn={name} makes the batches: leave it out and apply it to the batch in the training loop"
+        )
+    if a.batch_sampler is not None and exact_name(a.batch_sampler, "torch.utils.data") != BatchSampler.__name__:
+        reasons.append(
+            f"batch_sampler={shown(a.batch_sampler)} cuts the batches: pass a sampler= that gives single indices, and "
+            "batch_size="
+        )
+    if a.batch_sampler is None and a.batch_size is None:
+        reasons.append("batch_size=None gives single samples: use batch_size=1")
+    if a.pin_memory_device:
+        reasons.append(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")
+    if not a.in_order:
+        reasons.append("in_order=False: batches always come in order here, so leave it out")
+    return reasons
+
+
+def _worker_options(a: Arguments) -> list[str]:
+    """What makes sense for worker processes alone, which an engine that reads files by itself has not."""
+    given: list[tuple[str, Any, Any, str]] = [
+        ("worker_init_fn", a.worker_init_fn, None, "there are no worker processes, and numbers come from the seed"),
+        ("timeout", a.timeout, 0, "there are no worker processes, but threads, which cannot be interrupted"),
+        ("multiprocessing_context", a.multiprocessing_context, None, "there are no worker processes"),
+    ]
+    if a.engine_name == "torch":
+        return []
+    return [
+        f'{name}={shown(value)}: {why}, so leave it out, or use engine="torch"'
+        for name, value, default, why in given
+        if value != default
+    ]
+
+
+def device_of(device: Device) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -83,29 +171,6 @@ def _device(device: Device) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f'device={device!r}, but torch sees no GPU; use device="cpu", or see gpupipe doctor')
     return found
-
-
-def _dataset(a: Arguments) -> Dataset:
-    """The dataset in gpupipe's form; or, for the torch engine, a wrapper that runs it as it is."""
-    as_is = a.engine_name == "torch"
-    collate = None if a.collate_fn is default_collate else a.collate_fn
-    if collate is not None and not as_is:
-        raise ConfigError(
-            f"collate_fn={getattr(collate, '__qualname__', collate)!r}: batches are collated by the "
-            "engine; leave it out and apply the function to the batch in the training loop, or use "
-            'engine="torch", which runs dataset and collate_fn as they are'
-        )
-    if collate is not None:
-        return Opaque(a.dataset, collate)
-    try:
-        dataset = translate_dataset(a.dataset)
-    except TranslationError:
-        if not as_is:
-            raise
-        return Opaque(a.dataset)
-    if len(dataset) == 0:
-        raise ConfigError(f"{a.dataset!r} has no samples")
-    return dataset
 
 
 def _check_targets(dataset: Dataset) -> None:
@@ -123,14 +188,3 @@ def _check_targets(dataset: Dataset) -> None:
             raise ConfigError(
                 f"{name}: num_classes={n} does not fit labels of {low} to {high}; they must be 0 to num_classes - 1"
             )
-
-
-def _seed(a: Arguments, batching: Batching) -> int:
-    if a.seed is not None:
-        return a.seed
-    if batching.sampler.seed is not None:
-        return batching.sampler.seed
-    if a.generator is not None:
-        return a.generator.initial_seed()
-    # Ranks must agree on the order, and each process's initial seed is its own.
-    return 0 if batching.shard.world_size > 1 else torch.initial_seed()

@@ -1,21 +1,18 @@
-"""What the iterators of a loader share: all that they may know of it."""
+"""What stands behind a loader: gpupipe's own engines (``native.py``), or torch's own loader (``plain.py``)."""
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import asdict, dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from ..memory.limits import Estimate, check_device, estimate
-from ..planning.bad_samples import BadSamples
-from ..planning.epoch import EpochPlan
+from ..memory.limits import Estimate
+from ..types import Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
-from .resolve import Resolved, resolve
-from .running import Running
-from .state import Cursor, Position, State
 
 __all__ = ["Session", "Stats"]
 
@@ -37,64 +34,79 @@ class Stats:
         return {**asdict(self), "stall": self.wait_seconds / total if total else 0.0}
 
 
-class Session:
+class Session(ABC):
     """What follows from a loader's arguments, where it stands, what it has started, and what has happened.
 
     It knows neither the loader nor its iterators, and both keep it alive: when the last of them goes, what was started
     ends.
     """
 
+    arguments: Arguments
+    device: torch.device
+    """Of the batches."""
+    batch_size: int | None
+    drop_last: bool
+    shard: Shard
+    sampler: Any
+    """``loader.sampler``."""
+    batch_sampler: Any
+    """``loader.batch_sampler``."""
+    prefetch_factor: int | None
+
     def __init__(self, arguments: Arguments):
         self.arguments = arguments
-        self.resolved: Resolved = resolve(arguments)
-        self.device = torch.device(self.resolved.setup.device)
-        self.bad_samples = BadSamples(arguments.on_error, arguments.max_bad, self.resolved.setup.dataset)
-        self.position = Position(self.resolved.batching, self.resolved.seed)
-        self.running = Running()
         self.report = BadSampleReport()
         self.stats = Stats()
         self.valid = 0
         """How many samples of the batch just handed out are real; the others pad it to the size of other ranks'."""
-        weakref.finalize(self, self.running.close)
 
-    # ---- an epoch
+    @property
+    @abstractmethod
+    def seed(self) -> int:
+        """Of order and augmentation."""
 
-    def open(self) -> None:
-        """Be ready to begin an epoch: build the engine, if there is none yet.
+    @abstractmethod
+    def refreshed(self) -> Session:
+        """The session for an epoch that begins now: this one, which has followed what has changed in dataset and
+        sampler, or another one if it cannot."""
 
-        Raises :class:`MemoryBudgetError` if the GPU is too small.
-        """
-        resolved, running = self.resolved, self.running
-        if running.engine is None:
-            with torch.inference_mode(False):
-                if self.device.type == "cuda":
-                    if self.device.index is None:  # asking for it earlier would have started CUDA
-                        self.device = torch.device("cuda", torch.cuda.current_device())
-                    check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
-                running.engine = resolved.config.build(replace(resolved.setup, device=str(self.device)))
-        self.position.rest()
+    @abstractmethod
+    def with_batches(self, batches: Any) -> Session:
+        """The session that takes its batches of indices from ``batches``, which may have no end."""
 
-    def begin(self) -> tuple[EpochPlan, Cursor]:
-        """The next epoch: its plans, and where its iterator notes how far it has come."""
-        order, cursor = self.position.begin()
-        setup, batching = self.resolved.setup, self.resolved.batching
-        slices = batching.slices(len(order), cursor.delivered)
-        seed = self.position.seed
-        plans = EpochPlan(setup.dataset, setup.pipeline, order, slices, seed, cursor.epoch, self.bad_samples)
-        return plans, cursor
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches of a whole epoch on this rank. Raises TypeError if that shows only when it ends."""
 
-    # ---- where it stands
+    @abstractmethod
+    def iterate(self) -> Iterator[Any]:
+        """An epoch, which begins with its first batch."""
 
-    def state(self) -> State:
-        """To be saved."""
-        setup = self.resolved.setup
-        return self.position.state(dataset=setup.dataset.fingerprint, pipeline=setup.pipeline.fingerprint)
+    @abstractmethod
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that begins next."""
 
-    def load(self, state: State) -> None:
-        """Go on from there. Raises :class:`StateError` if it is of another dataset, pipeline, order or batch."""
-        state.check(self.state(), len(self.resolved.batching.order(state.seed, state.epoch)))
-        self.position.load(state)
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Where it stands, to be saved."""
+
+    @abstractmethod
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from there. Raises :class:`StateError` if the state does not fit."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop every thread and process and free the memory. A later epoch starts them again."""
 
     def estimate(self) -> Estimate:
-        """The memory that it will take."""
-        return estimate(self.resolved.config, self.resolved.workload)
+        """The memory that it will take, as far as that is known."""
+        return Estimate(())
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """The dataset, for ``repr``."""
+
+    @abstractmethod
+    def describe(self) -> list[str]:
+        """For ``repr``: the order, the engine and why it is this one, the pipeline."""

@@ -54,7 +54,7 @@ def test_a_rank_that_stops_early_holds_up_nobody(runs: Runs, world: int) -> None
     # The rank that stopped stands in its epoch, the others have ended it; all begin the next one together.
     assert (ranks[0]["state"]["epoch"], ranks[0]["state"]["delivered"]) == (0, 2 * world)
     assert {(r["state"]["epoch"], r["state"]["delivered"]) for r in ranks[1:]} == {(1, 0)}
-    order = Shuffle(N, 0, 1).at(np.arange(N))[0].tolist()
+    order = Shuffle(N, ranks[0]["state"]["seed"], 1).at(np.arange(N))[0].tolist()
     assert sorted(i for r in ranks for i in r["second"]) == sorted(order)
 
 

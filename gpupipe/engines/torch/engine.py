@@ -12,7 +12,6 @@ from PIL import features
 from torch import Tensor
 
 from ...codecs.video.decode import pyav_version
-from ...datasets.user_code import Opaque
 from ...errors import ConfigError, PipelineError, SampleError
 from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
@@ -26,7 +25,7 @@ from ..forms import BATCH_FORMS, POINTWISE
 from ..forms.apply import apply_tail, head_and_tail
 from ..forms.clip_layout import clip_tail
 from ..staging import CopyStream, Ring, Uploader, map_tensors
-from .worker_tasks import Collate, Decode, Decoded
+from .worker_tasks import Decode, Decoded
 
 __all__ = ["Torch"]
 
@@ -97,10 +96,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        dataset = setup.dataset
-        task: Callable[[Plan], Decoded] = Decode(dataset, setup.pipeline)
-        if isinstance(dataset, Opaque):
-            task = Collate(dataset)
+        task = Decode(setup.dataset, setup.pipeline)
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 
@@ -128,6 +124,9 @@ class TorchEngine(Engine):
                 map_tensors(Tensor.pin_memory, target),
             )
         return lambda images, target, finish: (finish(images), target)
+
+    def renew(self) -> None:
+        self._workers.close()
 
     def close(self) -> None:
         self._workers.close()
@@ -161,9 +160,6 @@ class TorchRun(Run):
         plan, result = next(self._results)
         if result.bad:
             raise SampleError(result.bad)
-        if isinstance(self._setup.dataset, Opaque):
-            images, target = _pair(result.images)
-            return Batch(*self._to_device(images, target, lambda x: x), plan)
         plan = resolve_missing(result.plan or plan, self._setup.pipeline)
         assert plan.ops is not None
         tail = head_and_tail(plan.ops)[1]
@@ -211,10 +207,3 @@ def _check_tail(tail: Sequence[Op]) -> None:
             raise PipelineError(
                 f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
             )
-
-
-def _pair(batch: Any) -> tuple[Any, Any]:
-    """(images, target) of a collated batch of two parts; anything else is all images."""
-    if isinstance(batch, (list, tuple)) and len(batch) == 2:
-        return batch[0], batch[1]
-    return batch, None
