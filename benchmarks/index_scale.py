@@ -89,8 +89,9 @@ def measure(root: str) -> dict[str, Any]:
 
     from gpupipe.datasets import ImageFolder
     from gpupipe.pipelines import imagenet
+    from gpupipe.planning.batches import Slices
     from gpupipe.planning.epoch import EpochPlan
-    from gpupipe.planning.order import Shuffle, Slices
+    from gpupipe.planning.order import Shuffle
     from gpupipe.types import Shard
 
     process = psutil.Process()

@@ -27,8 +27,9 @@ from gpupipe import DataLoader
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.dali.lower import Canvas
 from gpupipe.pipelines import imagenet
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan
-from gpupipe.planning.order import Shuffle, Slices
+from gpupipe.planning.order import Shuffle
 from gpupipe.reading.paths import PathReader
 from gpupipe.types import Shard
 

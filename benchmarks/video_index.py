@@ -106,8 +106,9 @@ def measure(root: str) -> dict[str, Any]:
     """In a fresh process: open, plan an epoch, resolve its first plan, choose its frames."""
     from gpupipe.datasets import VideoFolder
     from gpupipe.pipelines import imagenet
+    from gpupipe.planning.batches import Slices
     from gpupipe.planning.epoch import EpochPlan
-    from gpupipe.planning.order import Shuffle, Slices
+    from gpupipe.planning.order import Shuffle
     from gpupipe.types import Shard
 
     pipeline = imagenet.train(112)

@@ -4,19 +4,20 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
 import random
 import sys
 from collections.abc import Iterator
-from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from interpreter import Interpreter
 from PIL import Image
 
 from gpupipe.testing.photos import make_photos, photograph
@@ -75,23 +76,28 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
-@once
-def _cuda() -> bool:
-    return torch.cuda.is_available()
+def pytest_collection_finish() -> None:
+    # A million objects of modules will live to the end. Tests that collect need not look at each of them every time.
+    gc.collect()
+    gc.freeze()
+
+
+CUDA = torch.cuda.is_available()
+REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") is None or _cuda():
+    if item.get_closest_marker("gpu") is None or CUDA:
         return
-    if os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1":
+    if REQUIRED:
         pytest.fail("needs a CUDA device, and GPUPIPE_REQUIRE_CUDA=1 says there is one", pytrace=False)
     pytest.skip("needs a CUDA device")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if CUDA or REQUIRED else [])])
 def device(request: pytest.FixtureRequest) -> str:
-    """``"cpu"``, then ``"cuda"``."""
+    """``"cpu"``, then ``"cuda"`` if there is a GPU, or one is required."""
     return str(request.param)
 
 
@@ -109,6 +115,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Interpreter]:
+    """An interpreter that has imported what engines and training need: ``torch._dynamo`` takes every optimizer."""
+    with Interpreter("torch._dynamo", "gpupipe.engines.dali.engine", "gpupipe.engines.torch", "av", "support") as it:
+        yield it
 
 
 @pytest.fixture

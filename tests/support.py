@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,9 @@ from torch import Tensor
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines.forms.reference import reference
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
-from gpupipe.planning.order import Order, Sequential, Shuffle, Slices
+from gpupipe.planning.order import Order, Sequential, Shuffle
 from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan, Shard
 
@@ -256,6 +259,18 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
         return "Z"
+
+
+@contextmanager
+def spawned(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process with pipes, which does not outlive the block."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def resolved(dataset: Dataset, plan: Plan, sizes: Any) -> Plan:

@@ -54,24 +54,26 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
         found.append(ours.Grayscale(1))
     elif channels == 1:
         place.channels = 3
-    problems = []
+    problems, reasons = [], []
     for where, item in flat:
         try:
             translated = _translate(item, place)
         except (Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
             problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
+            reasons.append(f"transform{where} {shown(item)}: {e}")
             continue
         for new in translated:
             _follow(new, place)
         found += translated
     if problems:
         raise TranslationError(
-            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES])
+            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES]),
+            reasons,
         )
     try:
         return Compose(found, memory_format=t.memory_format if isinstance(t, Compose) else "contiguous_format")
     except GpupipeError as e:
-        raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}") from e
+        raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}", [str(e)]) from e
 
 
 def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:

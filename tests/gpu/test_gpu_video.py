@@ -93,7 +93,7 @@ def test_pinned_buffers_do_not_grow(files: list[Path]) -> None:
         held = []
         for _ in range(3):
             list(loader)
-            held.append(loader._running.engine.reader.buffers.nbytes)  # type: ignore[union-attr,attr-defined]
+            held.append(loader._session.running.engine.reader.buffers.nbytes)  # type: ignore[union-attr,attr-defined]
     assert held[1] == held[2]
 
 

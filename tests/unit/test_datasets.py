@@ -378,6 +378,14 @@ class TestArrays:
         assert len(set(prints)) == len(prints) and Arrays(images.copy()).fingerprint == prints[0]
 
 
+def test_sizes_of_files_come_from_the_index(zoo: Path) -> None:
+    dataset = ImageFolder(zoo)
+    expected = [Path(path).stat().st_size for path, _ in dataset.samples]
+    assert dataset.file_sizes.tolist() == expected
+    assert Subset(dataset, [3, 1]).file_sizes.tolist() == [expected[3], expected[1]]  # type: ignore[union-attr]
+    assert Arrays(np.zeros((1, 2, 2, 3), np.uint8)).file_sizes is None
+
+
 class TestSubset:
     def test_is_a_view(self, zoo: Path) -> None:
         (zoo / "cat" / "c-empty.png").touch()

@@ -10,7 +10,6 @@ import shutil
 import signal
 import stat
 import struct
-import subprocess
 import sys
 import time
 import zlib
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support import spawned
 
 from gpupipe.codecs.files import Place
 from gpupipe.codecs.probe import Probe, pack, pack_places, unpack, unpack_places
@@ -451,12 +451,10 @@ def slow(*args):
 build._build = slow
 print(len(ImageFolder(sys.argv[1])), flush=True)
 """
-        both = [
-            subprocess.Popen([sys.executable, "-c", code, str(tree)], stdout=subprocess.PIPE, text=True)
-            for _ in range(2)
-        ]
-        output = sorted(p.communicate(timeout=60)[0] for p in both)
-        assert [p.returncode for p in both] == [0, 0]
+        command = [sys.executable, "-c", code, str(tree)]
+        with spawned(command) as one, spawned(command) as other:
+            output = sorted(p.communicate(timeout=60)[0] for p in (one, other))
+        assert [one.returncode, other.returncode] == [0, 0]
         assert output == ["4\n", "building\n4\n"]
 
     def test_a_racy_tree_is_not_built_by_every_process_that_waited(
@@ -506,14 +504,14 @@ class TestPool:
         assert ds.index_summary().formats == {"PPM": self.COUNT - 5}
 
     def test_workers_import_little(self) -> None:
-        process = subprocess.Popen(pool._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdin is not None and process.stdout is not None
-        pool.send(process.stdin, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))  # type: ignore[arg-type]
-        answer = pool.receive(process.stdout)  # type: ignore[arg-type]
-        assert answer is not None and [r.status for r in unpack(answer)] == [1, 2]
-        maps = Path(f"/proc/{process.pid}/maps").read_text()
-        assert "_imaging" in maps and "numpy" not in maps and "torch" not in maps
-        process.communicate(timeout=10)  # closes stdin
+        with spawned(pool._command()) as process:
+            assert process.stdin is not None and process.stdout is not None
+            pool.send(process.stdin.buffer, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))  # type: ignore[arg-type]
+            answer = pool.receive(process.stdout.buffer)  # type: ignore[arg-type]
+            assert answer is not None and [r.status for r in unpack(answer)] == [1, 2]
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            assert "_imaging" in maps and "numpy" not in maps and "torch" not in maps
+            process.communicate(timeout=10)  # closes stdin
         assert process.returncode == 0
 
     @pytest.mark.parametrize(

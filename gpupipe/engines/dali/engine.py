@@ -191,6 +191,11 @@ class DaliEngine(Engine):
             system.trim()
             self._rested = time.monotonic()
 
+    def renew(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
     def rebuild(self) -> None:
         """Throw the pipeline object away; the next access builds another."""
         self._graph = None
