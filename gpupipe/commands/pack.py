@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +21,7 @@ from ..pack.folder import FolderWriter, find
 from ..pack.journal import NAME, Journal
 from ..pack.run import pack
 from ..pack.sliceable import sliceable
-from .console import console, pairs, quantity, size
+from .console import console, pairs, quantity
 
 __all__ = ["run"]
 
@@ -39,19 +41,18 @@ def run(source: Path, destination: Path, *, form: str | None, num_workers: int |
         samples, others = find(str(source), IMG_EXTENSIONS, progress)
     if not samples:
         raise DatasetError(f"{source}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
-    journal = Journal(str(destination), str(source), form)
-    before = len(journal.done)
     writer, started = FolderWriter(str(destination)), time.monotonic()
-    try:
-        with Progress("Packing", len(samples)) as progress:
-            processes = num_workers or len(os.sched_getaffinity(0))
-            written = pack(str(source), samples, sliceable, writer, journal, processes=processes, progress=progress)
-    except KeyboardInterrupt:
-        console(stderr=True).print("stopped; the same command goes on where this one ended", style="yellow")
-        return 130
-    finally:
-        writer.close()
-    _report(console(), destination, written, others, len(journal.done) - before, time.monotonic() - started)
+    processes = num_workers or len(os.sched_getaffinity(0))
+    with closing(Journal(str(destination), str(source), form)) as journal, closing(writer):
+        try:
+            with Progress("Packing", len(samples)) as progress:
+                written, now = pack(
+                    str(source), samples, sliceable, writer, journal, processes=processes, progress=progress
+                )
+        except KeyboardInterrupt:
+            console(stderr=True).print("stopped; the same command goes on where this one ended", style="yellow")
+            return 130
+    _report(console(), destination, written, others, now, time.monotonic() - started)
     return 0
 
 
@@ -60,7 +61,7 @@ def _report(out: Console, folder: Path, written: list[Written], others: int, now
     bytes_before, bytes_after = sum(w.size for w in made), sum(w.written for w in made)
     grown = f", {100 * (bytes_after / bytes_before - 1):+.2f} %" if bytes_before else ""
     rows = [
-        ("rewritten", f"{quantity(len(made), 'image')}, {size(bytes_before)} to {size(bytes_after)}{grown}"),
+        ("rewritten", f"{quantity(len(made), 'image')}, {decimal(bytes_before)} to {decimal(bytes_after)}{grown}"),
         ("copied", f"{quantity(len(written) - len(made), 'image')} as they are"),
         ("left out", f"{quantity(others, 'other file')}" if others else "nothing"),
         ("this time", f"{now:,} in {seconds:.1f} s" + (f", {now / seconds:,.0f} images/s" if now else "")),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Form", "Kept", "Sample", "Written", "Writer"]
+__all__ = ["Form", "Kept", "Sample", "Writer", "Written"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One file of the source."""
 
@@ -45,7 +45,7 @@ class Writer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Written:
     """A sample that is done: a line of the journal."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..errors import ConfigError, DatasetError
 from .base import Sample, Written
@@ -21,34 +23,48 @@ class Journal:
         folder: the destination.
         source: the source, and ``form`` what is made of it; both are written down.
 
-    Raises :class:`ConfigError` if the folder holds anything else than what such a run has left.
+    Raises:
+        ConfigError: the folder holds anything else than what such a run has left, or another run is at work in it.
+        DatasetError: the folder cannot be written to.
     """
 
     def __init__(self, folder: str, source: str, form: str):
-        self._path = os.path.join(folder, NAME)
         wanted = {"source": os.path.realpath(source), "form": form}
         self.done: dict[str, Written] = {}
         """By name."""
         try:
             os.makedirs(folder, exist_ok=True)
             there = os.listdir(folder)
+            if there and NAME not in there:
+                raise ConfigError(f"{folder} is not empty, and nothing is overwritten; give a new folder")
+            self._file = open(os.path.join(folder, NAME), "a+", encoding="ascii", errors="replace")  # noqa: SIM115
         except OSError as e:
             raise DatasetError(f"{folder}: {e.strerror}; give a folder that can be written to") from None
-        if NAME in there:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # up to close(), or the end of this process
             self._load(folder, wanted)
-        elif there:
-            raise ConfigError(f"{folder} is not empty, and nothing is overwritten; give a new folder")
-        else:
-            self._append(wanted)
+        except BlockingIOError:
+            self.close()
+            raise ConfigError(f"another run packs into {folder}; wait for its end, or give a new folder") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
 
     def _load(self, folder: str, wanted: dict[str, str]) -> None:
-        with open(self._path, encoding="ascii", errors="replace") as file:
-            lines = file.read().split("\n")
+        self._file.seek(0)
+        lines = self._file.read().split("\n")
+        if lines == [""]:
+            self._append(wanted)
+            return
         found = _parsed(lines[0])
         if found != wanted:
             made = f"{found.get('form')} out of {found.get('source')}" if found else "something else"
             raise ConfigError(
-                f"{folder} holds {made}, and this would be {wanted['form']} out of {wanted['source']}; give a new folder"
+                f"{folder} holds {made}, and this would be {wanted['form']} out of {wanted['source']}; "
+                "give a new folder"
             )
         for line in lines[1:]:
             values = _parsed(line)
@@ -71,12 +87,12 @@ class Journal:
         self.done |= {one.name: one for one in rows}
         self._append(*(one.line() for one in rows))
 
-    def _append(self, *rows: dict[str, object]) -> None:
-        with open(self._path, "a", encoding="ascii") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows) or "\n")
+    def _append(self, *rows: Mapping[str, object]) -> None:
+        self._file.write("".join(json.dumps(row) + "\n" for row in rows) or "\n")
+        self._file.flush()
 
 
-def _parsed(line: str) -> dict[str, object]:
+def _parsed(line: str) -> dict[str, Any]:
     try:
         values = json.loads(line)
     except ValueError:

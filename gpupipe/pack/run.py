@@ -31,8 +31,9 @@ def pack(
     *,
     processes: int,
     progress: Callable[[int], None],
-) -> list[Written]:
-    """Write all samples that the journal does not have, and give what was written of each, in the same order.
+) -> tuple[list[Written], int]:
+    """Write all samples that the journal does not have: (what is there of each, in the same order; how many were
+    written now).
 
     Args:
         source: the folder that they are below.
@@ -51,7 +52,7 @@ def pack(
         journal.add(written)
         done += len(written)
         progress(done)
-    return [journal.done[s.name] for s in samples]
+    return [journal.done[s.name] for s in samples], len(left)
 
 
 def _tasks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
