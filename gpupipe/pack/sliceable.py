@@ -29,10 +29,12 @@ def sliceable(files: Sequence[bytes]) -> list[bytes | Kept]:
 def _judged(data: bytes, made: bytes | Unsliceable | None) -> bytes | Kept:
     if not data:
         return Kept("empty", "0 bytes")
+    if isinstance(made, Unsliceable):
+        return Kept(made.kind, made.reason)
     try:
-        if made is None or isinstance(made, Unsliceable):
+        if made is None:
             image = guarded(lambda: open_image(io.BytesIO(data)))
-            return Kept(image.format or "?", "only JPEGs have rows") if made is None else Kept(made.kind, made.reason)
+            return Kept(image.format or "?", "only JPEGs have rows")
         before = _pixels(data)
     except Undecodable as e:
         return Kept(e.kind, e.reason)
