@@ -23,6 +23,7 @@ import torch
 from _common import gpu_memory_mb, memory_mb
 from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from gpupipe.engines.staging import map_tensors
 from gpupipe.memory.system import cpu_seconds
@@ -159,7 +160,7 @@ def _by_hand(job: Job, work: Work) -> Batches:
     cuda = work.device == "cuda"
     while True:
         out = pipe.run(torch.cuda.current_stream().cuda_stream) if cuda else pipe.run()
-        images, labels = (torch.from_dlpack(x.as_tensor()) for x in out)
+        images, labels = (from_dlpack(x.as_tensor()) for x in out)
         yield images.permute(0, 3, 1, 2) if job.channels_last else images, labels.squeeze(1)
 
 

@@ -6,6 +6,7 @@ Importing this module makes ``import gpupipe.pipelines`` work from a checkout th
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import multiprocessing
@@ -43,24 +44,12 @@ def _use_checkout() -> None:
 _use_checkout()
 
 
-_OPERATORS: Any = None
-
-
 def import_torchvision() -> Any:
-    """torchvision, also where its compiled operators are for another build of torch, which transforms do not need."""
-    global _OPERATORS
-    try:
-        import torchvision
-    except RuntimeError:
-        import torch
+    """torchvision, also if its compiled operators are for another build of torch."""
+    from gpupipe.testing.torchvision_ops import define_missing_operators
 
-        for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        _OPERATORS = torch.library.Library("torchvision", "DEF")  # the definitions live as long as this object
-        for operator in ("nms", "qnms"):
-            _OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
-    return torchvision
+    define_missing_operators()
+    return importlib.import_module("torchvision")
 
 
 def left_out(jobs: Sequence[Any]) -> list[Any]:

@@ -59,7 +59,7 @@ class Pair:
         self.dataset = dataset
         self.loaders = [self._make("dali"), self._make("torch")]
 
-    def _make(self, engine: str) -> DataLoader:
+    def _make(self, engine: Any) -> DataLoader:
         return DataLoader(
             self.dataset,
             batch_size=BATCH,
@@ -136,14 +136,15 @@ def main() -> None:
         known.learn(bad[0])
         for epoch in range(1, args.epochs + 1):
             plans, step = expected(dataset, known, epoch), 0
-            leave = events.randrange(len(plans)) if events.random() < 0.3 else None
-            resume = events.randrange(1, len(plans)) if leave is None and events.random() < 0.3 else None
+            count = len(pair.loaders[0])
+            leave = events.randrange(count) if events.random() < 0.3 else None
+            resume = events.randrange(1, count) if leave is None and events.random() < 0.3 else None
             iterators = [iter(loader) for loader in pair.loaders]
             while True:
                 batches = [next(i, None) for i in iterators]
                 if batches[0] is None or batches[1] is None:
-                    if batches != [None, None] or step != len(plans):
-                        raise SystemExit(f"epoch {epoch} ended after {step} of {len(plans)} batches")
+                    if batches != [None, None] or step != count:
+                        raise SystemExit(f"epoch {epoch} ended after {step} of {count} batches")
                     break
                 exact = counts["batches"] % 10 == 0
                 unlike, difference = check(plans, step, batches, dataset, exact)

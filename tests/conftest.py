@@ -12,7 +12,6 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from interpreter import Interpreter
 from PIL import Image
 
 from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.testing.torchvision_ops import define_missing_operators
 
 
 def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> None:
@@ -45,35 +45,19 @@ def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> Non
 alias_pipelines()
 
 
-def _define_missing_torchvision_ops() -> Any:
-    """torchvision's own library, defined here, where its compiled one is for another build of torch.
-
-    A torchvision built for CUDA beside a torch built for the CPU cannot load its C++ operators, and then fails to
-    import while it describes them. Transforms and datasets need none of them, so an empty description is enough.
-    """
-    spec = importlib.util.find_spec("torchvision")
-    if spec is None or not spec.submodule_search_locations or torch.version.cuda is not None:
-        return None
-    for folder in spec.submodule_search_locations:
-        for file in Path(folder).glob("_C*.so"):
-            try:
-                torch.ops.load_library(str(file))
-            except OSError:
-                continue
-            return None
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
-_TORCHVISION_OPS = _define_missing_torchvision_ops()  # the definitions live as long as this object
+define_missing_operators()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Python 3.12 and later: worker processes are forked, as torch does by default, while DALI's threads run.
     message = "This process .* is multi-threaded, use of fork"
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
@@ -119,8 +103,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Interpreter]:
-    """An interpreter that has imported what engines and training need: ``torch._dynamo`` takes every optimizer."""
-    with Interpreter("torch._dynamo", "gpupipe.engines.dali.engine", "gpupipe.engines.torch", "av", "support") as it:
+    """An interpreter that has imported what engines and training need: every optimizer takes ``torch._dynamo``."""
+    # CUDA does not survive a fork, and whether importing DALI starts it depends on DALI.
+    dali = [] if CUDA else ["gpupipe.engines.dali.engine"]
+    with Interpreter("torch._dynamo", *dali, "gpupipe.engines.torch", "av", "support") as it:
         yield it
 
 

@@ -9,6 +9,7 @@ are those of ``python script.py``. Only its imports are there already, so what t
 
 from __future__ import annotations
 
+import builtins
 import gc
 import json
 import os
@@ -24,7 +25,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 __all__ = ["QUIET", "Interpreter", "Script"]
 
@@ -146,7 +147,7 @@ class Interpreter:
         """The same, to its end. Raises TimeoutError."""
         with self.start(*argv, **options) as script:
             code = script.wait(timeout)
-            return subprocess.CompletedProcess(argv, code, script.stdout, script.stderr)
+            return subprocess.CompletedProcess(list(map(str, argv)), code, script.stdout, script.stderr)
 
 
 def _text(file: IO[bytes]) -> str:
@@ -158,14 +159,13 @@ def _text(file: IO[bytes]) -> str:
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
     """In a forked child: what it has to run. In the process that forks: ``None``, once nothing more is asked."""
+    signal.signal(signal.SIGCHLD, _collect)
     while True:
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # those that have waited below
-                pass
         message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
         if not message:
             return None
         if not os.fork():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             out, err, status = fds
             pid = os.fork()
             if not pid:
@@ -184,6 +184,13 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             os.close(fd)
 
 
+def _collect(*_: object) -> None:
+    """Those that have waited for a script."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _become(job: dict[str, Any]) -> tuple[types.CodeType, types.ModuleType]:
     """Settle everything as a new interpreter would have it; the program, and the module that it runs in."""
     if job["session"]:
@@ -194,7 +201,7 @@ def _become(job: dict[str, Any]) -> tuple[types.CodeType, types.ModuleType]:
     tempfile.tempdir = None  # of TMPDIR, which may be another one
     for option in job["warn"]:
         action, _, category = option.partition("::")
-        warnings.simplefilter(action, getattr(__builtins__, category or "Warning"))  # type: ignore[arg-type]
+        warnings.simplefilter(cast(Any, action), getattr(builtins, category or "Warning"))
     sys.warnoptions[:] = job["warn"]
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main

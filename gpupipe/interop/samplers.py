@@ -154,7 +154,7 @@ def _distributed(sampler: Any, n: int) -> SamplerPlan:
     # Without drop_last the sampler pads to a multiple of the ranks; the slices of an order do that by themselves.
     total = int(sampler.total_size) if sampler.drop_last else m
 
-    def order(seed: int, epoch: int) -> Order:
+    def order(_seed: int, _epoch: int) -> Order:
         if not sampler.shuffle:
             return Sequential(total)
         generator = torch.Generator()

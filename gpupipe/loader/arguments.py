@@ -14,9 +14,9 @@ from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..types import Shard
 
-__all__ = ["Arguments", "Device", "EngineName", "check_integer", "length_of"]
+__all__ = ["Arguments", "DeviceLike", "EngineName", "check_integer", "length_of"]
 
-Device = str | int | torch.device | None
+DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
 
 
@@ -41,7 +41,7 @@ class Arguments:
     persistent_workers: bool | None
     pin_memory_device: str
     in_order: bool
-    device: Device
+    device: DeviceLike
     engine: EngineName | EngineConfig
     seed: int | None
     shard: Shard | None

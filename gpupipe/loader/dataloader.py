@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
 from ..types import Shard
-from .arguments import Arguments, Device, EngineName
+from .arguments import Arguments, DeviceLike, EngineName
 from .bad_sample_report import BadSampleReport
 from .session import Session
 from .start import refreshed, session_of
@@ -65,6 +65,12 @@ class DataLoader(TorchLoader[Any]):
             it, because nothing here may touch the GPU. See :func:`gpupipe.memory.estimate`.
     """
 
+    dataset: Any
+    """As it was given."""
+    sampler: Any
+    """As it was given, or the loader's own, which has the same order."""
+    batch_sampler: Any
+
     def __init__(
         self,
         dataset: Any,
@@ -85,7 +91,7 @@ class DataLoader(TorchLoader[Any]):
         persistent_workers: bool | None = None,
         pin_memory_device: str = "",
         in_order: bool = True,
-        device: Device = None,
+        device: DeviceLike = None,
         engine: EngineName | EngineConfig = "auto",
         seed: int | None = None,
         shard: Shard | None = None,

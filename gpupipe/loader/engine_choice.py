@@ -74,5 +74,5 @@ def _calls(ops: Sequence[Op]) -> Iterator[Call]:
     for op in ops:
         if isinstance(op, Call):
             yield op
-        for branch in getattr(op, "branches", ()):
+        for branch in op.branches:
             yield from _calls(branch)

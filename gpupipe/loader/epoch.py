@@ -15,7 +15,6 @@ from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
 from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
-from ..transforms.ops import split_off_mixing
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
@@ -211,9 +210,8 @@ class EpochIterator:
             session.report.add(missed)
             session.bad_samples.count(missed)
         images, target = batch.images, batch.target
-        changes = () if plan.ops is None or images is plan else split_off_mixing(plan.ops)[1]
-        if changes:
-            images, target = mix(images, target, changes)
+        if plan.mixing and images is not plan:
+            images, target = mix(images, target, plan.mixing)
         return images if target is None else [images, target]
 
     def end(self, *, stop: bool = False) -> None:

@@ -10,7 +10,7 @@ from ..types import Shard
 
 if TYPE_CHECKING:
     from ..engines.base import EngineConfig
-    from .arguments import Device, EngineName
+    from .arguments import DeviceLike, EngineName
     from .dataloader import DataLoader
 
 __all__ = ["from_torch"]
@@ -19,7 +19,7 @@ __all__ = ["from_torch"]
 def from_torch(
     torch_loader: Any,
     *,
-    device: Device = None,
+    device: DeviceLike = None,
     engine: EngineName | EngineConfig = "auto",
     seed: int | None = None,
     shard: Shard | None = None,
@@ -62,8 +62,8 @@ def from_torch(
         multiprocessing_context=torch_loader.multiprocessing_context,
         generator=torch_loader.generator,
         prefetch_factor=torch_loader.prefetch_factor,
-        # torch's default, for which worker processes begin anew in every epoch, and so they do with ours. Its False would
-        # end DALI's threads as well.
+        # False is torch's default: worker processes begin anew in every epoch. So they do with None here, where False
+        # would end DALI's threads as well.
         persistent_workers=torch_loader.persistent_workers or None,
         pin_memory_device=torch_loader.pin_memory_device,
         in_order=getattr(torch_loader, "in_order", True),

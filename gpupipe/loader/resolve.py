@@ -18,8 +18,7 @@ from ..interop.classes import exact_name, shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.setup import Setup
-from ..transforms.ops import split_off_mixing
-from .arguments import Arguments, Device
+from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
 
@@ -158,7 +157,7 @@ def _worker_options(a: Arguments) -> list[str]:
     ]
 
 
-def device_of(device: Device) -> torch.device:
+def device_of(device: DeviceLike) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -175,10 +174,10 @@ def device_of(device: Device) -> torch.device:
 
 def _check_targets(dataset: Dataset) -> None:
     """Refuse MixUp and CutMix if targets cannot be mixed; those of a user's own dataset are seen when they come."""
-    for op in split_off_mixing(dataset.transform.skeleton)[1]:
+    for op in dataset.transform.mixing:
         if dataset.runs_user_code:
             continue
-        name, n, labels = type(op).__name__, op.num_classes, dataset.labels  # type: ignore[attr-defined]
+        name, n, labels = type(op).__name__, op.num_classes, dataset.labels
         if labels is None:
             raise ConfigError(f"{name} mixes labels, and {dataset!r} has none; leave it out, or give it labels")
         if n is None:

@@ -26,9 +26,9 @@ __all__ = ["EpochPlan", "clip_length", "frames_of", "resolve_missing", "resolve_
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
     """The plan with every number of its ops, for images of ``sizes`` i32[B, 2].
 
-    Raises :class:`PipelineError` where the images would come out in different sizes and could not be stack_images.
+    Raises :class:`PipelineError` if the images would come out in different sizes and could not be stacked.
     """
-    ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
+    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes
@@ -39,7 +39,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
                 f"and {out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a "
                 "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
             )
-    return plan.with_sizes(sizes, ops)
+    return plan.with_sizes(sizes, ops, mixing)
 
 
 def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

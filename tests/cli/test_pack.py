@@ -7,7 +7,9 @@ import json
 import multiprocessing
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest

@@ -172,6 +172,7 @@ def interrupt_once(patch: pytest.MonkeyPatch, place: str, when: str) -> list[int
     return raised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("place", "engine", "kind"), [(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres]
@@ -313,7 +314,8 @@ def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor
         raise KeyboardInterrupt
 
     with Case("torch", "bytes-2", device, numbered).loader() as loader:
-        monkeypatch.setattr(resource_sharer._resource_sharer, "get_connection", leave)
+        sharer: Any = resource_sharer
+        monkeypatch.setattr(sharer._resource_sharer, "get_connection", leave)
         with pytest.raises(KeyboardInterrupt):
             next(iter(loader))
     assert capfd.readouterr().err == ""

@@ -68,6 +68,7 @@ def load(request: pytest.FixtureRequest, device: str) -> Iterator[Callable[..., 
         one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("at", [0, 12, 22])
 def test_a_worker_that_dies_once_costs_nothing(

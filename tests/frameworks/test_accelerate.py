@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from common import EPOCHS, STEPS, features, make, plain, record
 from interpreter import Interpreter
 from launch import launch
+from records import EPOCHS, STEPS, features, make, plain, record
 from support import SEED, N
 from torch import nn
 

@@ -1,12 +1,9 @@
 """``python -m tests.scripts``: the table of all scripts, what falls back and why, and the totals."""
 
-import sys
-from pathlib import Path
+from gpupipe.testing.torchvision_ops import define_missing_operators
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as pytest does for conftest.py
+define_missing_operators()
 
-import conftest  # noqa: F401 - defines what torchvision may lack, before anything imports it
-
-from .harness.table import main
+from .harness.table import main  # noqa: E402 - imports torchvision
 
 main()

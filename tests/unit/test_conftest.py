@@ -38,11 +38,13 @@ def run_gpu_tests(folder: Path, require: str | None) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_name(tmp_path: Path) -> None:
     said = run_gpu_tests(tmp_path, "0")
     assert "1 passed, 1 skipped" in said and "needs a CUDA device" in said
 
 
+@pytest.mark.slow
 def test_a_required_gpu_makes_them_fail(tmp_path: Path) -> None:
     said = run_gpu_tests(tmp_path, "1")
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
@@ -53,6 +55,7 @@ def test_torchvision_imports() -> None:
     assert transforms.Resize(8).size == [8]
 
 
+@pytest.mark.slow
 def test_pipelines_are_found_without_installing(tmp_path: Path) -> None:
     """With the checkout on PYTHONPATH and nothing installed, as on a borrowed machine."""
     code = (

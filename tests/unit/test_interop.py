@@ -29,7 +29,7 @@ P = 1e-3
 BOTH = pytest.mark.parametrize("tv", [v1, v2], ids=["v1", "v2"])
 
 
-def one(t: Any) -> T.Transform:
+def one(t: Any) -> Any:
     (only,) = translate_transform(t)
     return only
 
@@ -133,6 +133,28 @@ def test_to_dtype_by_kind_of_image(before: list[Any], dtype: dict[Any, Any], wan
     assert str(made.dtype) == f"torch.{pipeline.output.dtype}"
 
 
+def test_no_fill_stays_none_where_it_is_not_black() -> None:
+    """On tensors torchvision blends the border with black twice, and without a fill once."""
+    for name, arguments in (("RandomRotation", {"degrees": 9}), ("RandomAffine", {"degrees": 9}),
+                            ("RandomPerspective", {}), ("ElasticTransform", {})):  # fmt: skip
+        assert one(getattr(v2, name)(**arguments, fill=None)).fill is None
+        assert one(getattr(v2, name)(**arguments)).fill == (0.0,)
+    assert one(v2.Pad(1, fill=None)) == T.Pad(1)
+
+
+def test_a_parameter_that_ours_has_not_is_refused() -> None:
+    """A later torchvision may add one, and what it does must not be left out in silence."""
+
+    class RandomInvert(nn.Module):
+        def __init__(self, p: float = 0.5, strength: float = 1.0):
+            super().__init__()
+            self.p, self.strength = p, strength
+
+    RandomInvert.__module__ = "torchvision.transforms.v2._color"
+    with pytest.raises(TranslationError, match="gpupipe's RandomInvert has no strength"):
+        translate_transform(RandomInvert())
+
+
 def test_containers_in_any_depth() -> None:
     flip = nn.Sequential(v1.RandomHorizontalFlip(), v1.RandomVerticalFlip())
     crop = v1.CenterCrop(8)
@@ -201,6 +223,8 @@ def a_function(image: Any) -> Any:
     ("t", "why"),
     [
         (v1.LinearTransformation(torch.eye(3), torch.zeros(3)), "no such transform"),
+        (v2.Transform(), "no such transform"),
+        (v2.UniformTemporalSubsample(3), "it chooses frames"),
         (v2.RandomPhotometricDistort(), "no such transform"),
         (v1.RandomApply([v1.CenterCrop(3), v2.RandomIoUCrop()]), "no such transform"),
         (Callable1(), "not a torchvision transform"),
@@ -322,7 +346,7 @@ class Reads(tvd.ImageFolder):
         return super().__getitem__(index)[0]
 
 
-class Own(data.Dataset):
+class Own(data.Dataset[Any]):
     def __len__(self) -> int:
         return 3
 
@@ -348,7 +372,7 @@ def test_datasets_that_cannot_be_translated(photos: Path, make: Any, why: str) -
     assert why in str(e.value) and 'engine="torch"' in str(e.value)
 
 
-def bare(cls: type, **attributes: Any) -> Any:
+def bare(cls: Any, **attributes: Any) -> Any:
     """A torchvision dataset with data of our own, since its files cannot be downloaded here."""
     ds = cls.__new__(cls)
     vars(ds).update({"transform": None, "target_transform": None, "transforms": None, "root": "", **attributes})
@@ -659,12 +683,12 @@ def test_from_torch_takes_a_batch_sampler_apart(folder: Any) -> None:
         assert (mine.batch_size, mine.drop_last, len(mine)) == (7, True, 5)
 
 
-class Stream(data.IterableDataset):
+class Stream(data.IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter(range(3))
 
 
-class OwnLoader(data.DataLoader):
+class OwnLoader(data.DataLoader[Any]):
     def __iter__(self) -> Any:
         return iter([])
 

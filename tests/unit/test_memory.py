@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, spawned, write_photos
+from support import EVAL, TRAIN, Encoded, N, all_seen, native, pictures, spawned, write_photos
 
 import gpupipe
 from gpupipe import DataLoader, engines, memory, transforms as T
@@ -72,7 +72,7 @@ def test_the_arithmetic_of_the_torch_engine(folder: Path) -> None:
 
 
 def test_the_arithmetic_with_a_gpu(folder: Path) -> None:
-    work = load(ImageFolder(folder, TRAIN))._session.resolved.workload
+    work = native(load(ImageFolder(folder, TRAIN))).resolved.workload
     work = replace(work, setup=replace(work.setup, device="cuda:0"))
     found = limits.estimate(engines.Torch(slots=3), work)
     assert (found.pinned, found.device) == (3 * 4 * IMAGE, 4 * IMAGE * 4)
@@ -279,7 +279,8 @@ def test_without_linux_nothing_is_known_and_nothing_refused(
 ) -> None:
     put(tmp_path, monkeypatch, {})
     monkeypatch.setattr(system, "_SHM", tmp_path / "shm")
-    assert system.memory_limit() is system.shm_size() is system.process() is None and system.children() == []
+    assert system.memory_limit() is system.shm_size() is None
+    assert system.process() is None and system.children() == []
     load(ImageFolder(folder, TRAIN), batch_size=10**6, num_workers=2)
     assert "pinned" in str(memory.report())
 
@@ -292,6 +293,7 @@ def test_the_size_of_dev_shm() -> None:
 # ---- what is held
 
 
+@pytest.mark.slow
 def test_a_report_counts_this_process_and_its_workers_apart() -> None:
     before = memory.report()
     assert before.process is not None and 0 < before.process.uss <= before.process.pss <= before.process.rss
@@ -432,6 +434,7 @@ def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.
     assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
 
 
+@pytest.mark.slow
 def test_release_without_dali_and_cuda_loads_neither() -> None:
     code = "import sys, gpupipe.memory as m; m.release(); print('torch' in sys.modules, 'nvidia.dali' in sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
@@ -458,6 +461,7 @@ print(held - full, full - system.process().rss)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
 def test_trim_gives_back_what_lies_in_holes() -> None:
     """In a process of its own, whose heap nothing has filled with holes before."""
@@ -491,7 +495,7 @@ def test_slots_of_the_ring_are_an_option() -> None:
 
 
 def test_slots_are_in_the_facts(folder: Path) -> None:
-    setup = load(ImageFolder(folder, TRAIN))._session.resolved.setup
+    setup = native(load(ImageFolder(folder, TRAIN))).resolved.setup
     assert engines.Torch(slots=3).build(setup).facts()["staging_slots"] == 0  # no staging on the CPU
     facts = engines.Torch(slots=3).build(replace(setup, device="cuda:0")).facts()
     assert (facts["staging"], facts["staging_slots"], facts["staging_bytes"]) == ("ring", 3, 0)

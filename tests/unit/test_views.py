@@ -25,7 +25,7 @@ KEYS = np.arange(2000, dtype=np.uint64)
 
 
 def views_of(pipeline: Any, n: int = 2000, size: tuple[int, int] = (40, 50)) -> Views:
-    found, _ = T.Compose(pipeline).resolve(3, 0, KEYS[:n], np.tile(size, (n, 1)))
+    found, *_ = T.Compose(pipeline).resolve(3, 0, KEYS[:n], np.tile(size, (n, 1)))
     last = found[-1]
     assert isinstance(last, Views)
     return last
@@ -101,7 +101,7 @@ def test_the_crops_and_their_order_are_those_of_torchvision(size: Any, crop: Any
         (T.TenCrop(crop), v2.TenCrop(crop)),
         (T.TenCrop(crop, vertical_flip=True), v2.TenCrop(crop, vertical_flip=True)),
     ):
-        found, _ = T.Compose([*before, ours]).resolve(0, 0, KEYS[:1], [size])
+        found, *_ = T.Compose([*before, ours]).resolve(0, 0, KEYS[:1], [size])
         want = [np.asarray(x.permute(1, 2, 0) if tensor else x) for x in theirs(given)]
         got = apply_sample(image, found, 0)
         assert isinstance(got, tuple) and len(got) == len(want)

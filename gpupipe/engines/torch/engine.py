@@ -21,7 +21,7 @@ from ...reading.targets import targets_of
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
-from ..forms import BATCH_FORMS, POINTWISE
+from ..forms import has_batch_form
 from ..forms.apply import apply_tail, head_and_tail
 from ..forms.clip_layout import clip_tail
 from ..staging import CopyStream, Ring, Uploader, map_tensors
@@ -202,7 +202,7 @@ def _check_tail(tail: Sequence[Op]) -> None:
         if isinstance(op, Views):
             for branch in op.branches:
                 _check_tail(branch)
-        elif type(op) not in (*BATCH_FORMS, *POINTWISE) or (isinstance(op, Call) and not op.batch):
+        elif not has_batch_form(op):
             named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
             raise PipelineError(
                 f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ...codecs.decode import open_rgb
 from ...codecs.video.decode import decode_clip
@@ -18,14 +17,14 @@ from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
-from ...reading.user_code import worker_tensor
 from ...transforms.compose import Compose
 from ...types import Plan
-from ..forms.apply import Arrays, apply_sample, head_and_tail
+from ..forms.apply import apply_sample, head_and_tail
 from ..forms.clip_layout import unflatten
 from ..forms.picture import Picture, size_of
+from ..forms.stacking import stack_images
 
-__all__ = ["Decode", "Decoded", "stack_images"]
+__all__ = ["Decode", "Decoded"]
 
 
 class Decoded(NamedTuple):
@@ -88,15 +87,3 @@ class Decode:
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
         return [image], target
-
-
-def stack_images(images: list[Arrays]) -> Any:
-    """[B, H, W, C], or a tuple of such of several views; in a worker in shared memory."""
-    first: Any = images[0]
-    if isinstance(first, tuple):
-        return tuple(stack_images(list(view)) for view in zip(*images, strict=True))
-    batch = worker_tensor((len(images), *first.shape), torch.from_numpy(np.empty(0, first.dtype)).dtype)
-    view = batch.numpy()
-    for i, image in enumerate(images):
-        view[i] = image
-    return batch
