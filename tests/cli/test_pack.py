@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import error, gpupipe
 from jpegs import pillow_jpeg
 from PIL import Image
-from test_commands import error, gpupipe
 
 from gpupipe.codecs.jpeg.markers import parse
 from gpupipe.codecs.jpeg.rows import cut
 from gpupipe.commands import pack as command
 from gpupipe.pack import run as pack_run
-from gpupipe.pack.journal import NAME
+from gpupipe.pack.journal import NAME, Journal
 from gpupipe.testing.photos import make_photos, photograph
 
 OLD = (1_600_000_000, 1_600_000_000)
@@ -164,7 +164,7 @@ def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
     assert contents(data) == before
     gpupipe("pack", data, tmp_path / "packed", "--sliceable")
     assert "give a new folder" in error("pack", data / "class00", tmp_path / "packed", "--sliceable")
-    with command.Journal(str(tmp_path / "packed"), str(data), "sliceable")._file:
+    with Journal(str(tmp_path / "packed"), str(data), "sliceable")._file:
         assert "another run packs into" in error("pack", data, tmp_path / "packed", "--sliceable")
 
 
