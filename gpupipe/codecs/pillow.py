@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from PIL import Image, UnidentifiedImageError
 
 from .files import ReadAt, Undecodable
+from .jpeg import IDENTIFIER, SLICEABLE
 from .truncation import cut_short, tail
 
 __all__ = [
@@ -52,8 +53,8 @@ class Header(NamedTuple):
     """1 to 8, as EXIF counts."""
     coding: str
     """Format, mode, decoder and raw mode in Pillow's words, then what is special: ``JPEG/RGB/jpeg/RGB``,
-    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``. A decoder that is not Pillow may not do as Pillow does with
-    each of them."""
+    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB rows``. A decoder that is not Pillow may
+    not do as Pillow does with each of them."""
 
 
 class _Quiet:
@@ -153,6 +154,8 @@ def header(image: Image.Image, read: ReadAt, size: int) -> Header:
         notes = " exif" * ("exif" in image.info)
     elif orientation != 1 and "exif" not in image.info:
         notes = " xmp"
+    if any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
+        notes = SLICEABLE + notes
     end = tail(image, read, size)
     if end == "unchecked":
         image.convert("RGB")

@@ -13,7 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import BadSample
+from ..transforms.ops import Op
 from ..types import Plan
 
 __all__ = ["AheadReader", "Form", "Loaded", "Pending", "Reader"]
@@ -38,6 +42,10 @@ class Loaded:
     """Samples that cannot be read; then nothing else is there."""
     owner: Any = None
     """What ``media`` points into: it must live until it was read."""
+    ops: tuple[Op, ...] | None = None
+    """The plan's ops for ``media``, if that is not all of each image; ``None``: as the plan has them."""
+    sizes: npt.NDArray[np.int32] | None = None
+    """i32[B, 2]: height and width that ``media`` has then."""
 
 
 class Reader(ABC):

@@ -15,6 +15,7 @@ from .pixels import PixelReader
 from .png_copies import PngCopies, PngCopy
 from .ranges import RangeReader
 from .setup import Setup
+from .slices import Slices
 from .user_code import UserCodeReader
 
 __all__ = ["form_of", "reader_for"]
@@ -22,20 +23,22 @@ __all__ = ["form_of", "reader_for"]
 _RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "pixels"}
 
 
-def form_of(dataset: Dataset, accepts: frozenset[Form]) -> Form:
-    """What an engine that accepts these forms is given of a dataset.
+def form_of(setup: Setup, accepts: frozenset[Form]) -> Form:
+    """What an engine that accepts these forms is given of the dataset of a setup.
 
     Raises :class:`PipelineError` if it is none of them.
     """
-    form = _form_of(dataset, accepts)
+    dataset, form = setup.dataset, _form_of(setup, accepts)
     if form not in accepts:
         raise PipelineError(f"{dataset!r} has {form}, and the engine takes {', '.join(sorted(accepts))}")
     return form
 
 
-def _form_of(dataset: Dataset, accepts: frozenset[Form]) -> Form:
+def _form_of(setup: Setup, accepts: frozenset[Form]) -> Form:
+    dataset = setup.dataset
     if dataset.kind == "files":
-        return "paths" if dataset.whole_files and "paths" in accepts else "encoded"
+        opens = dataset.whole_files and "paths" in accepts and Slices.of(dataset, setup.pipeline) is None
+        return "paths" if opens else "encoded"
     if dataset.kind == "user code":
         return _RETURNS[_whole(dataset, FromTorch).returns]
     return "pixels" if dataset.kind == "pixels" else "frames"
@@ -49,7 +52,7 @@ def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Callable[[str
         decodes: whether the engine decodes a coding (see :class:`gpupipe.codecs.pillow.Header`) to Pillow's pixels; of
             others it is given a PNG that Pillow's pixels were written to. Picklable.
     """
-    dataset, form = setup.dataset, form_of(setup.dataset, accepts)
+    dataset, form = setup.dataset, form_of(setup, accepts)
     if dataset.kind == "user code":
         return UserCodeReader(setup, form, PngCopy(dataset.exif, dataset.max_pixels, decodes))
     if form == "frames":
@@ -57,7 +60,9 @@ def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Callable[[str
     if form == "pixels":
         return PixelReader(dataset, pinned=setup.cuda)
     copies = PngCopies.of(dataset, setup.threads, decodes)
-    return PathReader(dataset, copies) if form == "paths" else RangeReader(setup, copies)
+    if form == "paths":
+        return PathReader(dataset, copies)
+    return RangeReader(setup, copies, Slices.of(dataset, setup.pipeline))
 
 
 def _whole(dataset: Dataset, kind: type[FromTorch]) -> FromTorch:

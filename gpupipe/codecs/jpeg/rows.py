@@ -44,6 +44,10 @@ class Cut(NamedTuple):
     data: bytes
     top: int
     """The first pixel row of the image that is in it."""
+    height: int
+    """Pixel rows that are in it."""
+    size: tuple[int, int]
+    """(height, width) of the whole image."""
 
 
 def segment(frame: Frame, places: list[int], at: int) -> bytes:
@@ -71,6 +75,7 @@ class Rows:
     height_at: int
     """In ``head``."""
     height: int
+    width: int
     row: int
     """Pixels of a row of MCUs."""
     margin: int
@@ -109,13 +114,13 @@ def read_rows(read: ReadAt) -> Rows | None:
     # What was there when the file was made is still at its place: the frame, and the scan's header up to the bits.
     if version != _VERSION or not end < height_at < start - 10 or len(head) < start:
         return None
-    height, components = struct.unpack_from(">HxxB", head, height_at)
+    height, width, components = struct.unpack_from(">HHB", head, height_at)
     scan = start - 8 - 2 * components
     if head[height_at - 5 : height_at - 3] not in _FRAMES or head[scan : scan + 2] != bytes([0xFF, SOS]):
         return None
     if not v or -(-height // (8 * v)) != len(places) - 1:
         return None
-    return Rows(head[:at] + head[end:start], height_at - (end - at), height, 8 * v, margin, places)
+    return Rows(head[:at] + head[end:start], height_at - (end - at), height, width, 8 * v, margin, places)
 
 
 def cut(read: ReadAt, top: int, bottom: int) -> Cut | None:
@@ -147,4 +152,5 @@ def cut(read: ReadAt, top: int, bottom: int) -> Cut | None:
         body[mark + 1] = EOI if row == last - 1 else 0xD0 + (row - first) % 8
     height = min(last * found.row, found.height) - first * found.row
     head, at = found.head, found.height_at
-    return Cut(b"".join((head[:at], height.to_bytes(2, "big"), head[at + 2 :], body)), first * found.row)
+    data = b"".join((head[:at], height.to_bytes(2, "big"), head[at + 2 :], body))
+    return Cut(data, first * found.row, height, (found.height, found.width))

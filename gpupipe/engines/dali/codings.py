@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...codecs.jpeg import plain
+
 __all__ = ["EXACT", "is_exact"]
 
 _PLAIN_PNG = ("1/zip/1", "L/zip/L", "L/zip/L;2", "L/zip/L;4", "LA/zip/LA", "P/zip/P", "P/zip/P;1", "P/zip/P;2")
@@ -27,4 +29,4 @@ without an end."""
 
 def is_exact(coding: str) -> bool:
     """Whether DALI decodes a coding itself. The empty coding is that of files that are not decoded at all."""
-    return coding in EXACT or not coding
+    return plain(coding) in EXACT or not coding

@@ -90,10 +90,11 @@ class DaliEngine(Engine):
             self._reader = NvdecReader(s) if self.nvdec else reader_for(s, ACCEPTS, decodes=is_exact)
         return self._reader
 
-    def _ops(self, plan: Plan) -> tuple[Op, ...]:
+    def _ops(self, ready: Loaded) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
-        assert plan.ops is not None
-        return plan.ops if plan.frames is None else repeat_per_frame(plan.ops, self.frames)
+        ops = ready.plan.ops if ready.ops is None else ready.ops
+        assert ops is not None
+        return ops if ready.plan.frames is None else repeat_per_frame(ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
@@ -107,7 +108,7 @@ class DaliEngine(Engine):
 
     def schedule(self, ready: Loaded) -> None:
         """Feed one plan and start on it. Does not wait."""
-        graph, ops = self.graph, self._ops(ready.plan)
+        graph, ops = self.graph, self._ops(ready)
         with made_current(self.device):
             graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
         for inp in graph.inputs:
@@ -133,7 +134,7 @@ class DaliEngine(Engine):
         come in the dataset's layout."""
         plan, graph, made = ready.plan, self.graph, []
         memory_format, dataset = self.setup.pipeline.memory_format, self.setup.dataset
-        for one, rest, output in zip(images, graph.cut.rest(self._ops(plan)), graph.outputs, strict=True):
+        for one, rest, output in zip(images, graph.cut.rest(self._ops(ready)), graph.outputs, strict=True):
             tensor = from_dlpack(one.as_tensor())
             if output.layout == "HWC":
                 tensor = tensor.permute(0, 3, 1, 2)
@@ -153,16 +154,17 @@ class DaliEngine(Engine):
             return apply_batch(batch, ops, memory_format)
         return self._threads.apply(batch, ops, memory_format)
 
-    def changed(self, plan: Plan, shapes: Any) -> list[BadSample]:
+    def changed(self, ready: Loaded, shapes: Any) -> list[BadSample]:
         """Samples that are not of the size that the plan was made for."""
-        if shapes is None or plan.sizes is None:
+        plan, sizes = ready.plan, ready.plan.sizes if ready.sizes is None else ready.sizes
+        if shapes is None or sizes is None:
             return []
         now = np.asarray(shapes.as_array())[:, :2]
-        same = (now == plan.sizes).all(axis=1)
+        same = (now == sizes).all(axis=1)
         if not self.decoder.exif:  # DALI tells the upright shape in any case
-            same |= (now[:, ::-1] == plan.sizes).all(axis=1)
+            same |= (now[:, ::-1] == sizes).all(axis=1)
         return [
-            bad_sample(self.setup.dataset, index, changed(tuple(plan.sizes[row]), tuple(now[row])))
+            bad_sample(self.setup.dataset, index, changed(tuple(sizes[row]), tuple(now[row])))
             for row in np.flatnonzero(~same)
             for index in (int(plan.indices[row]),)
         ]
@@ -177,7 +179,7 @@ class DaliEngine(Engine):
             device_id = self.device.index if s.cuda else None
             self._probe = BadSampleFinder(form, self.decoder, device_id, s.threads)
         rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
-        sizes = plan.sizes
+        sizes = plan.sizes if ready.sizes is None else ready.sizes
         return self._probe.find(
             [
                 Suspect(index, s.dataset.describe(index), ready.media[row], None if sizes is None else sizes[row])
@@ -282,7 +284,7 @@ class DaliRun(Run):
         except RuntimeError as e:
             images, shapes = self._recover(ready, e)
         self._top_up()  # DALI goes on while the consumer works on this batch
-        bad = self._engine.changed(ready.plan, shapes)
+        bad = self._engine.changed(ready, shapes)
         if bad:
             raise SampleError(bad)
         finished = self._engine.finish(images, ready)

@@ -62,7 +62,7 @@ class Graph:
 
 def fed(setup: Setup, *, nvdec: bool = False) -> Fed:
     """What the graph of a setup is fed."""
-    form = form_of(setup.dataset, ACCEPTS)
+    form = form_of(setup, ACCEPTS)
     if form == "frames":
         return "device pixels" if nvdec else "pixels"
     return form

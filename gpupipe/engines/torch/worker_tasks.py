@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...codecs.decode import open_rgb
+from ...codecs.files import Undecodable
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
+from ...reading.slices import Slices, moved_up
 from ...transforms.compose import Compose
 from ...types import Plan
 from ..forms.apply import apply_sample, head_and_tail
@@ -46,6 +48,7 @@ class Decode:
 
     dataset: Dataset
     pipeline: Compose
+    slices: Slices | None
 
     def __call__(self, plan: Plan) -> Decoded:
         bad = self.dataset.bad(plan.indices)
@@ -58,12 +61,13 @@ class Decode:
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    pictures, target = fetch(partial(self._pictures, plan=plan, row=row), row)
+                    pictures, target, above = fetch(partial(self._pictures, plan=plan, row=row), row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
                 # With the numbers at hand only the small result is kept; else whole images until all sizes are known.
-                images += pictures if head is None else [apply_sample(picture, head, row) for picture in pictures]
+                ops = moved_up(head, above) if head and above else head
+                images += pictures if ops is None else [apply_sample(picture, ops, row) for picture in pictures]
                 targets.append(target)
         if bad:
             return Decoded(None, None, None, bad)
@@ -77,13 +81,18 @@ class Decode:
         made = stack_images([apply_sample(image, head, row) for row, image in enumerate(images)])
         return Decoded(made, target, plan, [])
 
-    def _pictures(self, index: int, plan: Plan, row: int) -> tuple[list[Picture], Any]:
-        """(the images of a sample: one, or the frames of a clip; its target)"""
+    def _pictures(self, index: int, plan: Plan, row: int) -> tuple[list[Picture], Any, int]:
+        """(the images of a sample: one, or the frames of a clip; its target; how many pixel rows above are missing)"""
         dataset = self.dataset
         if plan.frames is not None:
-            return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None
+            return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, 0
+        cut = None if self.slices is None else self.slices.cuts(plan, [row]).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if cut is not None:
+            return [open_rgb(cut.data)], None, cut.top
         media, target = dataset.fetch(index)
         image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels)
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
-        return [image], target
+        return [image], target, 0

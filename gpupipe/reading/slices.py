@@ -1,0 +1,101 @@
+"""Of sliceable files no more is read and decoded than the rows that a first crop takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.files import Undecodable, attempts
+from ..codecs.jpeg import is_sliceable
+from ..codecs.jpeg.rows import Cut, cut as cut_rows
+from ..datasets.base import Dataset
+from ..transforms.compose import Compose
+from ..transforms.ops import Crop, Op
+from ..types import Plan
+from .sample import changed
+
+__all__ = ["Slices", "fed", "moved_up"]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Cuts the samples of a dataset. Picklable; safe in any thread."""
+
+    dataset: Dataset
+    codes: npt.NDArray[np.bool_]
+    """bool[256]: which of the dataset's codings are sliceable."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, pipeline: Compose) -> Slices | None:
+        """``None`` if nothing can be cut: the pipeline does not begin with a window inside the image, or no file is
+        sliceable."""
+        if dataset.kind != "files" or dataset.codings is None or dataset.exif or not _is_window(pipeline.skeleton):
+            return None
+        codes = np.zeros(256, np.bool_)
+        names = dataset.codings[1][:255]
+        codes[: len(names)] = [is_sliceable(name) for name in names]
+        return cls(dataset, codes) if codes.any() else None
+
+    def cuts(self, plan: Plan, rows: Sequence[int]) -> dict[int, Cut | Undecodable]:
+        """By row what of its sample the window needs. Rows that are missing have to be read as a whole, for whatever
+        reason; those of images that have another size than planned are :class:`~gpupipe.codecs.files.Undecodable`, of
+        kind ``changed``."""
+        assert self.dataset.codings is not None
+        if plan.ops is None or plan.sizes is None:
+            return {}
+        window, found = plan.ops[0], dict[int, Cut | Undecodable]()
+        assert isinstance(window, Crop)
+        for row in rows:
+            index, top = int(plan.indices[row]), int(window.top[row])
+            if not self.codes[self.dataset.codings[0][index]]:
+                continue
+            try:
+                cut = self._cut(index, top, top + int(window.height[row]))
+            except Undecodable:
+                continue  # reading all of it says what is wrong
+            if cut is not None:
+                planned = tuple(plan.sizes[row].tolist())
+                found[row] = cut if cut.size == planned else changed(planned, cut.size)
+        return found
+
+    def _cut(self, index: int, top: int, bottom: int) -> Cut | None:
+        place = self.dataset.place(index)
+        if self.dataset.whole_files:
+            return attempts(place.path, lambda file: cut_rows(partial(os.pread, file.fileno()), top, bottom))
+        assert self.dataset.file_sizes is not None
+        source, size = self.dataset.source, int(self.dataset.file_sizes[index])
+
+        def read(n: int, at: int) -> bytes:
+            part = place._replace(offset=place.offset + at, length=max(min(n, size - at), 0))
+            (data,) = source.read([part])
+            if isinstance(data, Undecodable):
+                raise data
+            return data
+
+        return cut_rows(read, top, bottom)
+
+
+def moved_up(ops: Sequence[Op], by: int | npt.NDArray[np.int32]) -> tuple[Op, ...]:
+    """Ops for images that lack so many of their first pixel rows: one number, or i32[B]."""
+    window = ops[0]
+    assert isinstance(window, Crop)
+    return replace(window, top=window.top - by), *ops[1:]
+
+
+def fed(plan: Plan, cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], npt.NDArray[np.int32]]:
+    """(the plan's ops, i32[B, 2] heights and widths) of images of which those rows are there that ``cuts`` has, by row
+    of the plan."""
+    assert plan.ops is not None and plan.sizes is not None
+    top, sizes = np.zeros(len(plan), np.int32), plan.sizes.copy()
+    for row, cut in cuts.items():
+        top[row], sizes[row, 0] = cut.top, cut.height
+    return moved_up(plan.ops, top), sizes
+
+
+def _is_window(ops: Sequence[Op]) -> bool:
+    return bool(ops) and isinstance(ops[0], Crop) and not ops[0].padded
