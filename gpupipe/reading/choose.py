@@ -15,7 +15,7 @@ from .pixels import PixelReader
 from .png_copies import PngCopies, PngCopy
 from .ranges import RangeReader
 from .setup import Setup
-from .slices import Slices
+from .cuts import Cuts
 from .user_code import UserCodeReader
 
 __all__ = ["form_of", "reader_for"]
@@ -37,7 +37,7 @@ def form_of(setup: Setup, accepts: frozenset[Form]) -> Form:
 def _form_of(setup: Setup, accepts: frozenset[Form]) -> Form:
     dataset = setup.dataset
     if dataset.kind == "files":
-        opens = dataset.whole_files and "paths" in accepts and Slices.of(dataset, setup.pipeline) is None
+        opens = dataset.whole_files and "paths" in accepts and Cuts.of(dataset, setup.pipeline) is None
         return "paths" if opens else "encoded"
     if dataset.kind == "user code":
         return _RETURNS[_whole(dataset, FromTorch).returns]
@@ -62,7 +62,7 @@ def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Callable[[str
     copies = PngCopies.of(dataset, setup.threads, decodes)
     if form == "paths":
         return PathReader(dataset, copies)
-    return RangeReader(setup, copies, Slices.of(dataset, setup.pipeline))
+    return RangeReader(setup, copies, Cuts.of(dataset, setup.pipeline))
 
 
 def _whole(dataset: Dataset, kind: type[FromTorch]) -> FromTorch:

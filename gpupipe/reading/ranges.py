@@ -16,7 +16,7 @@ from .base import AheadReader, Loaded, Pending
 from .png_copies import PngCopies
 from .sample import bad_sample
 from .setup import Setup
-from .slices import Slices, fed
+from .cuts import Cuts, fed
 from .targets import targets_of
 
 __all__ = ["RangeReader"]
@@ -27,11 +27,11 @@ Read = list[bytes | Cut | Undecodable]
 class RangeReader(AheadReader[Read]):
     """Each thread reads a part of every batch."""
 
-    def __init__(self, setup: Setup, copies: PngCopies | None, slices: Slices | None):
+    def __init__(self, setup: Setup, copies: PngCopies | None, cuts: Cuts | None):
         super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
         self._dataset = setup.dataset
         self._copies = copies
-        self._slices = slices
+        self._cuts = cuts
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Read]:
         bad = self._dataset.bad(plan.indices)
@@ -43,8 +43,8 @@ class RangeReader(AheadReader[Read]):
     def _read(self, plan: Plan, rows: list[int]) -> Read:
         dataset = self._dataset
         found: dict[int, bytes | Cut | Undecodable] = {}
-        if self._slices is not None:
-            found.update(self._slices.cuts(plan, rows))
+        if self._cuts is not None:
+            found.update(self._cuts.cuts(plan, rows))
         whole = [row for row in rows if row not in found]
         read = dataset.source.read([dataset.place(i) for i in plan.indices[whole].tolist()])
         found.update(zip(whole, read, strict=True))
@@ -76,4 +76,4 @@ class RangeReader(AheadReader[Read]):
         return Loaded(plan, media, targets_of(self._dataset, plan), ops=ops, sizes=sizes)
 
     def facts(self) -> dict[str, Any]:
-        return {} if self._slices is None else {"reads": "of sliceable files the rows under the crop"}
+        return {} if self._cuts is None else {"reads": "of sliceable files the rows under the crop"}

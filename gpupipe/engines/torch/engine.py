@@ -17,7 +17,7 @@ from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
-from ...reading.slices import Slices
+from ...reading.cuts import Cuts
 from ...reading.targets import targets_of
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
@@ -97,7 +97,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        task = Decode(setup.dataset, setup.pipeline, Slices.of(setup.dataset, setup.pipeline))
+        task = Decode(setup.dataset, setup.pipeline, Cuts.of(setup.dataset, setup.pipeline))
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 

@@ -18,7 +18,7 @@ from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
-from ...reading.slices import Slices, moved_up
+from ...reading.cuts import Cuts, moved_up
 from ...transforms.compose import Compose
 from ...types import Plan
 from ..forms.apply import apply_sample, head_and_tail
@@ -48,7 +48,7 @@ class Decode:
 
     dataset: Dataset
     pipeline: Compose
-    slices: Slices | None
+    cuts: Cuts | None
 
     def __call__(self, plan: Plan) -> Decoded:
         bad = self.dataset.bad(plan.indices)
@@ -86,7 +86,7 @@ class Decode:
         dataset = self.dataset
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, 0
-        cut = None if self.slices is None else self.slices.cuts(plan, [row]).get(row)
+        cut = None if self.cuts is None else self.cuts.cuts(plan, [row]).get(row)
         if isinstance(cut, Undecodable):
             raise cut
         if cut is not None:

@@ -19,11 +19,11 @@ from ..transforms.ops import Crop, Op
 from ..types import Plan
 from .sample import changed
 
-__all__ = ["Slices", "fed", "moved_up"]
+__all__ = ["Cuts", "fed", "moved_up"]
 
 
 @dataclass(frozen=True)
-class Slices:
+class Cuts:
     """Cuts the samples of a dataset. Picklable; safe in any thread."""
 
     dataset: Dataset
@@ -31,7 +31,7 @@ class Slices:
     """bool[256]: which of the dataset's codings are sliceable."""
 
     @classmethod
-    def of(cls, dataset: Dataset, pipeline: Compose) -> Slices | None:
+    def of(cls, dataset: Dataset, pipeline: Compose) -> Cuts | None:
         """``None`` if nothing can be cut: the pipeline does not begin with a window inside the image, or no file is
         sliceable."""
         if dataset.kind != "files" or dataset.codings is None or dataset.exif or not _is_window(pipeline.skeleton):
