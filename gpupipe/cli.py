@@ -73,7 +73,8 @@ def pack(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder of images, in class folders or not.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
     sliceable: Annotated[
-        bool, typer.Option("--sliceable", help="JPEGs of which only the rows under a crop are read; no pixel changes.")
+        bool,
+        typer.Option("--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes."),
     ] = False,
     num_workers: Annotated[
         Optional[int],  # noqa: UP045

@@ -53,7 +53,7 @@ class Header(NamedTuple):
     """1 to 8, as EXIF counts."""
     coding: str
     """Format, mode, decoder and raw mode in Pillow's words, then what is special: ``JPEG/RGB/jpeg/RGB``,
-    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB rows``. A decoder that is not Pillow may
+    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB tiles``. A decoder that is not Pillow may
     not do as Pillow does with each of them."""
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..codecs.files import Undecodable
 from ..codecs.jpeg.markers import Unsliceable
 from ..codecs.jpeg.rewrite import rewrite
-from ..codecs.jpeg.rows import cut
+from ..codecs.jpeg.tiles import cut
 from ..codecs.pillow import guarded, open_image, quiet
 from .base import Kept
 
@@ -19,7 +19,7 @@ __all__ = ["sliceable"]
 
 
 def sliceable(files: Sequence[bytes]) -> list[bytes | Kept]:
-    """JPEG files that can be cut by rows, each proven to have the pixels of the file that it was made of."""
+    """JPEG files that windows can be cut out of, each proven to have the pixels of the file that it was made of."""
     photos = [i for i, data in enumerate(files) if data.startswith(b"\xff\xd8")]
     made = dict(zip(photos, rewrite([files[i] for i in photos]), strict=True))
     with quiet():
@@ -34,7 +34,7 @@ def _judged(data: bytes, made: bytes | Unsliceable | None) -> bytes | Kept:
     try:
         if made is None:
             image = guarded(lambda: open_image(io.BytesIO(data)))
-            return Kept(image.format or "?", "only JPEGs have rows")
+            return Kept(image.format or "?", "only JPEGs can be cut")
         before = _pixels(data)
     except Undecodable as e:
         return Kept(e.kind, e.reason)
@@ -44,7 +44,7 @@ def _judged(data: bytes, made: bytes | Unsliceable | None) -> bytes | Kept:
         return Kept("unproven", f"the rewritten file cannot be decoded: {e.reason}")
     if before.shape != after.shape or not np.array_equal(before, after):
         return Kept("unproven", "the rewritten file has other pixels: it is damaged, and decoders mend it in their way")
-    if cut(lambda n, at: made[at : at + n], 0, len(before)) is None:
+    if cut(lambda n, at: made[at : at + n], 0, 0, *before.shape[:2]) is None:
         return Kept("unproven", "the rewritten file cannot be cut")
     return made
 

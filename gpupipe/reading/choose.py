@@ -10,12 +10,12 @@ from ..datasets.user_code import FromTorch
 from ..errors import PipelineError
 from .base import Form, Reader
 from .clips import ClipReader
+from .cuts import Cuts
 from .paths import PathReader
 from .pixels import PixelReader
 from .png_copies import PngCopies, PngCopy
 from .ranges import RangeReader
 from .setup import Setup
-from .cuts import Cuts
 from .user_code import UserCodeReader
 
 __all__ = ["form_of", "reader_for"]

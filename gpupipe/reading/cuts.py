@@ -1,4 +1,4 @@
-"""Of sliceable files no more is read and decoded than the rows that a first crop takes."""
+"""Of sliceable files no more is read and decoded than what a first crop takes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from ..codecs.files import Undecodable, attempts
 from ..codecs.jpeg import is_sliceable
-from ..codecs.jpeg.rows import Cut, cut as cut_rows
+from ..codecs.jpeg.tiles import Cut, cut as cut_out
 from ..datasets.base import Dataset
 from ..transforms.compose import Compose
 from ..transforms.ops import Crop, Op
 from ..types import Plan
 from .sample import changed
 
-__all__ = ["Cuts", "fed", "moved_up"]
+__all__ = ["Cuts", "fed", "moved"]
+
+I32 = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,11 @@ class Cuts:
         window, found = plan.ops[0], dict[int, Cut | Undecodable]()
         assert isinstance(window, Crop)
         for row in rows:
-            index, top = int(plan.indices[row]), int(window.top[row])
+            index = int(plan.indices[row])
             if not self.codes[self.dataset.codings[0][index]]:
                 continue
             try:
-                cut = self._cut(index, top, top + int(window.height[row]))
+                cut = self._cut(index, window, row)
             except Undecodable:
                 continue  # reading all of it says what is wrong
             if cut is not None:
@@ -63,10 +65,11 @@ class Cuts:
                 found[row] = cut if cut.size == planned else changed(planned, cut.size)
         return found
 
-    def _cut(self, index: int, top: int, bottom: int) -> Cut | None:
-        place = self.dataset.place(index)
+    def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
+        place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
+        box = top, left, top + int(window.height[row]), left + int(window.width[row])
         if self.dataset.whole_files:
-            return attempts(place.path, lambda file: cut_rows(partial(os.pread, file.fileno()), top, bottom))
+            return attempts(place.path, lambda file: cut_out(partial(os.pread, file.fileno()), *box))
         assert self.dataset.file_sizes is not None
         source, size = self.dataset.source, int(self.dataset.file_sizes[index])
 
@@ -77,24 +80,23 @@ class Cuts:
                 raise data
             return data
 
-        return cut_rows(read, top, bottom)
+        return cut_out(read, *box)
 
 
-def moved_up(ops: Sequence[Op], by: int | npt.NDArray[np.int32]) -> tuple[Op, ...]:
-    """Ops for images that lack so many of their first pixel rows: one number, or i32[B]."""
+def moved(ops: Sequence[Op], top: int | I32, left: int | I32) -> tuple[Op, ...]:
+    """Ops for images that lack so many of their first pixel rows and columns: one number, or i32[B]."""
     window = ops[0]
     assert isinstance(window, Crop)
-    return replace(window, top=window.top - by), *ops[1:]
+    return replace(window, top=window.top - top, left=window.left - left), *ops[1:]
 
 
-def fed(plan: Plan, cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], npt.NDArray[np.int32]]:
-    """(the plan's ops, i32[B, 2] heights and widths) of images of which those rows are there that ``cuts`` has, by row
-    of the plan."""
+def fed(plan: Plan, cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], I32]:
+    """(the plan's ops, i32[B, 2] heights and widths) for images of which ``cuts``, by row, are what there is."""
     assert plan.ops is not None and plan.sizes is not None
-    top, sizes = np.zeros(len(plan), np.int32), plan.sizes.copy()
+    corner, sizes = np.zeros((2, len(plan)), np.int32), plan.sizes.copy()
     for row, cut in cuts.items():
-        top[row], sizes[row, 0] = cut.top, cut.height
-    return moved_up(plan.ops, top), sizes
+        corner[:, row], sizes[row] = (cut.top, cut.left), (cut.height, cut.width)
+    return moved(plan.ops, *corner), sizes
 
 
 def _is_window(ops: Sequence[Op]) -> bool:

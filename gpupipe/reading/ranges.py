@@ -1,5 +1,5 @@
 """Encoded images as bytes, read by place in threads: parts of large files, whole ones that an engine does not open, and
-rows of sliceable ones."""
+windows of sliceable ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Undecodable
-from ..codecs.jpeg.rows import Cut
+from ..codecs.jpeg.tiles import Cut
 from ..types import Plan
 from .base import AheadReader, Loaded, Pending
+from .cuts import Cuts, fed
 from .png_copies import PngCopies
 from .sample import bad_sample
 from .setup import Setup
-from .cuts import Cuts, fed
 from .targets import targets_of
 
 __all__ = ["RangeReader"]
@@ -76,4 +76,4 @@ class RangeReader(AheadReader[Read]):
         return Loaded(plan, media, targets_of(self._dataset, plan), ops=ops, sizes=sizes)
 
     def facts(self) -> dict[str, Any]:
-        return {} if self._cuts is None else {"reads": "of sliceable files the rows under the crop"}
+        return {} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}

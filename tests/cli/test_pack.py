@@ -18,7 +18,7 @@ from jpegs import pillow_jpeg
 from PIL import Image
 
 from gpupipe.codecs.jpeg.markers import parse
-from gpupipe.codecs.jpeg.rows import cut
+from gpupipe.codecs.jpeg.tiles import cut
 from gpupipe.commands import pack as command
 from gpupipe.pack import run as pack_run
 from gpupipe.pack.journal import NAME, Journal
@@ -68,7 +68,7 @@ def journal(root: Path) -> list[dict[str, object]]:
 
 
 def is_sliceable(data: bytes) -> bool:
-    return cut(lambda n, at: data[at : at + n], 0, 16) is not None
+    return cut(lambda n, at: data[at : at + n], 0, 0, 16, 16) is not None
 
 
 def test_photographs_are_rewritten_and_the_rest_is_copied_and_named(data: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from gpupipe.codecs.jpeg.coefficients import coefficients
 from gpupipe.codecs.jpeg.huffman import code_of, codewords, extended, lookup
 from gpupipe.codecs.jpeg.markers import HuffmanCode, Unsliceable, parse
 from gpupipe.codecs.jpeg.rewrite import rewrite
-from gpupipe.codecs.jpeg.rows import cut, read_rows
+from gpupipe.codecs.jpeg.tiles import cut, read_tiles, segment, tile_of
 from gpupipe.testing.photos import photograph
 
 U8 = npt.NDArray[np.uint8]
@@ -43,6 +44,10 @@ def _pillow() -> Iterator[tuple[str, bytes]]:
         yield f"{subsampling} progressive", pillow_jpeg(97, 130, 2, subsampling=subsampling, progressive=True)
         yield f"{subsampling} restarts", pillow_jpeg(130, 97, 3, subsampling=subsampling, restart_marker_blocks=5)
         yield f"{subsampling} rows", pillow_jpeg(130, 97, 4, subsampling=subsampling, restart_marker_rows=1)
+    yield "4:2:0 large", pillow_jpeg(200, 384, 11, subsampling="4:2:0")
+    yield "4:4:4 large, progressive", pillow_jpeg(90, 480, 12, subsampling="4:4:4", progressive=True)
+    yield "4:1:1 large", jpeg(photograph(60, 384, 13), KINDS["4:1:1"])
+    yield "gray large", pillow_jpeg(50, 400, 14, "L")
     yield "gray", pillow_jpeg(120, 75, 5, "L")
     yield "gray progressive", pillow_jpeg(120, 75, 6, "L", progressive=True, quality=95)
     yield "progressive, restarts", pillow_jpeg(120, 75, 7, progressive=True, restart_marker_rows=1)
@@ -95,8 +100,9 @@ def test_no_coefficient_changes(files: dict[str, bytes], made: dict[str, bytes])
             rows, columns = before.frame.blocks(c)  # what lies behind has no pixels, and some scans do not have it
             assert (a[:rows, :columns] == b[:rows, :columns]).all(), name
         assert before.quantization == after.quantization, name
-        assert after.scans[0].restart == after.frame.mcus[1], name
-        assert len(after.scans) == 1 and len(after.scans[0].restarts) == after.frame.mcus[0] - 1, name
+        (rows, columns), tile = after.frame.mcus, tile_of(after.frame)
+        assert after.scans[0].restart == tile and columns % tile == 0, name
+        assert len(after.scans) == 1 and len(after.scans[0].restarts) == rows * columns // tile - 1, name
 
 
 def test_what_describes_an_image_stays(files: dict[str, bytes], made: dict[str, bytes]) -> None:
@@ -109,11 +115,17 @@ def test_what_describes_an_image_stays(files: dict[str, bytes], made: dict[str, 
     assert isinstance(kept, bytes) and kept == made["EXIF"] + b"behind the end"
 
 
-def _windows(height: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """All that touch an edge of an MCU in a small image, and others."""
-    edges = sorted({min(max(edge + d, 0), height) for edge in range(0, height + 8, 8) for d in (-1, 0, 1)})
-    some = rng.choice(edges, (30, 2)).tolist() + rng.integers(0, height + 1, (30, 2)).tolist()
-    return sorted({(min(a, b), max(a, b)) for a, b in some if a != b} | {(0, height)})
+def _spans(size: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """60 stretches of pixels; many touch an edge of an MCU."""
+    edges = sorted({min(max(edge + d, 0), size) for edge in range(0, size + 8, 8) for d in (-2, -1, 0, 1, 2)})
+    some = rng.choice(edges, (30, 2)).tolist() + rng.integers(0, size + 1, (30, 2)).tolist()
+    return [(min(a, b), max(a, b)) if a != b else (0, size) for a, b in some]
+
+
+def _windows(height: int, width: int, rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
+    """(top, left, bottom, right)"""
+    pairs = zip(_spans(height, rng), rng.permutation(_spans(width, rng)).tolist(), strict=True)
+    return sorted({(top, left, bottom, right) for (top, bottom), (left, right) in pairs} | {(0, 0, height, width)})
 
 
 def test_cuts_have_the_pixels_of_the_whole_file(files: dict[str, bytes], made: dict[str, bytes]) -> None:
@@ -122,54 +134,91 @@ def test_cuts_have_the_pixels_of_the_whole_file(files: dict[str, bytes], made: d
     for data, original in zip(made.values(), files.values(), strict=True):
         whole = pixels(original)
         assert (pixels(data) == whole).all()
-        for top, bottom in _windows(len(whole), rng):
-            found = cut(reader(data), top, bottom)
-            assert found is not None
+        rgb = np.asarray(Image.fromarray(whole).convert("RGB"))
+        for top, left, bottom, right in _windows(*whole.shape[:2], rng):
+            found = cut(reader(data), top, left, bottom, right)
+            assert found is not None and found.size == whole.shape[:2]
+            place = slice(top - found.top, bottom - found.top), slice(left - found.left, right - found.left)
             part = pixels(found.data)
-            assert (part[top - found.top : bottom - found.top] == whole[top:bottom]).all()
-            if (top, bottom) != (0, len(whole)):
-                cuts.append(found.data)
-                places.append((top - found.top, bottom - found.top))
-                wholes.append(np.asarray(Image.fromarray(whole).convert("RGB"))[top:bottom])
+            assert part.shape[:2] == (found.height, found.width)
+            assert (part[place] == whole[top:bottom, left:right]).all()
+            cuts.append(found.data)
+            places.append(place)
+            wholes.append(rgb[top:bottom, left:right])
     assert len(cuts) > 3000
-    for part, whole, (top, bottom) in zip(decoded_by_dali(cuts), wholes, places, strict=True):
-        assert (part[top:bottom] == whole).all()
+    for part, window, place in zip(decoded_by_dali(cuts), wholes, places, strict=True):
+        assert (part[place] == window).all()
 
 
-def test_a_cut_reads_and_holds_only_the_rows_that_it_needs(made: dict[str, bytes]) -> None:
-    data = made["4:2:0 97"]
-    rows, reads = read_rows(reader(data)), []
-    assert rows is not None and rows.row == 16 and rows.margin == 1 and len(rows.places) == 14
+def test_a_cut_reads_and_holds_only_the_tiles_that_it_needs(made: dict[str, bytes]) -> None:
+    data = made["4:2:0 large"]
+    tiles, reads = read_tiles(reader(data)), []
+    assert tiles is not None and tiles.size == (200, 384)
+    assert (tiles.tile, tiles.coarse, tiles.across, len(tiles.starts)) == ((16, 48), (2, 2), 8, 13 * 8 + 1)
 
     def read(n: int, at: int) -> bytes:
         reads.append((at, n))
         return data[at : at + n]
 
-    found = cut(read, 96, 112)
-    assert found is not None and found.top == 80
-    assert reads[1:] == [(rows.places[5], rows.places[8] - rows.places[5])]
-    assert len(found.data) == len(rows.head) + rows.places[8] - rows.places[5]
-    assert Image.open(io.BytesIO(found.data)).size == (130, 48)
-    gray = cut(reader(made["gray"]), 16, 24)
-    assert gray is not None and gray.top == 16 and Image.open(io.BytesIO(gray.data)).size == (75, 8)
+    found = cut(read, 98, 99, 110, 139)
+    assert found is not None and (found.top, found.left, found.height, found.width) == (96, 96, 16, 48)
+    first = 6 * 8 + 2
+    assert reads[1:] == [(tiles.starts[first], tiles.starts[first + 1] - tiles.starts[first])]
+    assert len(found.data) == len(tiles.head) + reads[1][1]
+    # Chroma is smoothed with its neighbours: what begins at a tile's edge needs the one before.
+    wider = cut(reader(data), 96, 96, 112, 144)
+    assert wider is not None and (wider.top, wider.left, wider.height, wider.width) == (80, 48, 48, 144)
+    assert Image.open(io.BytesIO(wider.data)).size == (144, 48)
+    of_them = [tiles.starts[row * 8 + 4] - tiles.starts[row * 8 + 1] for row in (5, 6, 7)]
+    assert len(wider.data) == len(tiles.head) + sum(of_them)
+    gray = cut(reader(made["gray"]), 16, 0, 24, 5)
+    assert gray is not None and (gray.top, gray.height, gray.width) == (16, 8, 80 if gray.width > 75 else gray.width)
 
 
 def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[str, bytes]) -> None:
     data = made["4:4:4 75"]
-    rows = read_rows(reader(data))
-    assert rows is not None and cut(reader(data), 0, 200) is not None
+    tiles = read_tiles(reader(data))
+    assert tiles is not None and cut(reader(data), 0, 0, 200, 130) is not None
     inserted = data[:2] + b"\xff\xe1\0\x08change" + data[2:]
-    assert Image.open(io.BytesIO(inserted)).size == (130, 200) and read_rows(reader(inserted)) is None
-    comment = data[: rows.places[0] - 14] + b"\xff\xfe\0\x04no" + data[rows.places[0] - 14 :]
-    assert Image.open(io.BytesIO(comment)).size == (130, 200) and read_rows(reader(comment)) is None
-    shorter = data[: rows.places[3] - 5] + data[rows.places[3] - 4 :]
-    assert cut(reader(shorter), 0, 16) is not None and cut(reader(shorter), 16, 32) is None
-    assert cut(reader(data[:-30]), 190, 200) is None and cut(reader(data[:-30]), 0, 16) is not None
-    for window in ((-1, 5), (5, 5), (7, 3), (0, 201)):
+    assert Image.open(io.BytesIO(inserted)).size == (130, 200) and read_tiles(reader(inserted)) is None
+    start, fourth = int(tiles.starts[0]), int(tiles.starts[3])
+    comment = data[: start - 14] + b"\xff\xfe\0\x04no" + data[start - 14 :]
+    assert Image.open(io.BytesIO(comment)).size == (130, 200) and read_tiles(reader(comment)) is None
+    assert tiles.across == 1  # 17 MCUs cannot be divided
+    shorter = data[: fourth - 5] + data[fourth - 4 :]
+    assert cut(reader(shorter), 0, 0, 16, 130) is not None and cut(reader(shorter), 16, 0, 32, 130) is None
+    ended = data[:-30]
+    assert cut(reader(ended), 190, 0, 200, 130) is None and cut(reader(ended), 0, 0, 16, 130) is not None
+    for window in (
+        (-1, 0, 5, 9),
+        (5, 0, 5, 9),
+        (7, 0, 3, 9),
+        (0, 0, 201, 9),
+        (0, -1, 9, 9),
+        (0, 9, 9, 9),
+        (0, 0, 9, 131),
+    ):
         assert cut(reader(data), *window) is None
-    for n in range(0, rows.places[0], 7):
-        assert cut(reader(data[:n]), 0, 16) is None
-    assert read_rows(reader(files["4:4:4 75"])) is None
+    for n in range(0, start, 7):
+        assert cut(reader(data[:n]), 0, 0, 16, 130) is None
+    assert read_tiles(reader(files["4:4:4 75"])) is None
+
+
+def test_tiles_are_parts_of_rows_that_are_worth_it() -> None:
+    """Of 4:2:0, whose MCUs are 16 pixels wide; in MCUs."""
+    found = {}
+    for width in (1, 47, 48, 96, 200, 500, 768, 1920, 4000, 16 * 211):
+        frame = parse(jpeg(photograph(1, 16, 0), KINDS["4:2:0"])).frame
+        found[width] = tile_of(replace(frame, width=width))
+    assert found == {1: 1, 47: 3, 48: 3, 96: 3, 200: 13, 500: 4, 768: 3, 1920: 8, 4000: 25, 16 * 211: 211}
+
+
+def test_so_many_tiles_that_their_lengths_do_not_fit(made: dict[str, bytes]) -> None:
+    frame = parse(made["4:4:4 75"]).frame
+    with pytest.raises(Unsliceable, match="32768 tiles"):
+        segment(frame, list(range(0, 4 * 32769, 4)), 2)
+    wide = segment(frame, [0, 70_000, 140_000], 2)
+    assert len(wide) == len(segment(frame, [0, 4, 8], 2)) + 4
 
 
 def test_rewriting_twice_changes_nothing(made: dict[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Codes of many lengths put together to bytes, and rows of bytes to a scan with restart markers."""
+"""Codes of many lengths put together to bytes, and tiles of bytes to a scan with restart markers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ I64 = npt.NDArray[np.int64]
 
 
 def packed(words: I64, lengths: I64, ends: I64) -> tuple[bytes, I64]:
-    """(the words one after another, with ones up to a whole byte at the end of each row; i64[rows + 1] where the bytes
-    of each row begin)
+    """(the words one after another, with ones up to a whole byte at the end of each tile; i64[tiles + 1] where each
+    tile's bytes begin)
 
     Args:
         words, lengths: i64[N], each at most 32 bits and those above ``length`` zero.
-        ends: i64[rows], how many words there are up to the end of each row.
+        ends: i64[tiles], how many words there are up to the end of each tile.
     """
     after = np.concatenate([[0], np.cumsum(lengths)])
     bits = np.diff(after[np.concatenate([[0], ends])])
@@ -41,12 +41,12 @@ def packed(words: I64, lengths: I64, ends: I64) -> tuple[bytes, I64]:
 
 
 def joined(data: bytes, starts: Sequence[int]) -> tuple[bytes, list[int]]:
-    """(rows with stuffed zeros and restart markers between them; where each row begins in there, and the end)"""
-    rows = [data[a:b].replace(b"\xff", b"\xff\0") for a, b in pairwise(starts)]
+    """(tiles with stuffed zeros and restart markers between them; where each begins in there, and the end)"""
+    tiles = [data[a:b].replace(b"\xff", b"\xff\0") for a, b in pairwise(starts)]
     at, places, parts = 0, [], []
-    for i, row in enumerate(rows):
+    for i, tile in enumerate(tiles):
         places.append(at)
-        parts += [row, b"\xff" + bytes([0xD0 + i % 8])]
-        at += len(row) + 2
+        parts += [tile, b"\xff" + bytes([0xD0 + i % 8])]
+        at += len(tile) + 2
     parts.pop()
     return b"".join(parts), [*places, at - 2]

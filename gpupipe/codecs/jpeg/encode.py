@@ -1,4 +1,4 @@
-"""Coefficients to the entropy-coded bytes of one sequential scan, with a restart at the end of every row of MCUs."""
+"""Coefficients to the entropy-coded bytes of one sequential scan, with a restart behind every tile."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Encoded:
     data: bytes
     """Without stuffed zeros and markers."""
     starts: I64
-    """i64[rows + 1]: where each row of MCUs begins in there."""
+    """i64[tiles + 1]: where each tile begins in there."""
     codes: dict[tuple[int, int], HuffmanCode]
     """(class, identifier) to the code, class 0 being DC."""
 
 
-def encode(planes: list[I16], components: tuple[Component, ...]) -> Encoded:
+def encode(planes: list[I16], components: tuple[Component, ...], tile: int) -> Encoded:
     """T.81, F.1.2, by the shortest codes for these symbols.
 
     Args:
         planes: of each component i16[rows, columns, 64], as :func:`~.coefficients.coefficients` gives them.
+        tile: MCUs of one.
 
     Raises :class:`Unsliceable` if a coefficient has more bits than a sequential file of 8 bits takes.
     """
     blocks, component = _interleaved(planes, components)
-    rows = len(planes[0]) // (components[0].v if len(components) > 1 else 1)
-    n, per_row = len(blocks), len(blocks) // rows
-    dc = _differences(blocks[:, 0].astype(np.int64), component, per_row)
+    n, per_tile = len(blocks), tile * (sum(c.h * c.v for c in components) if len(components) > 1 else 1)
+    dc = _differences(blocks[:, 0].astype(np.int64), component, per_tile)
     block, k = np.nonzero(blocks[:, 1:])
     ac = blocks[block, k + 1].astype(np.int64)
     first = np.diff(block, prepend=-1) != 0
@@ -81,7 +81,7 @@ def encode(planes: list[I16], components: tuple[Component, ...]) -> Encoded:
         here = (kind << 1 | identifier) * 256
         words[here : here + 256], bits[here : here + 256] = codewords(code)
     chosen = table << 8 | symbols
-    data, starts = packed(words[chosen] << sizes | values, bits[chosen] + sizes, begin[per_row::per_row])
+    data, starts = packed(words[chosen] << sizes | values, bits[chosen] + sizes, begin[per_tile::per_tile])
     return Encoded(data, starts, codes)
 
 
@@ -99,13 +99,13 @@ def _interleaved(planes: list[I16], components: tuple[Component, ...]) -> tuple[
     return blocks, np.tile(turns, len(blocks) // len(turns))
 
 
-def _differences(dc: I64, component: I64, per_row: int) -> I64:
-    """From the block of the same component before it; the first ones of a row from 0."""
+def _differences(dc: I64, component: I64, per_tile: int) -> I64:
+    """From the block of the same component before it; the first ones of a tile from 0."""
     out = dc.copy()
     for c in range(int(component.max()) + 1):
         here = np.flatnonzero(component == c)
-        same_row = here[1:] // per_row == here[:-1] // per_row
-        out[here[1:]] -= np.where(same_row, dc[here[:-1]], 0)
+        same = here[1:] // per_tile == here[:-1] // per_tile
+        out[here[1:]] -= np.where(same, dc[here[:-1]], 0)
     return out
 
 

@@ -1,8 +1,8 @@
 """JPEG files to sliceable ones, without a change of a coefficient.
 
 The entropy-coded bits of a sequential scan are copied as they are; only the DC codes that a restart marker changes, a
-few for each row, are written anew. Files in several scans, progressive ones among them, are decoded to coefficients and
-encoded again as one sequential scan.
+few for each tile, are written anew. Files in several scans, progressive ones among them, are decoded to coefficients
+and encoded again as one sequential scan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .coefficients import coefficients
 from .encode import encode
 from .huffman import codewords, extended, lookup
 from .markers import APP0, APP2, DHT, DQT, DRI, SOF0, SOF1, SOF2, SOS, HuffmanCode, Jpeg, Scan, Unsliceable, parse
-from .rows import segment
+from .tiles import segment, tile_of
 
 __all__ = ["rewrite"]
 
@@ -35,7 +35,7 @@ class _Scan(NamedTuple):
 
     data: bytes
     starts: list[int]
-    """Where in ``data`` the rows of MCUs begin, and the end."""
+    """Where in ``data`` the tiles begin, and the end."""
     codes: Codes
     """(class, identifier) to the code, class 0 being DC: those that the file does not have."""
     again: bool
@@ -84,7 +84,7 @@ def _one(
 
 
 def _coded_again(data: bytes, jpeg: Jpeg) -> _Scan:
-    made = encode(coefficients(jpeg, data), jpeg.frame.components)
+    made = encode(coefficients(jpeg, data), jpeg.frame.components, tile_of(jpeg.frame))
     return _Scan(*joined(made.data, made.starts.tolist()), made.codes, again=True)
 
 
@@ -130,7 +130,7 @@ def _copied(jpeg: Jpeg, intervals: list[Interval], starts: list[I64]) -> _Scan:
     begin = np.concatenate([s[:-1] + o for s, o in zip(starts, offsets[:-1], strict=True)])
     end = np.concatenate([s[1:] + o for s, o in zip(starts, offsets[:-1], strict=True)])
     source = np.frombuffer(b"".join(i.data for i in intervals) + bytes(8), np.uint8)
-    per_row = jpeg.frame.mcus[1] * len(phases)
+    per_tile = tile_of(jpeg.frame) * len(phases)
     component = np.tile(phases, len(begin) // len(phases))
     reset = np.cumsum([0] + [i.blocks for i in intervals])[:-1]
 
@@ -139,7 +139,7 @@ def _copied(jpeg: Jpeg, intervals: list[Interval], starts: list[I64]) -> _Scan:
         assert code is not None
         here = np.flatnonzero(component == c)
         old[here], taken[here] = _dc(source, begin[here], code)
-        new[here] = _rebased(old[here], here, reset, per_row)
+        new[here] = _rebased(old[here], here, reset, per_tile)
     changed = np.flatnonzero(new != old)
     sizes = np.frexp(np.abs(new[changed]).astype(np.float64))[1]
     if sizes.max(initial=0) > 11:
@@ -160,34 +160,34 @@ def _copied(jpeg: Jpeg, intervals: list[Interval], starts: list[I64]) -> _Scan:
     words = words << sizes | np.where(value < 0, value + (1 << sizes) - 1, value)
     first = begin.copy()
     first[changed] += taken[changed]
-    events = np.unique(np.concatenate([np.arange(0, len(begin), per_row), reset, changed]))
+    events = np.unique(np.concatenate([np.arange(0, len(begin), per_tile), reset, changed]))
     coded = np.zeros(len(begin), np.int64)
     coded[changed] = lengths + sizes
     stop = end[np.append(events[1:], len(end)) - 1]
     data, places = _spliced(np.unpackbits(source), first[events], stop, (words, lengths + sizes), coded[events] > 0,
-                            events // per_row)  # fmt: skip
+                            events // per_tile)  # fmt: skip
     return _Scan(*joined(data, places), codes, again=False)
 
 
 def _spliced(
-    source: U8, first: I64, stop: I64, words: tuple[I64, I64], worded: npt.NDArray[np.bool_], row: I64
+    source: U8, first: I64, stop: I64, words: tuple[I64, I64], worded: npt.NDArray[np.bool_], tile: I64
 ) -> tuple[bytes, list[int]]:
-    """(stretches of bits one after another, those of a row up to a whole byte; where in there each row begins)
+    """(stretches of bits one after another, those of a tile up to a whole byte; where in there each tile begins)
 
     Args:
         source: u8[bits]
         first, stop: i64[S], of each stretch in the source.
         words: (i64[W], i64[W]) words and their bits, which come before a stretch that is ``worded``.
-        row: i64[S], of each stretch.
+        tile: i64[S], of each stretch.
     """
     text = "".join([f"{word:0{bits}b}" for word, bits in zip(*(x.tolist() for x in words), strict=True)])
     coded = np.frombuffer(text.encode(), np.uint8) & 1
     bits = np.zeros(len(first), np.int64)
     bits[worded] = words[1]
     at = np.concatenate([[0], np.cumsum(bits)])
-    lengths = np.bincount(row, bits + stop - first).astype(np.int64)
+    lengths = np.bincount(tile, bits + stop - first).astype(np.int64)
     pads = -lengths % 8
-    pad = np.where(np.diff(row, append=-1) != 0, pads[row], 0)
+    pad = np.where(np.diff(tile, append=-1) != 0, pads[tile], 0)
     ones = np.ones(8, np.uint8)
     parts = []
     for a, b, c, d, n in zip(*(x.tolist() for x in (at[:-1], at[1:], first, stop, pad)), strict=True):
@@ -209,8 +209,8 @@ def _dc(source: U8, at: I64, code: HuffmanCode) -> tuple[I64, I64]:
     return np.where(value < 1 << size >> 1, value - (1 << size) + 1, value), bits + size
 
 
-def _rebased(old: I64, blocks: I64, reset: I64, per_row: int) -> I64:
-    """The differences of one component's blocks if they begin anew with every row.
+def _rebased(old: I64, blocks: I64, reset: I64, per_tile: int) -> I64:
+    """The differences of one component's blocks if they begin anew with every tile.
 
     Args:
         old: as they were, begun anew at the blocks ``reset``.
@@ -222,7 +222,7 @@ def _rebased(old: I64, blocks: I64, reset: I64, per_row: int) -> I64:
     before = np.concatenate([[0], total])[first]
     values = total - before[interval]
     new: I64 = np.diff(values, prepend=0)
-    begins = np.diff(blocks // per_row, prepend=-1) != 0
+    begins = np.diff(blocks // per_tile, prepend=-1) != 0
     new[begins] = values[begins]
     return new
 
@@ -251,7 +251,7 @@ def _file(data: bytes, jpeg: Jpeg, scan: _Scan) -> bytes:
         at = jpeg.segments[1].end
     for (kind, name), code in scan.codes.items():
         head += _segment(DHT, bytes([kind << 4 | name, *code.counts]) + code.symbols)
-    head += _segment(DRI, frame.mcus[1].to_bytes(2, "big"))
+    head += _segment(DRI, tile_of(frame).to_bytes(2, "big"))
     if scan.again:
         named = b"".join(bytes([c.id, 0x11 * min(i, 1)]) for i, c in enumerate(frame.components))
         head += _segment(SOS, bytes([len(frame.components)]) + named + bytes([0, 63, 0]))

@@ -15,9 +15,9 @@ from ...codecs.video.decode import pyav_version
 from ...errors import ConfigError, PipelineError, SampleError
 from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
+from ...reading.cuts import Cuts
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
-from ...reading.cuts import Cuts
 from ...reading.targets import targets_of
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
