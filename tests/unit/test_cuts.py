@@ -49,7 +49,7 @@ def _files() -> dict[str, bytes]:
         found[f"{seed:02d}"] = jpeg(pixels[:, :, 1] if len(kind.sampling) == 1 else pixels, kind)
     for seed, subsampling in enumerate(("4:4:4", "4:2:2", "4:2:0") * 4):
         found[f"p{seed:02d}"] = pillow_jpeg(110 + seed, 400, seed, subsampling=subsampling, progressive=seed % 4 == 3)
-    found["turned"] = pillow_jpeg(96, 192, 7, exif=exif(6))
+    found |= {f"turned {turn}": pillow_jpeg(90 + turn, 192, turn, exif=exif(turn)) for turn in range(2, 9)}
     return found
 
 

@@ -187,6 +187,10 @@ def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[
     assert tiles.across == 1  # 17 MCUs cannot be divided
     shorter = data[: fourth - 5] + data[fourth - 4 :]
     assert cut(reader(shorter), 0, 0, 16, 130) is not None and cut(reader(shorter), 16, 0, 32, 130) is None
+    other = (
+        data[: fourth - 1] + bytes([data[fourth - 1] ^ 1]) + data[fourth:]
+    )  # a marker, but not the one that was there
+    assert cut(reader(other), 0, 0, 16, 130) is not None and cut(reader(other), 16, 0, 32, 130) is None
     ended = data[:-30]
     assert cut(reader(ended), 190, 0, 200, 130) is None and cut(reader(ended), 0, 0, 16, 130) is not None
     for window in (
