@@ -50,16 +50,8 @@ def packed(source: Path, target: Path, processes: int) -> dict[str, float]:
     """A sliceable copy; what making it took."""
     samples, _ = find(str(source), (".jpg", ".jpeg"), lambda done: None)
     began = time.perf_counter()
-    journal = Journal(str(target), str(source), "sliceable")
-    written, _ = pack(
-        str(source),
-        samples,
-        sliceable,
-        FolderWriter(str(target)),
-        journal,
-        processes=processes,
-        progress=lambda n: None,
-    )
+    journal, writer = Journal(str(target), str(source), "sliceable"), FolderWriter(str(target))
+    written, _ = pack(str(source), samples, sliceable, writer, journal, processes=processes, progress=lambda done: None)
     journal.close()
     made = [w for w in written if not w.kind]
     return {
@@ -105,7 +97,7 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
     for base in packing:
         jobs = [Job(f"{base}, torchvision", "torchvision", files=base)]
         for loader in ("gpupipe-dali", "gpupipe-torch"):
-            jobs += [Job(f"{files}, {loader}", loader, files=files) for files in (base, f"{base}, sliceable")]  # type: ignore[arg-type]
+            jobs += [Job(f"{files}, {loader}", loader, files=files) for files in (base, f"{base}, sliceable")]
         candidates: list[Candidate] = []
         try:
             for job in left_out(jobs):
