@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .damage import refuse_damaged
 from .files import Place, ReadAt, Undecodable, read_place, use_place
 from .pillow import guarded, header, open_image, quiet, upright
 
@@ -36,8 +37,13 @@ def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None) -
     return image if isinstance(image, np.ndarray) else np.asarray(image)
 
 
-def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels | Image.Image:
-    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
+def open_rgb(
+    media: Media, *, exif: bool = False, max_pixels: int | None = None, strict: bool = False
+) -> Pixels | Image.Image:
+    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion.
+
+    ``strict``: refuse a JPEG that libjpeg repairs; kind ``damaged``.
+    """
     if isinstance(media, np.ndarray):
         return as_rgb(media)
     encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media)))
@@ -46,6 +52,8 @@ def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None)
 
     def pixels() -> Image.Image:
         image = open_image(io.BytesIO(encoded), max_pixels)
+        if strict and image.format in ("JPEG", "MPO"):
+            refuse_damaged(encoded)
         try:
             return (upright(image) if exif else image).convert("RGB")
         except Exception:
@@ -65,10 +73,13 @@ class Peeked(NamedTuple):
     width: int
     coding: str
     """See :class:`gpupipe.codecs.pillow.Header`; empty for arrays."""
+    orientation: int = 1
+    """1 to 8, as EXIF counts: what must still be done to the pixels of a decoder that turns nothing."""
 
 
-def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Peeked:
-    """The size of one image and how it is encoded, from its header and the end of the file.
+def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None, strict: bool = False) -> Peeked:
+    """The size of one image and how it is encoded, from its header and the end of the file; with ``strict`` from all of
+    a JPEG.
 
     Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
     """
@@ -80,8 +91,10 @@ def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> 
         if not size:
             raise Undecodable("empty", "0 bytes")
         with open_image(source, max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size)
-        return Peeked(width, height, coding) if exif and orientation >= 5 else Peeked(height, width, coding)
+            height, width, orientation, coding = header(image, read, size, strict=strict)
+        if exif and orientation >= 5:
+            height, width = width, height
+        return Peeked(height, width, coding, orientation if exif else 1)
 
     with quiet():
         if isinstance(media, bytes):

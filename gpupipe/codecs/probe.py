@@ -30,9 +30,12 @@ KINDS = (
     "truncated",
     "no-video",
     "no-frames",
+    "damaged",
 )
 """What a status number means. Written to disk: append only."""
-OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(len(KINDS))
+OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED = range(
+    len(KINDS)
+)
 
 
 class Probe(NamedTuple):
@@ -47,15 +50,15 @@ class Probe(NamedTuple):
     reason: str = ""
 
 
-def probe(place: Place, max_pixels: int | None = None) -> Probe:
-    """Read the header of one image, and its end. Never raises for what a file may hold; call it inside
-    :func:`~gpupipe.codecs.pillow.quiet`."""
+def probe(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:
+    """Read the header of one image, and its end; with ``strict`` all of a JPEG. Never raises for what a file may hold;
+    call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
 
     def identify(file: IO[bytes], read: ReadAt, size: int) -> Probe:
         if size == 0:
             raise Undecodable("empty", "0 bytes")
         with open_image(file, max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size)
+            height, width, orientation, coding = header(image, read, size, strict=strict)
         return Probe(OK, height, width, coding, orientation)
 
     try:
@@ -125,15 +128,15 @@ def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) 
         send(answers, b"".join(map(of, unpack_places(request))))
 
 
-def settings(max_pixels: int | None) -> str:
+def settings(max_pixels: int | None, strict: bool = False) -> str:
     """What a worker must know of this process, for its command line."""
-    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, int(ImageFile.LOAD_TRUNCATED_IMAGES))
+    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, int(ImageFile.LOAD_TRUNCATED_IMAGES), strict)
     return ",".join(str(int(v)) for v in values)
 
 
 def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
-    limit, max_pixels, load_truncated = map(int, given.split(","))
+    limit, max_pixels, load_truncated, strict = map(int, given.split(","))
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
     with quiet():
-        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, max_pixels or None)))
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, max_pixels or None, bool(strict))))

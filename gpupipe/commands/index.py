@@ -14,6 +14,7 @@ from rich.text import Text
 from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
+from ..engines.dali.codings import by_pillow
 from ..errors import DatasetError
 from .console import console, pairs, quantity
 from .inputs import open_dataset, open_videos
@@ -41,6 +42,7 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
         ("images", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
         ("classes", _classes(dataset)),
         ("formats", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"),
+        *([("with DALI", handed)] if (handed := by_pillow(dataset)) else []),
         ("height", _spread(dataset.sizes[:, 0])),
         ("width", _spread(dataset.sizes[:, 1])),
         ("orientation", _orientation(summary.oriented, exif)),

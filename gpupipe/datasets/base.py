@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..codecs import damage
 from ..codecs.decode import Media
 from ..codecs.files import Place
-from ..errors import BadSample, ConfigError
+from ..errors import BadSample, ConfigError, MissingDependency
 from ..sources.base import Source
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
@@ -20,7 +21,7 @@ from ..transforms.compose import Compose
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_pixels"]
+__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_pixels", "checked_strict"]
 
 Layout = Literal["CTHW", "TCHW"]
 
@@ -38,6 +39,9 @@ class Dataset(ABC):
     default."""
     max_pixels: int | None = None
     """Encoded images with more pixels are not decoded; ``None`` where Pillow's own limit is all."""
+    strict: bool = False
+    """Whether JPEG files that libjpeg repairs are bad samples of kind ``damaged``: found by the index, or if there is
+    none when each sample is read."""
     layout: Layout = "CTHW"
     """Of a batch of clips: [B, C, T, H, W], as torchvision's video models take it, or [B, T, C, H, W]."""
     upright: bool = False
@@ -88,6 +92,12 @@ class Dataset(ABC):
         """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
         :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` where only
         reading tells."""
+        return None
+
+    @property
+    def orientations(self) -> npt.NDArray[np.uint8] | None:
+        """u8[N]: how each image must be turned to be upright, 1 to 8 as EXIF counts; 1 of all without ``exif``.
+        ``None`` where only reading tells."""
         return None
 
     @property
@@ -144,6 +154,18 @@ def checked_layout(value: Layout) -> Layout:
     if value not in get_args(Layout):
         raise ConfigError(
             f'layout must be "CTHW", for batches [B, C, T, H, W], or "TCHW", for [B, T, C, H, W], not {value!r}'
+        )
+    return value
+
+
+def checked_strict(value: bool) -> bool:
+    """The argument of that name. Raises :class:`ConfigError` and :class:`MissingDependency`."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"strict must be True or False, not {value!r}")
+    if value and not damage.installed():
+        raise MissingDependency(
+            "strict=True asks simplejpeg what libjpeg repairs, and it is not installed: pip install 'gpupipe[strict]', "
+            "or leave strict out"
         )
     return value
 

@@ -47,6 +47,9 @@ class ImageFolder(EncodedImages):
         allow_empty: whether a class may have no file.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
@@ -61,13 +64,14 @@ class ImageFolder(EncodedImages):
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         allow_empty: bool = False,
         max_pixels: int | None = None,
+        strict: bool = False,
     ):
         folder = os.path.expanduser(root)
         self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
         self._folder = folder
         self.extensions = endings = checked_extensions(extensions, "ImageFolder")
         self.allow_empty = allow_empty
-        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels)
+        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels, strict)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

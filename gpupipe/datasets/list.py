@@ -34,6 +34,9 @@ class ImageList(EncodedImages):
         allow_outside: with ``root``: whether paths may lead out of it.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
@@ -49,10 +52,11 @@ class ImageList(EncodedImages):
         exif: bool = False,
         allow_outside: bool = False,
         max_pixels: int | None = None,
+        strict: bool = False,
     ):
         source = listed("ImageList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        super().__init__(source, transform, exif, max_pixels)
+        super().__init__(source, transform, exif, max_pixels, strict)
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..codecs.decode import Media
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_pixels
+from .base import Dataset, checked_max_pixels, checked_strict
 
 __all__ = ["FromTorch", "from_torch"]
 
@@ -28,7 +28,13 @@ _EXPECTED = {
 
 
 def from_torch(
-    ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False, max_pixels: int | None = None
+    ds: Any,
+    media: Returns = "path",
+    transform: Any = None,
+    *,
+    exif: bool = False,
+    max_pixels: int | None = None,
+    strict: bool = False,
 ) -> FromTorch:
     """A torch dataset whose items are images before any transform.
 
@@ -41,13 +47,15 @@ def from_torch(
         transform: a gpupipe transform, several, or a ``Compose``.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
+        strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``; every file is decoded
+            once more for it, whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
 
     Raises:
         ConfigError: ``media`` or ``transform`` is none of these.
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
     """
-    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels)
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, strict=strict)
 
 
 class FromTorch(Dataset):
@@ -63,6 +71,7 @@ class FromTorch(Dataset):
         *,
         exif: bool = False,
         max_pixels: int | None = None,
+        strict: bool = False,
     ):
         if media not in get_args(Returns):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
@@ -72,6 +81,7 @@ class FromTorch(Dataset):
         self.returns = media
         self.exif = exif
         self.max_pixels = checked_max_pixels(max_pixels)
+        self.strict = checked_strict(strict)
 
     def __len__(self) -> int:
         return len(self.ds)

@@ -28,6 +28,9 @@ class WebDataset(EncodedImages):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: a file that is missing, compressed, no tar file, or cut.
@@ -42,11 +45,12 @@ class WebDataset(EncodedImages):
         label: str = "cls",
         exif: bool = False,
         max_pixels: int | None = None,
+        strict: bool = False,
     ):
         given: Iterable[Any] = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
         shards = below([os.path.expanduser(path) for path in texts_of(given, "WebDataset")], None, False, "WebDataset")
         extensions = tuple(e.lower() for e in image.replace(";", " ").split())
-        super().__init__(TarShards(shards, extensions, label.lower()), transform, exif, max_pixels)
+        super().__init__(TarShards(shards, extensions, label.lower()), transform, exif, max_pixels, strict)
 
     def __repr__(self) -> str:
         return (

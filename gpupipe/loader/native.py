@@ -41,6 +41,8 @@ class NativeSession(Session):
         self.position = Position(self.batching, arguments.seed, arguments.generator)
         self.running = Running()
         self.generation = 0
+        self._happened: list[str] = []
+        """The remarks of the engine that was closed last."""
         a = arguments
         own = own_sampler(self.position)
         self.sampler = own if a.sampler is None else a.sampler
@@ -151,11 +153,17 @@ class NativeSession(Session):
 
     def close(self) -> None:
         self.generation += 1
+        if self.running.engine is not None:
+            self._happened = self.running.engine.remarks()
         self.running.close()
 
     @property
     def source(self) -> str:
         return repr(self.resolved.setup.dataset)
+
+    def remarks(self) -> list[str]:
+        resolved, engine = self.resolved, self.running.engine
+        return resolved.config.remarks(resolved.setup) + (self._happened if engine is None else engine.remarks())
 
     def describe(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
@@ -164,5 +172,6 @@ class NativeSession(Session):
         return [
             f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
             f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
+            *(f"note: {remark}" for remark in self.remarks()),
             f"pipeline: {resolved.setup.pipeline!r}",
         ]

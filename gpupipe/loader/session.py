@@ -107,6 +107,10 @@ class Session(ABC):
     def source(self) -> str:
         """The dataset, for ``repr``."""
 
+    def remarks(self) -> list[str]:
+        """For ``repr`` and the report: what a person should know of how the work is done."""
+        return []
+
     @abstractmethod
     def describe(self) -> list[str]:
         """For ``repr``: the order, the engine and why it is this one, the pipeline."""

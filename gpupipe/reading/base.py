@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -20,13 +20,33 @@ from ..errors import BadSample
 from ..transforms.ops import Op
 from ..types import Plan
 
-__all__ = ["AheadReader", "Form", "Loaded", "Pending", "Reader"]
+__all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
 
 R = TypeVar("R")
 
 Form = Literal["paths", "encoded", "pixels", "frames"]
 """What an engine is given of each sample: the path of a local file, the bytes of one, u8[H, W, 3], or of a clip T times
 u8[H, W, 3]."""
+
+Decodes = Callable[[str], bool]
+"""Whether an engine decodes a coding (see :class:`gpupipe.codecs.pillow.Header`) by itself: to Pillow's pixels, and
+without dying of a damaged file. Picklable. All others Pillow decodes for it."""
+
+NO_BYTES = np.zeros(0, np.uint8)
+NO_PIXELS = np.zeros((0, 0, 3), np.uint8)
+"""What stands in the rows of a batch that come in the other form."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What an engine is given of a dataset."""
+
+    form: Form
+    """Of the samples that it decodes; ``"pixels"`` or ``"frames"`` if there are none."""
+    handed: bool = False
+    """Whether some samples come as pixels, because Pillow decodes them."""
+    turned: bool = False
+    """Whether the engine has to turn some of the samples that it decodes."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +56,24 @@ class Loaded:
     plan: Plan
     media: Any = None
     """Of ``"paths"`` u8[B, L] with at least one zero after each; otherwise a list of arrays: u8[L] encoded bytes, or
-    u8[H, W, 3] pixels, of clips B * T of them."""
+    u8[H, W, 3] pixels, of clips B * T of them. Empty in rows of ``pixels``."""
     target: Any = None
     bad: tuple[BadSample, ...] = ()
     """Samples that cannot be read; then nothing else is there."""
     owner: Any = None
     """What ``media`` points into: it must live until it was read."""
+    pixels: Sequence[npt.NDArray[np.uint8]] | None = None
+    """With ``handed``: u8[H, W, 3] of the samples that Pillow decoded, no more than a first crop takes, and empty in
+    the rows of all others."""
+    by_pillow: tuple[int, float] = (0, 0.0)
+    """Encoded images that Pillow decoded, and the seconds that it took in all threads or processes together."""
+    turns: npt.NDArray[np.uint8] | None = None
+    """u8[B], with ``turned``: how what the engine decodes becomes upright, 1 to 8 as EXIF counts."""
     ops: tuple[Op, ...] | None = None
-    """The plan's ops for ``media``, if that is not all of each image; ``None``: as the plan has them."""
+    """The plan's ops for what is here: a first crop is in the coordinates of the encoded image, which is turned after
+    it, or of ``pixels``, or of what was cut out of the encoded image. ``None``: as the plan has them."""
     sizes: npt.NDArray[np.int32] | None = None
-    """i32[B, 2]: height and width that ``media`` has then."""
+    """i32[B, 2]: height and width of images if something was cut out of some; ``None``: as the plan has them."""
 
 
 class Reader(ABC):

@@ -14,10 +14,10 @@ from ..codecs.files import Undecodable, attempts
 from ..codecs.jpeg import is_sliceable
 from ..codecs.jpeg.tiles import Cut, cut as cut_out
 from ..datasets.base import Dataset
-from ..transforms.compose import Compose
 from ..transforms.ops import Crop, Op
 from ..types import Plan
 from .sample import changed
+from .windows import window_of
 
 __all__ = ["Cuts", "fed", "moved"]
 
@@ -33,10 +33,10 @@ class Cuts:
     """bool[256]: which of the dataset's codings are sliceable."""
 
     @classmethod
-    def of(cls, dataset: Dataset, pipeline: Compose) -> Cuts | None:
-        """``None`` if nothing can be cut: the pipeline does not begin with a window inside the image, or no file is
+    def of(cls, dataset: Dataset) -> Cuts | None:
+        """``None`` if nothing can be cut: its transforms do not begin with a window inside the image, or no file is
         sliceable."""
-        if dataset.kind != "files" or dataset.codings is None or dataset.exif or not _is_window(pipeline.skeleton):
+        if dataset.kind != "files" or dataset.codings is None or window_of(dataset.transform.skeleton) is None:
             return None
         codes = np.zeros(256, np.bool_)
         names = dataset.codings[1][:255]
@@ -44,17 +44,19 @@ class Cuts:
         return cls(dataset, codes) if codes.any() else None
 
     def cuts(self, plan: Plan, rows: Sequence[int]) -> dict[int, Cut | Undecodable]:
-        """By row what of its sample the window needs. Rows that are missing have to be read as a whole, for whatever
-        reason; those of images that have another size than planned are :class:`~gpupipe.codecs.files.Undecodable`, of
-        kind ``changed``."""
+        """By row what of its sample the window needs.
+
+        Rows that are missing have to be read as a whole: their images are turned upright, or not sliceable any more, or
+        cannot be read. Those of images of another size than planned are :class:`~gpupipe.codecs.files.Undecodable`, of
+        kind ``changed``.
+        """
+        window, found = window_of(plan.ops or ()), dict[int, Cut | Undecodable]()
+        if window is None or plan.sizes is None:
+            return found
         assert self.dataset.codings is not None
-        if plan.ops is None or plan.sizes is None:
-            return {}
-        window, found = plan.ops[0], dict[int, Cut | Undecodable]()
-        assert isinstance(window, Crop)
         for row in rows:
             index = int(plan.indices[row])
-            if not self.codes[self.dataset.codings[0][index]]:
+            if not self.codes[self.dataset.codings[0][index]] or self._is_turned(index):
                 continue
             try:
                 cut = self._cut(index, window, row)
@@ -64,6 +66,10 @@ class Cuts:
                 planned = tuple(plan.sizes[row].tolist())
                 found[row] = cut if cut.size == planned else changed(planned, cut.size)
         return found
+
+    def _is_turned(self, index: int) -> bool:
+        turns = self.dataset.orientations if self.dataset.exif else None
+        return turns is not None and turns[index] != 1
 
     def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
         place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
@@ -90,14 +96,11 @@ def moved(ops: Sequence[Op], top: int | I32, left: int | I32) -> tuple[Op, ...]:
     return replace(window, top=window.top - top, left=window.left - left), *ops[1:]
 
 
-def fed(plan: Plan, cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], I32]:
-    """(the plan's ops, i32[B, 2] heights and widths) for images of which ``cuts``, by row, are what there is."""
-    assert plan.ops is not None and plan.sizes is not None
+def fed(plan: Plan, ops: Sequence[Op], cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], I32]:
+    """(``ops``, which are the plan's; i32[B, 2] heights and widths) for images of which no more is there than ``cuts``,
+    by row."""
+    assert plan.sizes is not None
     corner, sizes = np.zeros((2, len(plan)), np.int32), plan.sizes.copy()
     for row, cut in cuts.items():
         corner[:, row], sizes[row] = (cut.top, cut.left), (cut.height, cut.width)
-    return moved(plan.ops, *corner), sizes
-
-
-def _is_window(ops: Sequence[Op]) -> bool:
-    return bool(ops) and isinstance(ops[0], Crop) and not ops[0].padded
+    return moved(ops, *corner), sizes

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from ..datasets.base import Dataset
 from ..types import Plan
 from .base import Loaded, Reader
-from .png_copies import PngCopies
 from .targets import targets_of
+from .windows import ops_for, turns_of
 
 __all__ = ["PathReader", "padded"]
 
@@ -19,11 +19,11 @@ U8 = npt.NDArray[np.uint8]
 
 
 class PathReader(Reader):
-    """Reads nothing: the index has the paths."""
+    """Reads nothing: the index has the paths. ``turned``: and how images become upright."""
 
-    def __init__(self, dataset: Dataset, copies: PngCopies | None):
+    def __init__(self, dataset: Dataset, *, turned: bool = False):
         self._dataset = dataset
-        self._copies = copies
+        self._turned = turned
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         return map(self._load, plans)
@@ -32,19 +32,17 @@ class PathReader(Reader):
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        paths = self._dataset.encoded_paths(plan.indices)
-        if self._copies is not None:
-            bad = self._copies.exchange(plan.indices, paths)
-            if bad:
-                return Loaded(plan, bad=tuple(bad))
-        return Loaded(plan, padded(paths), targets_of(self._dataset, plan))
+        paths, target = padded(self._dataset.encoded_paths(plan.indices)), targets_of(self._dataset, plan)
+        if not self._turned:
+            return Loaded(plan, paths, target)
+        turns = turns_of(self._dataset, plan)
+        return Loaded(plan, paths, target, turns=turns, ops=ops_for(plan, turns=turns))
 
     def stop(self) -> None:
         pass
 
     def close(self) -> None:
-        if self._copies is not None:
-            self._copies.close()
+        pass
 
 
 def padded(rows: list[U8]) -> U8:

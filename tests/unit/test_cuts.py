@@ -25,12 +25,12 @@ from gpupipe.codecs.jpeg import is_sliceable, tiles
 from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.jpeg.tiles import Cut
 from gpupipe.datasets import Dataset, ImageFolder, Subset, WebDataset
-from gpupipe.engines.dali.codings import is_exact
+from gpupipe.engines.dali.codings import is_safe
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.null import Null
 from gpupipe.reading import cuts as reading_cuts
 from gpupipe.reading.base import Loaded
-from gpupipe.reading.choose import form_of, reader_for
+from gpupipe.reading.choose import feed_of, reader_for
 from gpupipe.reading.cuts import Cuts
 from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
@@ -117,8 +117,8 @@ def test_pixels_are_those_of_the_whole_files(
 def test_worker_processes_cut_as_well(folders: tuple[Path, Path]) -> None:
     plain, packed = (ImageFolder(folder, CROPS) for folder in folders)
     assert same(batches(plain, "torch", 2), batches(packed, "torch", 2, num_workers=2))
-    made = pickle.loads(pickle.dumps(Cuts.of(packed, CROPS)))
-    assert made is not None and made.codes.tolist() == Cuts.of(packed, CROPS).codes.tolist()
+    made = pickle.loads(pickle.dumps(Cuts.of(packed)))
+    assert made is not None and made.codes.tolist() == Cuts.of(packed).codes.tolist()
 
 
 @pytest.mark.parametrize("engine", ["dali", "torch"])
@@ -142,7 +142,7 @@ def test_parts_of_large_files_and_subsets(
 
 def loaded(dataset: Dataset) -> Iterator[Loaded]:
     """What the DALI engine is given of one epoch."""
-    reader = reader_for(setup_of(dataset), ACCEPTS, decodes=is_exact)
+    reader = reader_for(setup_of(dataset), ACCEPTS, decodes=is_safe)
     with DataLoader(dataset, BATCH, shuffle=True, seed=SEED, engine=Null()) as plans:
         yield from reader.run(plan for plan, *_ in plans)
     reader.close()
@@ -159,6 +159,8 @@ def test_ops_and_sizes_are_those_of_what_is_given(folders: tuple[Path, Path]) ->
         assert ready.ops is not None and ready.sizes is not None and isinstance(ready.plan, Plan)
         assert ready.plan.ops is not None and ready.plan.sizes is not None
         for row, media in enumerate(ready.media):
+            if not len(media):  # Pillow decodes it
+                continue
             name = Path(dataset.describe(int(ready.plan.indices[row]))).name
             image = Image.open(io.BytesIO(media.tobytes()))
             assert (image.height, image.width) == tuple(ready.sizes[row]), name
@@ -185,14 +187,14 @@ def test_ops_and_sizes_are_those_of_what_is_given(folders: tuple[Path, Path]) ->
 )
 def test_whole_files_are_read_if_no_window_comes_first(pipeline: T.Compose, folders: tuple[Path, Path]) -> None:
     dataset = ImageFolder(folders[1], pipeline)
-    assert Cuts.of(dataset, pipeline) is None
-    assert form_of(setup_of(dataset), ACCEPTS) == "paths"
+    assert Cuts.of(dataset) is None
+    assert feed_of(dataset, ACCEPTS, is_safe).form == "paths"
 
 
 def test_whole_files_are_read_if_none_is_sliceable(folders: tuple[Path, Path]) -> None:
     plain, packed = (ImageFolder(folder, CROPS) for folder in folders)
-    assert Cuts.of(plain, CROPS) is None and form_of(setup_of(plain), ACCEPTS) == "paths"
-    assert Cuts.of(packed, CROPS) is not None and form_of(setup_of(packed), ACCEPTS) == "encoded"
+    assert Cuts.of(plain) is None and feed_of(plain, ACCEPTS, is_safe).form == "paths"
+    assert Cuts.of(packed) is not None and feed_of(packed, ACCEPTS, is_safe).form == "encoded"
     assert packed.codings is not None
     codes, names = packed.codings
     assert sum(is_sliceable(names[code]) for code in codes) == len(packed) - 3

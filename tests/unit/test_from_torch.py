@@ -192,16 +192,15 @@ def test_images_of_different_size_without_a_resize() -> None:
 # Media packed for another engine
 
 
-def as_it_is(media: Any, coding: str) -> Any:
-    return media
+def all_codings(coding: str) -> bool:
+    return True
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("media", ["path", "bytes", "array", "pil"])
 def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
     dataset = from_torch(Items(media, tmp_path), media, PIPELINE)
-    jobs = Workers(Pack(dataset, PIPELINE, as_it_is), Setup(dataset, PIPELINE, "cpu", 4, workers))
-    packed: Any
+    jobs = Workers(Pack(dataset, PIPELINE, all_codings), Setup(dataset, PIPELINE, "cpu", 4, workers))
     ((plan, packed),) = list(jobs.run(iter([make_plan([4, 1, 6])])))
     assert plan.indices.tolist() == [4, 1, 6] and packed.bad == [] and packed.target.tolist() == [4, 1, 6]
     assert packed.plan.sizes.tolist() == [[44, 56], [41, 59], [46, 54]]
@@ -217,7 +216,7 @@ def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
 
 def test_pack_names_bad_samples(tmp_path: Path) -> None:
     dataset = from_torch([str(tmp_path / "none.jpg"), "/dev/null"], "path", PIPELINE)
-    packed = Pack(dataset, PIPELINE, as_it_is)(make_plan([0, 1]))
+    packed = Pack(dataset, PIPELINE, all_codings)(make_plan([0, 1]))
     assert packed.blob is None and [(b.index, b.kind) for b in packed.bad] == [(0, "missing"), (1, "empty")]
 
 

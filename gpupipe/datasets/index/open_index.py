@@ -29,7 +29,7 @@ Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 2
+FORMAT = 3
 """Part of every index file's name: what another version of this code wrote is never opened."""
 
 
@@ -45,31 +45,32 @@ class IndexKind(Generic[Idx]):
     """JSON values that decide which files are bad, and what is kept of the others."""
 
 
-def _pictures(max_pixels: int | None) -> IndexKind[Index]:
-    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
-    return IndexKind(Index, Probed, PictureReader(max_pixels), limits)
+def _pictures(max_pixels: int | None, strict: bool) -> IndexKind[Index]:
+    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
+    return IndexKind(Index, Probed, PictureReader(max_pixels, strict), limits)
 
 
-def index_path(source: Source, max_pixels: int | None = None) -> str:
+def index_path(source: Source, max_pixels: int | None = None, *, strict: bool = False) -> str:
     """The index file of a source, whether or not it exists."""
-    return _path(source, _pictures(max_pixels))
+    return _path(source, _pictures(max_pixels, strict))
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
     return cache.index_path(*kind.limits, *source.key)
 
 
-def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool = False) -> Index:
+def open_index(source: Source, *, max_pixels: int | None = None, strict: bool = False, rebuild: bool = False) -> Index:
     """The index of a source of pictures.
 
     Args:
         max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
+        strict: JPEG files that libjpeg repairs are bad; all of each is read.
         rebuild: probe every file again, whatever the cache says.
 
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
-    return open_kind(source, _pictures(max_pixels), rebuild=rebuild)
+    return open_kind(source, _pictures(max_pixels, strict), rebuild=rebuild)
 
 
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:

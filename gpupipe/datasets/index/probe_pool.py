@@ -85,14 +85,15 @@ class PictureReader:
     pool_from = POOL_FROM
     chunk = _CHUNK
 
-    def __init__(self, max_pixels: int | None = None):
+    def __init__(self, max_pixels: int | None = None, strict: bool = False):
         self._max_pixels = max_pixels
+        self._strict = strict
 
     def settings(self) -> str:
-        return settings(self._max_pixels)
+        return settings(self._max_pixels, self._strict)
 
     def here(self, place: Place) -> Probe:
-        return probe(place, self._max_pixels)
+        return probe(place, self._max_pixels, self._strict)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

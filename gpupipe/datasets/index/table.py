@@ -21,7 +21,7 @@ import numpy.typing as npt
 import PIL
 
 from ...codecs.files import Place
-from ...codecs.probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
+from ...codecs.probe import DAMAGED, KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from ...sources.base import Listing
 from .column_file import Columns, ColumnsError
 
@@ -34,7 +34,7 @@ SAMPLED = 4_096
 RACY_NS = 2_000_000_000
 _LONGEST = 1 << 16
 """No path and no reason has more bytes."""
-_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES)
+_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
 """What another version of the decoder may see in another way."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 

@@ -11,6 +11,7 @@ from ...memory.uses import MemoryUse, Workload
 from ...reading.setup import Setup
 from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
+from .codings import by_pillow, is_safe
 from .presence import installed
 
 __all__ = ["Dali", "installed"]
@@ -60,13 +61,14 @@ class Dali(EngineConfig):
             )
         if self.video == "nvdec":
             self._check_nvdec(setup)
-        from .graph import DecoderOptions, build_graph, fed
+        from ...reading.choose import feed_of
+        from .graph import ACCEPTS, DecoderOptions, build_graph
 
         # Drawing the graph finds every op that DALI lacks; it starts nothing.
         build_graph(
             setup.pipeline,
-            form=fed(setup),
-            decoder=DecoderOptions(exif=setup.dataset.exif),
+            feed=feed_of(setup.dataset, ACCEPTS, is_safe),
+            decoder=DecoderOptions(),
             batch_size=setup.batch_size,
             num_threads=1,
             prefetch=setup.prefetch_factor,
@@ -80,7 +82,6 @@ class Dali(EngineConfig):
 
         fancy = self.jpeg_fancy_upsampling is not False
         options = DecoderOptions(
-            exif=setup.dataset.exif,
             roi=self._roi(setup, fancy),
             hw_decoder_load=self.hw_decoder_load,
             jpeg_fancy_upsampling=fancy,
@@ -94,6 +95,10 @@ class Dali(EngineConfig):
             raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')
         if setup.dataset.upright:
             raise ConfigError('Dali: video="nvdec" does not turn frames; use video="pyav", or upright=False')
+
+    def remarks(self, setup: Setup) -> list[str]:
+        sentence = by_pillow(setup.dataset)
+        return [sentence] if sentence else []
 
     def memory_uses(self, workload: Workload) -> list[MemoryUse]:
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""

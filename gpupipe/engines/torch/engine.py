@@ -97,7 +97,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        task = Decode(setup.dataset, setup.pipeline, Cuts.of(setup.dataset, setup.pipeline))
+        task = Decode(setup.dataset, setup.pipeline, Cuts.of(setup.dataset))
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 

@@ -1,0 +1,177 @@
+"""Samples of files, read ahead in threads: bytes for what the engine decodes, and Pillow's pixels of the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.decode import open_rgb
+from ..codecs.files import Undecodable
+from ..codecs.jpeg.tiles import Cut
+from ..transforms.ops import Crop
+from ..types import Plan
+from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
+from .buffers import BufferPool, views_of
+from .cuts import Cuts, fed
+from .paths import padded
+from .sample import bad_sample, changed
+from .setup import Setup
+from .targets import targets_of
+from .windows import ops_for, turns_of, window_of
+
+__all__ = ["FileReader"]
+
+U8 = npt.NDArray[np.uint8]
+Rows = list[tuple[int, bytes | Cut | Undecodable | float]]
+"""(row, its bytes, or those of a part of it, or why there are none; or the seconds that its pixels took, which are
+where they should be)"""
+
+
+class FileReader(AheadReader[Rows]):
+    """Of each batch, every thread reads a part, and each image that Pillow decodes is a task: Pillow lets go of
+    Python's lock while it decodes. Of such an image no more is kept than a first crop takes, in memory that is used
+    again and again.
+    """
+
+    def __init__(self, setup: Setup, feed: Feed, decodes: Decodes):
+        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
+        self._dataset, self._feed = setup.dataset, feed
+        self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
+        if setup.dataset.codings is not None:
+            names = setup.dataset.codings[1]
+            self._handed[: len(names)] = [not decodes(name) for name in names]
+        self._cuts = Cuts.of(setup.dataset)
+        self.buffers = BufferPool(pinned=setup.cuda)
+
+    def _by_pillow(self, plan: Plan) -> npt.NDArray[np.bool_]:
+        """bool[B]"""
+        if self._feed.form == "pixels" or self._dataset.codings is None:
+            return np.ones(len(plan), np.bool_)
+        return self._handed[self._dataset.codings[0][plan.indices]]
+
+    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Rows]:
+        bad = self._dataset.bad(plan.indices)
+        if bad:
+            return Pending(plan, bad=tuple(bad))
+        by_pillow = self._by_pillow(plan)
+        rows, futures, borrowed = np.flatnonzero(by_pillow), [], None
+        if len(rows):
+            shapes = self._shapes(plan, rows)
+            borrowed = self.buffers.take(sum(h * w * 3 for h, w, _ in shapes))
+            views = views_of(borrowed.buffer, shapes)
+            futures = [pool.submit(self._decode, plan, row, out) for row, out in zip(rows.tolist(), views, strict=True)]
+        if self._feed.form == "encoded" and len(rows) < len(plan):
+            own = np.flatnonzero(~by_pillow)
+            parts = np.array_split(own, min(self.threads, len(own)))
+            futures += [pool.submit(self._read, plan, part) for part in parts]
+        return Pending(plan, futures, owner=borrowed)
+
+    @staticmethod
+    def _shapes(plan: Plan, rows: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+        """Of what is kept of each row."""
+        assert plan.sizes is not None and plan.ops is not None
+        window = window_of(plan.ops)
+        sizes = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
+        return [(height, width, 3) for height, width in sizes[rows].tolist()]
+
+    def _read(self, plan: Plan, rows: npt.NDArray[np.int64]) -> Rows:
+        dataset = self._dataset
+        cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
+        whole = [row for row in rows.tolist() if row not in cuts]
+        found = dataset.source.read([dataset.place(i) for i in plan.indices[whole].tolist()])
+        read = (Undecodable("empty", "0 bytes") if data == b"" else data for data in found)
+        return [*cuts.items(), *zip(whole, read, strict=True)]
+
+    def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
+        began = time.perf_counter()
+        try:
+            self._pixels(plan, row, out)
+        except Undecodable as e:
+            return [(row, e)]
+        return [(row, time.perf_counter() - began)]
+
+    def _pixels(self, plan: Plan, row: int, out: U8) -> None:
+        assert plan.sizes is not None and plan.ops is not None
+        dataset, window = self._dataset, window_of(plan.ops)
+        cut = None if self._cuts is None else self._cuts.cuts(plan, [row]).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if cut is not None:
+            assert window is not None
+            part: Any = open_rgb(cut.data)
+            out[...] = np.asarray(part.crop(_box(window, row, cut)))
+            return
+        media, _ = dataset.fetch(int(plan.indices[row]))
+        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels)
+        size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
+        if size != planned:
+            raise changed(planned, size)
+        out[...] = np.asarray(image if window is None else image.crop(_box(window, row)))
+
+    def _end(self, pending: Pending[Rows]) -> Loaded:
+        plan, bad = pending.plan, list(pending.bad)
+        found: dict[int, Any] = dict(one for future in pending.futures for one in future.result())
+        for row, data in sorted(found.items()):
+            if isinstance(data, Undecodable):
+                bad.append(bad_sample(self._dataset, int(plan.indices[row]), data))
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
+        return self._loaded_of(plan, found, pending.owner)
+
+    def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
+        dataset, by_pillow = self._dataset, self._by_pillow(plan)
+        turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
+        seconds = [data for data in found.values() if isinstance(data, float)]
+        pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
+        if borrowed is not None:
+            rows = np.flatnonzero(by_pillow)
+            for row, view in zip(rows.tolist(), views_of(borrowed.buffer, self._shapes(plan, rows)), strict=True):
+                pixels[row] = view  # type: ignore[index]
+        ops, sizes = ops_for(plan, is_cut=by_pillow, turns=turns), None
+        cuts = {row: data for row, data in found.items() if isinstance(data, Cut)}
+        if cuts:
+            ops, sizes = fed(plan, ops, cuts)
+        return Loaded(
+            plan,
+            pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
+            targets_of(dataset, plan),
+            owner=borrowed,
+            by_pillow=(len(seconds), sum(seconds)),
+            pixels=pixels if self._feed.handed else None,
+            turns=turns,
+            ops=ops,
+            sizes=sizes,
+        )
+
+    def _media(self, plan: Plan, found: dict[int, Any], by_pillow: npt.NDArray[np.bool_]) -> Any:
+        if self._feed.form == "paths":
+            paths = self._dataset.encoded_paths(plan.indices)
+            return padded([NO_BYTES if other else path for path, other in zip(paths, by_pillow, strict=True)])
+        return [NO_BYTES if other else _bytes_of(found[row]) for row, other in enumerate(by_pillow)]
+
+    def close(self) -> None:
+        super().close()
+        self.buffers.close()
+
+    def facts(self) -> dict[str, Any]:
+        kind = "pinned_" if self.buffers.pinned else ""
+        return {
+            **({} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}),
+            **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
+        }
+
+
+def _bytes_of(data: bytes | Cut) -> U8:
+    return np.frombuffer(data.data if isinstance(data, Cut) else data, np.uint8)
+
+
+def _box(window: Crop, row: int, cut: Cut | None = None) -> tuple[int, int, int, int]:
+    """As Pillow counts, in the image or in what was cut out of it: left, top, right, bottom."""
+    top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
+    top, left = (top, left) if cut is None else (top - cut.top, left - cut.left)
+    return left, top, left + width, top + height
