@@ -153,13 +153,13 @@ def _format_of(content: bytes) -> str | None:
 
 def mutated(kind: str, files: Sequence[bytes], rng: Rng) -> bytes:
     """One of ``files``, damaged in one to four places: bytes anywhere, or parts of its structure."""
-    content = files[rng.integers(len(files))]
-    other = files[rng.integers(len(files))]
+    content = files[int(rng.integers(len(files)))]
+    other = files[int(rng.integers(len(files)))]
     for _ in range(int(rng.choice((1, 1, 2, 4)))):
         if kind in _PARTS and rng.random() < 0.5:
             split, join = _PARTS[kind]
-            parts, others = split(content), split(other)
-            _shuffle(parts, others, rng)
+            parts = split(content)
+            _shuffle(parts, split(other), rng)
             content = join(parts)
         else:
             content = _bytes_of(content, other, rng)

@@ -31,7 +31,6 @@ import os
 import resource
 import select
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -165,8 +164,8 @@ class Judge:
         picks = [self._good[k] for k in rng.integers(len(self._good), size=3)]
         rows = [(data, pixels, _window(pixels.shape[:2], rng)) for data, pixels in picks]
         if self._last is not None and rng.random() < 0.5:
-            rows[2] = (self._last[0], self._last[1], _window(self._last[2], rng))  # type: ignore[call-overload]
-        rows.insert(1, (content, want, box))  # type: ignore[arg-type]
+            rows[2] = (self._last[0], self._last[1], _window(self._last[2], rng))
+        rows.insert(1, (content, want, box))
         images = self._decoders.windows([row[0] for row in rows], [row[2] for row in rows])
         if images is None:
             return None
@@ -378,4 +377,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -115,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = _common.IMAGES if _common.IMAGES.is_dir() else None
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=default, help="JPEG files; without it some are generated"
+        "folder", nargs="?", type=Path, default=default, help="JPEG files; without it they are generated"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--each", type=int, default=3, help="times that each photograph is damaged in each way")

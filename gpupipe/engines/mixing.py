@@ -87,7 +87,7 @@ def _partner(x: Tensor, op: Mixing) -> Tensor:
     """``x[op.partner]``, a new tensor in the memory format of ``x``."""
     n = len(x)
     if np.array_equal(op.partner, np.roll(np.arange(n), 1)):
-        # Two copies between cuts: torch.roll() would lose the memory format, and an index would have to be uploaded.
+        # Two copies between slices: torch.roll() would lose the memory format, and an index would have to be uploaded.
         out = torch.empty_like(x)
         out[:1], out[1:] = x[n - 1 :], x[: n - 1]
         return out

@@ -201,6 +201,7 @@ def all_codings(coding: str) -> bool:
 def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
     dataset = from_torch(Items(media, tmp_path), media, PIPELINE)
     jobs = Workers(Pack(dataset, PIPELINE, all_codings), Setup(dataset, PIPELINE, "cpu", 4, workers))
+    packed: Any
     ((plan, packed),) = list(jobs.run(iter([make_plan([4, 1, 6])])))
     assert plan.indices.tolist() == [4, 1, 6] and packed.bad == [] and packed.target.tolist() == [4, 1, 6]
     assert packed.plan.sizes.tolist() == [[44, 56], [41, 59], [46, 54]]

@@ -62,10 +62,13 @@ FEEDS = {
 }
 
 
-@pytest.mark.parametrize("feed", FEEDS.values(), ids=FEEDS)
-@pytest.mark.parametrize("name", NAMES)
-def test_every_operator_exists_for_its_device(name: str, feed: Feed) -> None:
-    graph = draw(name, feed=feed)
+@pytest.mark.parametrize(
+    ("name", "feed"),
+    # Feeds differ in what is before the first op, not in what becomes of images; pixels have no decoder that crops.
+    [*((name, feed) for name in NAMES for feed in ("paths", "pixels")), *(("random crop", feed) for feed in FEEDS)],
+)
+def test_every_operator_exists_for_its_device(name: str, feed: str) -> None:
+    graph = draw(name, feed=FEEDS[feed])
     for source in nodes(graph).values():
         operator, device = schema(source)
         assert operator in ALLOWED or operator in REGISTERED[device], f"{operator} is not there for {device}"
