@@ -52,6 +52,8 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/training_equal.py
 	$(BIN)/python benchmarks/video_clips.py
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/strict.py
+	$(BIN)/python benchmarks/fuzz_decoders.py --files 2000 --minutes 30
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/figures.py
 

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.decode import Media
+from ..codecs.files import MAX_BYTES
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_pixels, checked_strict
+from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
 
 __all__ = ["FromTorch", "from_torch"]
 
@@ -34,6 +35,7 @@ def from_torch(
     *,
     exif: bool = False,
     max_pixels: int | None = None,
+    max_bytes: int = MAX_BYTES,
     strict: bool = False,
 ) -> FromTorch:
     """A torch dataset whose items are images before any transform.
@@ -47,6 +49,7 @@ def from_torch(
         transform: a gpupipe transform, several, or a ``Compose``.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
+        max_bytes: likewise files and encoded images that have more bytes. The default is 2 GiB.
         strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``; every file is decoded
             once more for it, whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
 
@@ -55,7 +58,7 @@ def from_torch(
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
     """
-    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, strict=strict)
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes, strict=strict)
 
 
 class FromTorch(Dataset):
@@ -71,6 +74,7 @@ class FromTorch(Dataset):
         *,
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         strict: bool = False,
     ):
         if media not in get_args(Returns):
@@ -81,6 +85,7 @@ class FromTorch(Dataset):
         self.returns = media
         self.exif = exif
         self.max_pixels = checked_max_pixels(max_pixels)
+        self.max_bytes = checked_max_bytes(max_bytes)
         self.strict = checked_strict(strict)
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..codecs.files import MAX_BYTES
 from ..sources.tar import TarShards
 from .images import EncodedImages
 from .list import below, texts_of
@@ -28,6 +29,8 @@ class WebDataset(EncodedImages):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
             bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
             :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
@@ -45,12 +48,14 @@ class WebDataset(EncodedImages):
         label: str = "cls",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         strict: bool = False,
     ):
         given: Iterable[Any] = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
         shards = below([os.path.expanduser(path) for path in texts_of(given, "WebDataset")], None, False, "WebDataset")
         extensions = tuple(e.lower() for e in image.replace(";", " ").split())
-        super().__init__(TarShards(shards, extensions, label.lower()), transform, exif, max_pixels, strict)
+        source = TarShards(shards, extensions, label.lower())
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
 
     def __repr__(self) -> str:
         return (

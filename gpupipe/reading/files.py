@@ -18,6 +18,7 @@ from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
 from .cuts import Cuts, fed
+from .first_look import FirstLook
 from .paths import padded
 from .sample import bad_sample, changed
 from .setup import Setup
@@ -46,6 +47,7 @@ class FileReader(AheadReader[Rows]):
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [not decodes(name) for name in names]
         self._cuts = Cuts.of(setup.dataset)
+        self._look = FirstLook(setup.dataset.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
 
     def _by_pillow(self, plan: Plan) -> npt.NDArray[np.bool_]:
@@ -59,6 +61,12 @@ class FileReader(AheadReader[Rows]):
         if bad:
             return Pending(plan, bad=tuple(bad))
         by_pillow = self._by_pillow(plan)
+        if self._feed.form == "paths":
+            own = np.flatnonzero(~by_pillow)
+            problems = self._look(self._dataset.encoded_paths(plan.indices[own]))
+            if problems:
+                indices = plan.indices[own].tolist()
+                return Pending(plan, bad=tuple(bad_sample(self._dataset, indices[i], why) for i, why in problems))
         rows, futures, borrowed = np.flatnonzero(by_pillow), [], None
         if len(rows):
             shapes = self._shapes(plan, rows)
@@ -107,7 +115,7 @@ class FileReader(AheadReader[Rows]):
             out[...] = np.asarray(part.crop(_box(window, row, cut)))
             return
         media, _ = dataset.fetch(int(plan.indices[row]))
-        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels)
+        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
         size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
         if size != planned:
             raise changed(planned, size)
@@ -156,6 +164,7 @@ class FileReader(AheadReader[Rows]):
 
     def close(self) -> None:
         super().close()
+        self._look.close()
         self.buffers.close()
 
     def facts(self) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from ..datasets.base import Dataset
 from ..types import Plan
 from .base import Loaded, Reader
+from .first_look import FirstLook
+from .sample import bad_sample
 from .targets import targets_of
 from .windows import ops_for, turns_of
 
@@ -19,11 +21,13 @@ U8 = npt.NDArray[np.uint8]
 
 
 class PathReader(Reader):
-    """Reads nothing: the index has the paths. ``turned``: and how images become upright."""
+    """Reads nothing: the index has the paths. It looks at the files before they are handed on; ``turned``: and says how
+    images become upright."""
 
     def __init__(self, dataset: Dataset, *, turned: bool = False):
         self._dataset = dataset
         self._turned = turned
+        self._look = FirstLook(dataset.max_bytes)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         return map(self._load, plans)
@@ -32,17 +36,21 @@ class PathReader(Reader):
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        paths, target = padded(self._dataset.encoded_paths(plan.indices)), targets_of(self._dataset, plan)
+        paths = self._dataset.encoded_paths(plan.indices)
+        bad = [bad_sample(self._dataset, int(plan.indices[row]), problem) for row, problem in self._look(paths)]
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
+        media, target = padded(paths), targets_of(self._dataset, plan)
         if not self._turned:
-            return Loaded(plan, paths, target)
+            return Loaded(plan, media, target)
         turns = turns_of(self._dataset, plan)
-        return Loaded(plan, paths, target, turns=turns, ops=ops_for(plan, turns=turns))
+        return Loaded(plan, media, target, turns=turns, ops=ops_for(plan, turns=turns))
 
     def stop(self) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        self._look.close()
 
 
 def padded(rows: list[U8]) -> U8:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from ..codecs.decode import Media, Peeked, decode, peek
+from ..codecs.decode import Media, Peeked, as_rgb, open_rgb, peek
 from ..datasets.base import Dataset
 from ..errors import BadSample
 from ..planning.epoch import resolve_missing, resolve_plan
@@ -62,18 +62,19 @@ class Pack:
     """Which codings are handed on as they are; of others Pillow's pixels."""
 
     def __call__(self, plan: Plan) -> Packed:
-        bad = self.dataset.bad(plan.indices)
+        dataset = self.dataset
+        bad = dataset.bad(plan.indices)
         parts: list[npt.NDArray[np.uint8]] = []
         targets, sizes, turns = [], [], []
         seconds: list[float] = []
         if not bad:
-            with fetching(self.dataset, plan) as fetch:
+            with fetching(dataset, plan) as fetch:
                 for row, index in enumerate(plan.indices.tolist()):
                     try:
-                        media, target = fetch(self.dataset.fetch, row)
+                        media, target = fetch(dataset.fetch, row)
                         part, seen = self._taken(media, seconds)
                     except Exception as e:
-                        bad.append(bad_sample(self.dataset, index, e))
+                        bad.append(bad_sample(dataset, index, e))
                         continue
                     parts.append(part)
                     targets.append(target)
@@ -85,18 +86,20 @@ class Pack:
         for view, part in zip(views_of(blob, [part.shape for part in parts]), parts, strict=True):
             view[...] = part
         resolved = resolve_plan(plan, self.pipeline, np.array(sizes, np.int32)) if plan.ops is None else None
-        shapes, target = [part.shape for part in parts], collate_targets(self.dataset, targets)
+        shapes, target = [part.shape for part in parts], collate_targets(dataset, targets)
         return Packed(blob, shapes, np.array(turns, np.uint8), target, resolved, [], (len(seconds), sum(seconds)))
 
     def _taken(self, media: Media, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
         """(what is handed on, what is known of it); to ``seconds`` is added what decoding took."""
-        exif, max_pixels = self.dataset.exif, self.dataset.max_pixels
-        seen = peek(media, exif=exif, max_pixels=max_pixels, strict=self.dataset.strict)
+        dataset = self.dataset
+        exif, max_pixels, max_bytes = dataset.exif, dataset.max_pixels, dataset.max_bytes
+        seen = peek(media, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes, strict=dataset.strict)
         if isinstance(media, np.ndarray):
-            return decode(media), seen
+            return as_rgb(media), seen
         if not self.decodes(seen.coding):
             began = time.perf_counter()
-            pixels = decode(media, exif=exif, max_pixels=max_pixels)
+            image = open_rgb(media, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes)
+            pixels = np.asarray(image)
             seconds.append(time.perf_counter() - began)
             return pixels, seen
         return np.frombuffer(os.fsencode(media) if isinstance(media, str) else media, np.uint8), seen

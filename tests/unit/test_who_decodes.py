@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -201,6 +202,16 @@ def test_another_size_than_the_index_says(name: str, tmp_path: Path) -> None:
         with pytest.raises(SampleError) as e:
             next(iter(loader))
         assert [(s.index, s.kind) for s in e.value.samples] == [(2, "changed")]
+
+
+def test_a_pipe_in_the_place_of_a_jpeg_is_not_opened_by_dali(tmp_path: Path) -> None:
+    paths = write(tmp_path / "files", ["p.gif", "rgb.jpg", "gray.jpg"])
+    dataset = ImageList(paths, transform=CROP)
+    paths[1].unlink()
+    os.mkfifo(paths[1])
+    with DataLoader(dataset, batch_size=3, engine="dali", device="cpu", on_error="skip") as loader:
+        assert [len(images_of(batch)) for batch in loader] == [2]
+        assert [(s.index, s.kind) for s in loader.report().samples] == [(1, "unreadable")]
 
 
 # ---- what is said

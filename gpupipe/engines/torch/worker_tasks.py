@@ -93,8 +93,13 @@ class Decode:
         if cut is not None:
             return [open_rgb(cut.data)], None, cut
         media, target = dataset.fetch(index)
-        strict = dataset.strict and dataset.runs_user_code  # else the index knows
-        image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, strict=strict)
+        image = open_rgb(
+            media,
+            exif=dataset.exif,
+            max_pixels=dataset.max_pixels,
+            max_bytes=dataset.max_bytes,
+            strict=dataset.strict and dataset.runs_user_code,  # else the index knows
+        )
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
         return [image], target, None
