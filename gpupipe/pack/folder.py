@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ..codecs.files import open_regular
 from ..errors import DatasetError
 from .base import Sample
 
@@ -32,6 +34,9 @@ def find(root: str, extensions: tuple[str, ...], progress: Callable[[int], None]
                 found = os.stat(path)
             except OSError as e:
                 raise DatasetError(f"{path}: {e.strerror}; mend or remove it") from None
+            if not stat.S_ISREG(found.st_mode):  # a FIFO would be waited for
+                others += 1
+                continue
             samples.append(Sample(os.path.relpath(path, root), found.st_size, found.st_mtime_ns))
         progress(len(samples))
     return sorted(samples, key=lambda s: s.name), others
@@ -55,7 +60,7 @@ def read(root: str, sample: Sample) -> bytes:
     """The bytes of a sample. Raises :class:`DatasetError`."""
     path = os.path.join(root, sample.name)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read()
     except OSError as e:
         raise DatasetError(f"{path}: {e.strerror}; mend or remove it, and run the same command again") from None

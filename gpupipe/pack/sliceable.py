@@ -44,7 +44,7 @@ def _judged(data: bytes, made: bytes | Unsliceable | None) -> bytes | Kept:
         return Kept("unproven", f"the rewritten file cannot be decoded: {e.reason}")
     if before.shape != after.shape or not np.array_equal(before, after):
         return Kept("unproven", "the rewritten file has other pixels: it is damaged, and decoders mend it in their way")
-    if cut(lambda n, at: made[at : at + n], 0, 0, *before.shape[:2]) is None:
+    if cut(lambda n, at: made[at : at + n], len(made), (0, 0, *before.shape[:2])) is None:
         return Kept("unproven", "the rewritten file cannot be cut")
     return made
 

@@ -74,19 +74,19 @@ class Cuts:
     def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
         place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
         box = top, left, top + int(window.height[row]), left + int(window.width[row])
-        if self.dataset.whole_files:
-            return attempts(place.path, lambda file: cut_out(partial(os.pread, file.fileno()), *box))
         assert self.dataset.file_sizes is not None
         source, size = self.dataset.source, int(self.dataset.file_sizes[index])
+        if self.dataset.whole_files:
+            return attempts(place.path, lambda file: cut_out(partial(os.pread, file.fileno()), size, box))
 
         def read(n: int, at: int) -> bytes:
-            part = place._replace(offset=place.offset + at, length=max(min(n, size - at), 0))
+            part = place._replace(offset=place.offset + at, length=n)
             (data,) = source.read([part])
             if isinstance(data, Undecodable):
                 raise data
             return data
 
-        return cut_out(read, *box)
+        return cut_out(read, size, box)
 
 
 def moved(ops: Sequence[Op], top: int | I32, left: int | I32) -> tuple[Op, ...]:

@@ -43,6 +43,7 @@ def data(tmp_path: Path) -> Path:
     (root / "class02" / "empty.jpg").write_bytes(b"")
     (root / "class02" / "text.jpg").write_bytes(b"no picture")
     (root / "class02" / "notes.txt").write_text("not an image")
+    os.mkfifo(root / "class02" / "pipe.jpg")
     for path in root.rglob("*"):
         os.utime(path, OLD)
     return root
@@ -68,7 +69,7 @@ def journal(root: Path) -> list[dict[str, object]]:
 
 
 def is_sliceable(data: bytes) -> bool:
-    return cut(lambda n, at: data[at : at + n], 0, 0, 16, 16) is not None
+    return cut(lambda n, at: data[at : at + n], len(data), (0, 0, 16, 16)) is not None
 
 
 def test_photographs_are_rewritten_and_the_rest_is_copied_and_named(data: Path, tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_photographs_are_rewritten_and_the_rest_is_copied_and_named(data: Path, 
     assert head == {"source": str(data), "form": "sliceable"}
     assert {r["name"]: r["kind"] for r in rows if "kind" in r} == KEPT
     assert {r["name"]: r["written"] for r in rows} == {name: len(packed) for name, packed in after.items()}
-    assert "13 images" in shown and "7 images as they are" in shown and "1 other file" in shown
+    assert "13 images" in shown and "7 images as they are" in shown and "2 other files" in shown
     for name, kind in KEPT.items():
         assert kind in shown and name in shown
     assert not [p for p in out.rglob("*") if p.name.startswith(".")]

@@ -20,7 +20,7 @@ from gpupipe.codecs.jpeg.coefficients import coefficients
 from gpupipe.codecs.jpeg.huffman import code_of, codewords, extended, lookup
 from gpupipe.codecs.jpeg.markers import HuffmanCode, Unsliceable, parse
 from gpupipe.codecs.jpeg.rewrite import rewrite
-from gpupipe.codecs.jpeg.tiles import cut, read_tiles, segment, tile_of
+from gpupipe.codecs.jpeg.tiles import Cut, Tiles, cut as cut_out, read_tiles, segment, tile_of
 from gpupipe.testing.photos import photograph
 
 U8 = npt.NDArray[np.uint8]
@@ -88,8 +88,12 @@ def decoded_by_dali(files: Sequence[bytes]) -> list[U8]:
     return out
 
 
-def reader(data: bytes):  # type: ignore[no-untyped-def]
-    return lambda n, at: data[at : at + n]
+def cut(data: bytes, *box: int, size: int | None = None) -> Cut | None:
+    return cut_out(lambda n, at: data[at : at + n], size or len(data), box)  # type: ignore[arg-type]
+
+
+def tiles_of(data: bytes) -> Tiles | None:
+    return read_tiles(lambda n, at: data[at : at + n], len(data))
 
 
 def test_no_coefficient_changes(files: dict[str, bytes], made: dict[str, bytes]) -> None:
@@ -136,7 +140,7 @@ def test_cuts_have_the_pixels_of_the_whole_file(files: dict[str, bytes], made: d
         assert (pixels(data) == whole).all()
         rgb = np.asarray(Image.fromarray(whole).convert("RGB"))
         for top, left, bottom, right in _windows(*whole.shape[:2], rng):
-            found = cut(reader(data), top, left, bottom, right)
+            found = cut(data, top, left, bottom, right)
             assert found is not None and found.size == whole.shape[:2]
             place = slice(top - found.top, bottom - found.top), slice(left - found.left, right - found.left)
             part = pixels(found.data)
@@ -152,7 +156,7 @@ def test_cuts_have_the_pixels_of_the_whole_file(files: dict[str, bytes], made: d
 
 def test_a_cut_reads_and_holds_only_the_tiles_that_it_needs(made: dict[str, bytes]) -> None:
     data = made["4:2:0 large"]
-    tiles, reads = read_tiles(reader(data)), []
+    tiles, reads = tiles_of(data), []
     assert tiles is not None and tiles.size == (200, 384)
     assert (tiles.tile, tiles.coarse, tiles.across, len(tiles.starts)) == ((16, 48), (2, 2), 8, 13 * 8 + 1)
 
@@ -160,39 +164,41 @@ def test_a_cut_reads_and_holds_only_the_tiles_that_it_needs(made: dict[str, byte
         reads.append((at, n))
         return data[at : at + n]
 
-    found = cut(read, 98, 99, 110, 139)
+    found = cut_out(read, len(data), (98, 99, 110, 139))
     assert found is not None and (found.top, found.left, found.height, found.width) == (96, 96, 16, 48)
     first = 6 * 8 + 2
     assert reads[1:] == [(tiles.starts[first], tiles.starts[first + 1] - tiles.starts[first])]
     assert len(found.data) == len(tiles.head) + reads[1][1]
     # Chroma is smoothed with its neighbours: what begins at a tile's edge needs the one before.
-    wider = cut(reader(data), 96, 96, 112, 144)
+    wider = cut(data, 96, 96, 112, 144)
     assert wider is not None and (wider.top, wider.left, wider.height, wider.width) == (80, 48, 48, 144)
     assert Image.open(io.BytesIO(wider.data)).size == (144, 48)
     of_them = [tiles.starts[row * 8 + 4] - tiles.starts[row * 8 + 1] for row in (5, 6, 7)]
     assert len(wider.data) == len(tiles.head) + sum(of_them)
-    gray = cut(reader(made["gray"]), 16, 0, 24, 5)
+    gray = cut(made["gray"], 16, 0, 24, 5)
     assert gray is not None and (gray.top, gray.height, gray.width) == (16, 8, 80 if gray.width > 75 else gray.width)
 
 
 def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[str, bytes]) -> None:
     data = made["4:4:4 75"]
-    tiles = read_tiles(reader(data))
-    assert tiles is not None and cut(reader(data), 0, 0, 200, 130) is not None
+    tiles = tiles_of(data)
+    assert tiles is not None and cut(data, 0, 0, 200, 130) is not None
     inserted = data[:2] + b"\xff\xe1\0\x08change" + data[2:]
-    assert Image.open(io.BytesIO(inserted)).size == (130, 200) and read_tiles(reader(inserted)) is None
+    assert Image.open(io.BytesIO(inserted)).size == (130, 200) and tiles_of(inserted) is None
     start, fourth = int(tiles.starts[0]), int(tiles.starts[3])
     comment = data[: start - 14] + b"\xff\xfe\0\x04no" + data[start - 14 :]
-    assert Image.open(io.BytesIO(comment)).size == (130, 200) and read_tiles(reader(comment)) is None
+    assert Image.open(io.BytesIO(comment)).size == (130, 200) and tiles_of(comment) is None
     assert tiles.across == 1  # 17 MCUs cannot be divided
     shorter = data[: fourth - 5] + data[fourth - 4 :]
-    assert cut(reader(shorter), 0, 0, 16, 130) is not None and cut(reader(shorter), 16, 0, 32, 130) is None
+    assert cut(shorter, 0, 0, 16, 130) is None
+    size = len(data)  # of the index
+    assert cut(shorter, 0, 0, 16, 130, size=size) is not None and cut(shorter, 16, 0, 32, 130, size=size) is None
     other = (
         data[: fourth - 1] + bytes([data[fourth - 1] ^ 1]) + data[fourth:]
     )  # a marker, but not the one that was there
-    assert cut(reader(other), 0, 0, 16, 130) is not None and cut(reader(other), 16, 0, 32, 130) is None
+    assert cut(other, 0, 0, 16, 130) is not None and cut(other, 16, 0, 32, 130) is None
     ended = data[:-30]
-    assert cut(reader(ended), 190, 0, 200, 130) is None and cut(reader(ended), 0, 0, 16, 130) is not None
+    assert cut(ended, 0, 0, 16, 130, size=size) is not None and cut(ended, 190, 0, 200, 130, size=size) is None
     for window in (
         (-1, 0, 5, 9),
         (5, 0, 5, 9),
@@ -202,10 +208,29 @@ def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[
         (0, 9, 9, 9),
         (0, 0, 9, 131),
     ):
-        assert cut(reader(data), *window) is None
+        assert cut(data, *window) is None
     for n in range(0, start, 7):
-        assert cut(reader(data[:n]), 0, 0, 16, 130) is None
-    assert read_tiles(reader(files["4:4:4 75"])) is None
+        assert cut(data[:n], 0, 0, 16, 130) is None
+    assert tiles_of(files["4:4:4 75"]) is None
+
+
+@pytest.mark.parametrize("name", ["4:2:0 large", "4:4:4 75", "gray large", "long EXIF, profile, comment"])
+def test_no_damage_makes_it_read_behind_the_file_or_fail(name: str, made: dict[str, bytes]) -> None:
+    rng, data = np.random.default_rng(4), made[name]
+    tiles = tiles_of(data)
+    assert tiles is not None
+    table = np.arange(20, 20 + len(data) - len(tiles.head))
+    spoiled = bytearray(data)
+
+    def read(n: int, at: int) -> bytes:
+        assert at >= 0 and 0 <= n <= len(data)
+        return bytes(spoiled[at : at + n])
+
+    for _ in range(1500):
+        spoiled[:] = data
+        for at in rng.choice(table[:60], rng.integers(1, 4)):
+            spoiled[at] = rng.choice([0, 1, 2, 4, 127, 255, rng.integers(256)])
+        cut_out(read, len(data), (20, 0, 40, 60))
 
 
 def test_tiles_are_parts_of_rows_that_are_worth_it() -> None:
@@ -255,6 +280,7 @@ def test_what_is_not_rewritten_is_named(files: dict[str, bytes]) -> None:
         "hierarchical": _patched(plain, 0xC5),
         "12 bit": deep,
         "unusual": flat,
+        "large": plain[: frame.height_at] + b"\xff\xff\xff\xff" + plain[frame.height_at + 4 :],
     }
     found = rewrite(list(cases.values()))
     assert [one.kind for one in found if isinstance(one, Unsliceable)] == list(cases)

@@ -29,6 +29,9 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 Codes = dict[tuple[int, int], HuffmanCode]
 
+_PIXELS = 1 << 28
+"""Of larger images the coefficients would take gigabytes, also if a small file only says that it has so many."""
+
 
 class _Scan(NamedTuple):
     """The one scan of a new file."""
@@ -59,6 +62,8 @@ def _parsed(data: bytes) -> Jpeg | Unsliceable:
         jpeg = parse(data)
     except Unsliceable as e:
         return e
+    if jpeg.frame.height * jpeg.frame.width > _PIXELS:
+        return Unsliceable("large", f"{jpeg.frame.height}x{jpeg.frame.width} pixels are more than {_PIXELS}")
     if any(part.marker == APP2 and data[part.start + 4 : part.start + 8] == b"MPF\0" for part in jpeg.segments):
         return Unsliceable("MPO", "several images are in it, and it says where")
     return jpeg

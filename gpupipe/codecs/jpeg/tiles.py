@@ -126,26 +126,27 @@ class Tiles:
         return max(first, 0) // tile, -(-min(last, size) // tile)
 
 
-def read_tiles(read: ReadAt) -> Tiles | None:
+def read_tiles(read: ReadAt, size: int) -> Tiles | None:
     """What is needed to cut a file; ``None`` if it is not sliceable, or not any more.
 
     Args:
         read: ``read(n, offset)`` gives bytes of the file, fewer at its end.
+        size: of the file, in bytes; nothing behind it is asked for, whatever the file says.
     """
-    head = read(_FIRST, 0)
+    head = read(min(_FIRST, size), 0)
     at = 4 + int.from_bytes(head[4:6], "big") if head[2:4] == bytes([0xFF, APP0]) else 2
     if len(head) < at + 4:
         return None
-    (marker, size), fixed = struct.unpack_from(">HH", head, at), at + 4
-    end = at + 2 + size
-    if marker != 0xFF00 | APP9 or size < _FIXED.size + 4 or not head.startswith(IDENTIFIER, fixed):
+    (marker, length), fixed = struct.unpack_from(">HH", head, at), at + 4
+    end = at + 2 + length
+    if marker != 0xFF00 | APP9 or length < _FIXED.size + 4 or not head.startswith(IDENTIFIER, fixed):
         return None
     if len(head) < end:
-        head += read(end + _FIRST - len(head), len(head))
+        head += read(min(end + _FIRST, size) - len(head), len(head))
     if len(head) < end:
         return None
     _, version, h, v, right, down, width_of, mcus, height_at, start = _FIXED.unpack_from(head, fixed)
-    if len(head) < start:
+    if len(head) < start <= size:
         head += read(start - len(head), len(head))
     # What was there when the file was made is still at its place: the frame, and the scan's header up to the bits.
     if version != _VERSION or not end < height_at < start - 10 or len(head) < start:
@@ -154,7 +155,7 @@ def read_tiles(read: ReadAt) -> Tiles | None:
     scan = start - 8 - 2 * components
     if head[height_at - 5 : height_at - 3] not in _FRAMES or head[scan : scan + 2] != bytes([0xFF, SOS]):
         return None
-    if width_of not in (2, 4) or not (h and v and mcus and right and down) or (size - 2 - _FIXED.size) % width_of:
+    if width_of not in (2, 4) or not (h and v and mcus and right and down) or (length - 2 - _FIXED.size) % width_of:
         return None
     lengths = np.frombuffer(head[fixed + _FIXED.size : end], f">u{width_of}")
     tile = (8 * v, 8 * h * mcus)
@@ -164,30 +165,34 @@ def read_tiles(read: ReadAt) -> Tiles | None:
     starts[0] = start
     np.cumsum(lengths, out=starts[1:])
     starts[1:] += start
+    if starts[-1] > size:
+        return None
     plain = head[:at] + head[end:start]
     return Tiles(plain, height_at - (end - at), (height, width), tile, (down, right), starts)
 
 
-def cut(read: ReadAt, top: int, left: int, bottom: int, right: int) -> Cut | None:
-    """The pixels [top, bottom) x [left, right) of a sliceable file, and some around them, as a file of their own.
+def cut(read: ReadAt, size: int, box: tuple[int, int, int, int]) -> Cut | None:
+    """A window of a sliceable file, and some pixels around it, as a file of its own.
 
     Those pixels are as in the whole file, bit by bit, for every decoder that looks no further than one chroma sample.
 
     Args:
         read: ``read(n, offset)`` gives bytes of the file, fewer at its end.
+        size: of the file, in bytes; nothing behind it is asked for, whatever the file says.
+        box: top, left, bottom and right of the window, in pixels.
 
     Returns ``None`` if the file is not sliceable, or was changed since it was made so.
     """
-    found = read_tiles(read)
+    found, (top, left, bottom, right) = read_tiles(read, size), box
     if found is None or not (0 <= top < bottom <= found.size[0] and 0 <= left < right <= found.size[1]):
         return None
     (first, last), (west, east) = found.range(0, top, bottom), found.range(1, left, right)
     count, starts = found.across, found.starts
     tiles = np.arange(first, last)[:, None] * count + np.arange(west, east)
     start = int(starts[tiles[0, 0]])
-    size = int(starts[tiles[-1, -1] + 1]) - start
-    body = bytearray(read(size, start))
-    if len(body) != size:
+    length = int(starts[tiles[-1, -1] + 1]) - start
+    body = bytearray(read(length, start))
+    if len(body) != length:
         return None
     # A marker stands behind each tile: RST0 to RST7 in turn, and EOI behind the last one of the file.
     ends = (starts[tiles.reshape(-1) + 1] - start) if tiles.size else np.zeros(0, np.int64)
