@@ -182,8 +182,8 @@ def strictness(result: dict[str, Any]) -> str:
     ms = cost["seconds_per_file"]["probe_strict"] * 1e3
     return (
         f"- `strict=True`: {ms:.1f} ms for each file when the index is built, **{cost['probe_ratio']:.0f}** times as "
-        f"much as without. Of damage that shows and that neither the index nor Pillow refuses it names: {', '.join(parts)}; "
-        f"of {result['files']['files']} good photographs it refuses {result['good_files_refused']}."
+        f"much as without. Of damage that shows and that neither the index nor Pillow refuses it names: "
+        f"{', '.join(parts)}; of {result['files']['files']} good photographs it refuses {result['good_files_refused']}."
     )
 
 

@@ -1,9 +1,9 @@
 """What DALI's own decoders are given, by the coding in the index: JPEG files whose structure is plain, and no others.
 
 Damaged PNG, JPEG 2000 and TIFF files can end the process in DALI's decoders; of damaged WebP and BMP files DALI makes
-other pixels than Pillow, or pixels where Pillow refuses. ``benchmarks/fuzz_decoders.py`` has the counts, and the speeds:
-Pillow decodes all of these formats about as fast on a CPU but PNG, for which it takes half as long again. A GPU has a
-decoder for none of them but JPEG 2000 and TIFF. Does not import DALI.
+other pixels than Pillow, or pixels where Pillow refuses. ``benchmarks/fuzz_decoders.py`` has the counts and speeds:
+on a CPU Pillow decodes these formats about as fast, PNG a little slower. A GPU has a decoder for none of them but JPEG
+2000 and TIFF. Does not import DALI.
 """
 
 from __future__ import annotations
