@@ -115,6 +115,11 @@ def test_what_describes_an_image_stays(files: dict[str, bytes], made: dict[str, 
         assert before.info == after.info
         before_list, after_list = (image.applist for image in (before, after))  # type: ignore[attr-defined]
         assert [a for a in after_list if a[0] != "APP9"] == before_list
+    bare = files["long EXIF, profile, comment"]
+    bare = bare[:2] + bare[20:]  # without JFIF, as cameras write it
+    (camera,) = rewrite([bare])
+    assert isinstance(camera, bytes) and camera[2:4] == b"\xff\xe1" and camera[: 2 + 60010] == bare[: 2 + 60010]
+    assert cut(camera, 0, 0, 20, 20) is not None
     (kept,) = rewrite([files["EXIF"] + b"behind the end"])
     assert isinstance(kept, bytes) and kept == made["EXIF"] + b"behind the end"
 
@@ -226,7 +231,7 @@ def test_no_damage_makes_it_read_behind_the_file_or_fail(name: str, made: dict[s
         assert at >= 0 and 0 <= n <= len(data)
         return bytes(spoiled[at : at + n])
 
-    for _ in range(1500):
+    for _ in range(400):
         spoiled[:] = data
         for at in rng.choice(table[:60], rng.integers(1, 4)):
             spoiled[at] = rng.choice([0, 1, 2, 4, 127, 255, rng.integers(256)])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 __all__ = ["Component", "Frame", "HuffmanCode", "Jpeg", "Scan", "Segment", "Unsliceable", "parse"]
 
 SOI, EOI, SOS, DQT, DNL, DRI, DHT = 0xD8, 0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xC4
-APP0, APP2, APP9 = 0xE0, 0xE2, 0xE9
+APP0, APP1, APP2, APP9 = 0xE0, 0xE1, 0xE2, 0xE9
 SOF0, SOF1, SOF2 = 0xC0, 0xC1, 0xC2
 _OTHER_FRAMES = {
     **dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "lossless"),

@@ -20,7 +20,7 @@ from .blocks import Interval, block_starts
 from .coefficients import coefficients
 from .encode import encode
 from .huffman import codewords, extended, lookup
-from .markers import APP0, APP2, DHT, DQT, DRI, SOF0, SOF1, SOF2, SOS, HuffmanCode, Jpeg, Scan, Unsliceable, parse
+from .markers import APP0, APP1, APP2, DHT, DQT, DRI, SOF0, SOF1, SOF2, SOS, HuffmanCode, Jpeg, Scan, Unsliceable, parse
 from .tiles import segment, tile_of
 
 __all__ = ["rewrite"]
@@ -251,9 +251,8 @@ def _file(data: bytes, jpeg: Jpeg, scan: _Scan) -> bytes:
                 content = bytes([0xFF, SOF1 if wide else SOF0]) + content[2:]
             height_at = len(head) + 5
         head += content
-    at = 2
-    if jpeg.segments[1].marker == APP0 and data[2:4] == b"\xff\xe0":
-        at = jpeg.segments[1].end
+    first = jpeg.segments[1]
+    at = first.end if first.marker in (APP0, APP1) and data[3] == first.marker else 2
     for (kind, name), code in scan.codes.items():
         head += _segment(DHT, bytes([kind << 4 | name, *code.counts]) + code.symbols)
     head += _segment(DRI, tile_of(frame).to_bytes(2, "big"))

@@ -1,7 +1,8 @@
 """The sliceable file, and cutting a window out of it.
 
 A sequential JPEG whose restart intervals are *tiles*: equal parts of a row of MCUs, or whole rows if their number of
-MCUs is prime. Behind SOI, or behind a JFIF segment that follows it, is a segment APP9 with numbers in big-endian order:
+MCUs is prime. Behind SOI, or behind a JFIF or EXIF segment that has to follow it, is a segment APP9 with numbers in
+big-endian order:
 
 ======= =====================================================================================
 bytes
@@ -33,7 +34,7 @@ import numpy.typing as npt
 
 from ..files import ReadAt
 from . import IDENTIFIER
-from .markers import APP0, APP9, EOI, SOF0, SOF1, SOS, Frame, Unsliceable
+from .markers import APP0, APP1, APP9, EOI, SOF0, SOF1, SOS, Frame, Unsliceable
 
 __all__ = ["Cut", "Tiles", "cut", "read_tiles", "segment", "tile_of"]
 
@@ -42,6 +43,7 @@ I64 = npt.NDArray[np.int64]
 _VERSION = 1
 _FIXED = struct.Struct(f">{len(IDENTIFIER)}sBBBBBBHII")
 _FRAMES = (bytes([0xFF, SOF0]), bytes([0xFF, SOF1]))
+_FIRST_SEGMENTS = (bytes([0xFF, APP0]), bytes([0xFF, APP1]))
 _LARGEST = 65533
 """Bytes of a segment's content."""
 _FIRST = 4096
@@ -134,7 +136,9 @@ def read_tiles(read: ReadAt, size: int) -> Tiles | None:
         size: of the file, in bytes; nothing behind it is asked for, whatever the file says.
     """
     head = read(min(_FIRST, size), 0)
-    at = 4 + int.from_bytes(head[4:6], "big") if head[2:4] == bytes([0xFF, APP0]) else 2
+    at = 4 + int.from_bytes(head[4:6], "big") if head[2:4] in _FIRST_SEGMENTS else 2
+    if len(head) < at + _FIXED.size:
+        head += read(min(at + _FIRST, size) - len(head), len(head))
     if len(head) < at + 4:
         return None
     (marker, length), fixed = struct.unpack_from(">HH", head, at), at + 4
