@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 from ...errors import ConfigError, MissingDependency
-from ...memory.uses import MemoryUse, Workload
+from ...memory.uses import MemoryUse, Place, Workload
 from ...reading.setup import Setup
 from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
-from .codings import by_pillow, is_safe
+from .codings import by_pillow, is_safe, share_by_pillow
 from .presence import installed
 
 __all__ = ["Dali", "installed"]
@@ -104,8 +105,13 @@ class Dali(EngineConfig):
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""
         s, batch = workload.setup, workload.batch_size
         uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
+        staging: Place = "pinned" if s.cuda else "host"
+        ahead = (2 * s.prefetch_factor + 1) * batch
         if s.dataset.has_frames:  # decoded ahead of the graph
-            return uses + workload.decoded("pinned" if s.cuda else "host", (2 * s.prefetch_factor + 1) * batch)
+            return uses + workload.decoded(staging, ahead)
+        if share := share_by_pillow(s.dataset):
+            handed = workload.decoded(staging, math.ceil(share * ahead))
+            uses += [replace(use, what="images that Pillow decodes") for use in handed]
         pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
         if pixels is not None:  # from pinned memory the GPU reads them
             formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"

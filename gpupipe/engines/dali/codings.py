@@ -16,7 +16,7 @@ from ...codecs.jpeg import plain
 from ...codecs.jpeg.structure import ODD
 from ...datasets.base import Dataset
 
-__all__ = ["SAFE", "by_pillow", "is_safe"]
+__all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
 
 SAFE = frozenset({"JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB"})
 """See :class:`gpupipe.codecs.pillow.Header`. A JPEG with anything odd has another coding, and so have CMYK ones, which
@@ -28,16 +28,14 @@ def is_safe(coding: str) -> bool:
     return plain(coding) in SAFE
 
 
+def share_by_pillow(dataset: Dataset) -> float:
+    """0 to 1: the images that Pillow decodes in DALI's place; 0 if nobody knows."""
+    return _by_pillow(dataset).total() / max(len(dataset), 1)
+
+
 def by_pillow(dataset: Dataset) -> str:
     """A sentence about the images that Pillow decodes in DALI's place; empty if there are none or nobody knows."""
-    if dataset.kind != "files" or dataset.codings is None:
-        return ""
-    codes, names = dataset.codings
-    counts: Counter[str] = Counter()
-    for code, count in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
-        coding = names[code] if code < len(names) else "unknown"
-        if coding and not is_safe(coding):  # bad samples have none
-            counts[_words(coding)] += count
+    counts = _by_pillow(dataset)
     if not counts.total():
         return ""
     kinds = ", ".join(f"{count:,} {words}" for words, count in counts.most_common() if count)
@@ -45,6 +43,19 @@ def by_pillow(dataset: Dataset) -> str:
         f"Pillow decodes {counts.total():,} of {len(dataset):,} images, because only plain JPEG files are safe in "
         f"DALI: {kinds}"
     )
+
+
+def _by_pillow(dataset: Dataset) -> Counter[str]:
+    """How many images of what kind."""
+    counts: Counter[str] = Counter()
+    if dataset.kind != "files" or dataset.codings is None:
+        return counts
+    codes, names = dataset.codings
+    for code, count in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
+        coding = names[code] if code < len(names) else "unknown"
+        if coding and not is_safe(coding):  # bad samples have none
+            counts[_words(coding)] += count
+    return counts
 
 
 def _words(coding: str) -> str:
