@@ -6,6 +6,7 @@ One code after the other, in Python; for files whose bits cannot be copied as th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +119,7 @@ class _Bits:
         return np.unpackbits(self.data[first : (start + count + 7 >> 3)])[start - 8 * first :][:count]
 
 
+@lru_cache(maxsize=8)  # restart intervals begin with the same ones
 def _codes(code: HuffmanCode | None) -> list[int]:
     """What 16 bits begin with: 256 times the bits of the code plus the symbol; 0 where there is no code."""
     if code is None:
