@@ -18,6 +18,7 @@ import argparse
 import os
 import tempfile
 import time
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,13 @@ def packed(source: Path, target: Path, processes: int) -> dict[str, float]:
     """A sliceable copy; what making it took."""
     samples, _ = find(str(source), (".jpg", ".jpeg"), lambda done: None)
     began = time.perf_counter()
-    journal, writer = Journal(str(target), str(source), "sliceable"), FolderWriter(str(target))
-    written, _ = pack(str(source), samples, sliceable, writer, journal, processes=processes, progress=lambda done: None)
-    journal.close()
+    with (
+        closing(Journal(str(target), str(source), "sliceable")) as journal,
+        closing(FolderWriter(str(target))) as writer,
+    ):
+        written, _ = pack(
+            str(source), samples, sliceable, writer, journal, processes=processes, progress=lambda done: None
+        )
     made = [w for w in written if not w.kind]
     return {
         "files": len(written),
