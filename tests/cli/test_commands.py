@@ -31,7 +31,7 @@ def test_help_comes_without_torch_or_dali() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "loaded 0 False False" in done.stdout
-    for name in ("index", "doctor", "compare", "bench", "demo"):
+    for name in ("index", "pack", "doctor", "compare", "bench", "demo"):
         assert name in done.stdout
 
 
