@@ -142,7 +142,7 @@ class DaliEngine(Engine):
         come in the dataset's layout."""
         plan, graph, made = ready.plan, self.graph, []
         memory_format, dataset = self.setup.pipeline.memory_format, self.setup.dataset
-        for one, rest, output in zip(images, graph.cut.rest(self._ops(ready.plan)), graph.outputs, strict=True):
+        for one, rest, output in zip(images, graph.cut.rest(self._ops(plan)), graph.outputs, strict=True):
             tensor = from_dlpack(one.as_tensor())
             if output.layout == "HWC":
                 tensor = tensor.permute(0, 3, 1, 2)
