@@ -86,6 +86,25 @@ def index(
 
 
 @_command
+def pack(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder of images, in class folders or not.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
+    sliceable: Annotated[
+        bool,
+        typer.Option("--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes."),
+    ] = False,
+    num_workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--num-workers", min=1, help="Processes; all cores by default."),
+    ] = None,
+) -> int:
+    """Write a dataset anew, once, so that reading it costs less."""
+    from .commands.pack import run
+
+    return run(source, destination, form="sliceable" if sliceable else None, num_workers=num_workers)
+
+
+@_command
 def doctor() -> int:
     """Say what is installed, what will be used, and what is wrong."""
     from .commands.doctor import run

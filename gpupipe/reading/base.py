@@ -71,7 +71,9 @@ class Loaded:
     """u8[B], with ``turned``: how what the engine decodes becomes upright, 1 to 8 as EXIF counts."""
     ops: tuple[Op, ...] | None = None
     """The plan's ops for what is here: a first crop is in the coordinates of the encoded image, which is turned after
-    it, or of ``pixels``. ``None``: as the plan has them."""
+    it, or of ``pixels``, or of what was cut out of the encoded image. ``None``: as the plan has them."""
+    sizes: npt.NDArray[np.int32] | None = None
+    """i32[B, 2]: height and width of images if something was cut out of some; ``None``: as the plan has them."""
 
 
 class Reader(ABC):

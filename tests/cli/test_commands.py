@@ -12,32 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import error, gpupipe
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 from gpupipe import __version__
 from gpupipe.bench.charts import draw, read
-from gpupipe.cli import app
 from gpupipe.demo import train as demo_module
 from gpupipe.testing.photos import make_photos, photograph
 
 VAL = "imagenet.val:size=32,resize=40,dtype=uint8"
-
-
-def gpupipe(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output + result.stderr
-    return result
-
-
-def error(*arguments: object) -> str:
-    """The message of a command that must fail, which is readable: one line, and no traceback."""
-    result = gpupipe(*arguments, code=2)
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 @pytest.mark.slow
@@ -49,7 +32,7 @@ def test_help_comes_without_torch_or_dali() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "loaded 0 False False" in done.stdout
-    for name in ("index", "doctor", "compare", "bench", "demo"):
+    for name in ("index", "pack", "doctor", "compare", "bench", "demo"):
         assert name in done.stdout
 
 

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("codecs", "testing"),
     ("sources", "targets", "transforms"),
     ("datasets",),
+    ("pack",),
     ("planning",),
     ("reading", "interop"),
     ("memory.uses",),
