@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
-from ...codecs.video.decode import VideoEntry
-from ...codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
+from ...codecs.video.probe import CUT, EXACT, LENIENT, SURE, VARIABLE, VideoProbe, probe
 from ...codecs.video.probe_process import unpack
+from ...codecs.video.types import VideoEntry
 from ...sources.base import Listing
 from ..video.sampling import Times
 from .column_file import Columns, ColumnsError
@@ -30,7 +30,7 @@ __all__ = ["VIDEOS", "VideoIndex"]
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 1
+FORMAT = 2
 """Part of every index file's name: what another version of this code wrote is never opened."""
 _MOST_FRAMES = 1 << 40
 
@@ -133,7 +133,16 @@ class VideoIndex(Index):
             time_base=Fraction(num, max(den, 1)),
             exact=bool(flags & EXACT),
             orientation=int(self.orientation[row]),
+            container=self._container(row),
+            sure=bool(flags & SURE),
+            steady=flags & (SURE | VARIABLE) == SURE,
+            strict=not flags & LENIENT,
         )
+
+    def _container(self, row: int) -> str:
+        """The last part of the coding; empty if the row has none."""
+        code = int(self.coding[row])
+        return self.codings[code].rpartition("/")[2] if code < len(self.codings) else ""
 
     def is_variable(self) -> npt.NDArray[np.bool_]:
         """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""
