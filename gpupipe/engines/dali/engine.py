@@ -24,7 +24,7 @@ from ...reading.buffers import Borrowed
 from ...reading.choose import reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
-from ...transforms.ops import Op, split_off_mixing
+from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import made_current, to_device
@@ -93,7 +93,7 @@ class DaliEngine(Engine):
     def _ops(self, plan: Plan) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
         assert plan.ops is not None
-        return plan.ops if plan.frames is None else repeat_per_frame(split_off_mixing(plan.ops)[0], self.frames)
+        return plan.ops if plan.frames is None else repeat_per_frame(plan.ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
@@ -190,6 +190,11 @@ class DaliEngine(Engine):
         if time.monotonic() - self._rested > _REST:
             system.trim()
             self._rested = time.monotonic()
+
+    def renew(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def rebuild(self) -> None:
         """Throw the pipeline object away; the next access builds another."""
