@@ -7,14 +7,13 @@ decoded.
 
 A delivered frame must be the one of that number in a plain loop over the damaged file with PyAV's defaults, which stops
 at its first error: ``right``. Or it is the loop's frame of that time, if the decoder silently left out some before it:
-``shifted``. Or it is not that, but the frame of that time of the file before it was damaged, because the decoder of the
-loop had not recovered from damage before it: ``intact``. If the loop did not get that far, it may be the frame of a
-loop that goes on after errors: ``beyond the loop``. ``unnoticed`` are damaged frames of which no decoder says anything, while the loop
+``shifted``. Or it is the frame of that time of the file before it was damaged, because the decoder of the loop had not
+recovered from damage before it: ``intact``. If the loop did not get that far, it may be the frame of a loop that goes
+on after errors: ``beyond the loop``. ``unnoticed`` are damaged frames of which no decoder says anything, while the loop
 delivers a damaged frame at this place, too: HEVC and VP8 leave what they miss of a picture to whatever the memory held
-before. Everything else is ``wrong``. ``concealed`` counts delivered frames
-that the loop's own decoder marked as damaged. ``lost`` counts clips that were refused although the loop got all of
-their frames, unmarked and equal to the whole file's: they share a group of pictures with the damage. Of whole files
-none may be lost.
+before. Everything else is ``wrong``. ``concealed`` counts delivered frames that the loop's own decoder marked as
+damaged. ``lost`` counts clips that were refused although the loop got all of their frames, unmarked and equal to the
+whole file's: they share a group of pictures with the damage. Of whole files none may be lost.
 
 Prediction: nothing wrong, nothing concealed, no crash, no hang.
 
@@ -259,15 +258,7 @@ def judge(seed: Path, whole: Loop, kind: str | None, before: bool, number: int, 
                 continue
             counts["frames"] += length
             for k, pixels in zip(frames.tolist(), clip, strict=True):
-                verdict = loop.judge(
-                    k,
-                    int(entry.pts[k]) if entry.exact else None,
-                    pixels,
-                    whole,
-                    before,
-                    path,
-                    entry.keys[:, 1].tolist(),
-                )
+                verdict = loop.judge(k, int(entry.pts[k]) if entry.exact else None, pixels, whole, before)
                 counts[verdict] += 1
                 if verdict == "wrong":
                     wrong.append([k, frames.tolist()])

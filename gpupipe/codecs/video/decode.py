@@ -224,7 +224,9 @@ class _Clips:
 
     def _strict(self, how: Shortcuts) -> frozenset[str]:
         # The pictures that are left out would have shown that something is wrong with what is there.
-        return frozenset() if not self._entry.strict else STRICT | {"h264"} if how.unreferenced else STRICT
+        if not self._entry.strict:
+            return frozenset()
+        return STRICT | {"h264"} if how.unreferenced and self._entry.skips else STRICT
 
     def _known(self, how: Shortcuts) -> str:
         name = self._entry.container.split(",")[0]

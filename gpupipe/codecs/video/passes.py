@@ -150,7 +150,7 @@ class Pass:
     def _fed(self, state: _State, last: int, asked: set[int]) -> Iterator[Any]:
         """The packets that are decoded. With ``drained`` up to the last one that a frame up to ``last`` needs."""
         entry, first = self._entry, state.due
-        tell = unreferenced(self._codec, self._extradata) if self._shortcuts.unreferenced and entry.steady else None
+        tell = unreferenced(self._codec, self._extradata) if self._shortcuts.unreferenced and entry.skips else None
         left = last - first + 1
         for packet in self._packets:
             if not packet.size:
@@ -187,7 +187,7 @@ class Pass:
                 yield number, frame
             elif state.begun or (number is not None and number > state.due):
                 raise Astray(f"a frame of time {frame.pts} comes in the place of frame {state.due}")
-            # Else it is shown before the entry and may lack what it refers to; nobody asked for it.
+            # Else it is shown before the entry, may lack what it refers to, and is not asked for.
 
     # ---- entries
 
@@ -195,7 +195,12 @@ class Pass:
         """(number of the frame of an entry, its packet): of ``place``, or after a seek of one before it."""
         keys = self._entry.keys[: place + 1]
         if seek:
-            self._container.seek(int(keys[-1, 1]), stream=self._stream, backward=True)
+            try:
+                self._container.seek(int(keys[-1, 1]), stream=self._stream, backward=True)
+            except Exception as e:  # some containers cannot; their frames come from the beginning
+                if not_its_fault(e):
+                    raise
+                raise Astray(f"seeking fails: {e}") from None
             self._packets = self._container.demux(self._stream)
         for packet in self._packets:
             if packet.pts is None or not packet.is_keyframe:

@@ -21,14 +21,15 @@ from ..probe import KINDS, OK
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
 from .container import STRICT, codec_of, cut_short, not_its_fault, opened, orientation_of, reading
 
-__all__ = ["CUT", "EXACT", "LENIENT", "SURE", "VARIABLE", "VideoProbe", "probe"]
+__all__ = ["CUT", "EXACT", "LEADING", "LENIENT", "SURE", "VARIABLE", "VideoProbe", "probe"]
 
-VARIABLE, EXACT, CUT, SURE, LENIENT = 1, 2, 4, 8, 16
+VARIABLE, EXACT, CUT, SURE, LENIENT, LEADING = 1, 2, 4, 8, 16, 32
 """Bits of ``flags``. ``VARIABLE``: a frame is further than one unit of time from where a constant rate would have it.
 ``EXACT``: times strictly increase and every frame's own time is known, so frames can be found by time after seeking; of
 others frame k is found by counting. ``CUT``: the file ends too early, and the frames are those that come before.
 ``SURE``: nothing was doubtful, so every packet that is shown is one frame, with the packet's time. ``LENIENT``: a
-decoder that is told to refuse whatever is wrong refuses the first frame, and another one does not."""
+decoder that is told to refuse whatever is wrong refuses the first frame, and another one does not. ``LEADING``: behind
+some entry come frames that are shown before it, and may refer to what was before."""
 
 _INT32 = (1 << 31) - 1
 
@@ -118,6 +119,7 @@ def _read(path: bytes) -> VideoProbe:
     if tail <= 0:
         tail = (times[-1] - times[0]) // (len(times) - 1) if len(times) > 1 else int(1 / (rate * base)) if rate else 1
     flags = VARIABLE * _is_variable(times) | EXACT * exact | CUT * cut | SURE * sure | LENIENT * lenient
+    flags |= LEADING * _leads(seen.packets)
     return VideoProbe(
         OK,
         height,
@@ -296,6 +298,16 @@ def _keys(times: list[int], seen: _Seen) -> array[int]:
     for frame in sorted(found):
         keys.extend((frame, *found[frame]))
     return keys
+
+
+def _leads(packets: list[_Packet]) -> bool:
+    entered: int | None = None
+    for packet in packets:
+        if packet.entry:
+            entered = packet.pts
+        elif entered is not None and packet.pts is not None and packet.pts < entered:
+            return True
+    return False
 
 
 def _is_variable(times: list[int]) -> bool:

@@ -22,7 +22,7 @@ class Shortcuts:
     """
 
     unreferenced: bool = True
-    """Pictures that no other refers to, and that nobody asked for, are not decoded."""
+    """Pictures that no other refers to, and that are not asked for, are not decoded."""
     unanalysed: bool = True
     """MP4 and Matroska files are opened without looking at their streams, and only packets of the video are read."""
     drained: bool = True
@@ -57,8 +57,10 @@ class VideoEntry:
     """Its format, in FFmpeg's words."""
     sure: bool = False
     """Whether every packet that is shown is one frame, with the packet's time; nothing made that doubtful."""
-    steady: bool = False
-    """Whether, beyond that, the frame rate is constant: then no time can be another than it should be."""
+    skips: bool = False
+    """Whether, beyond that, pictures may be left out. The frame rate is constant, so no time can be another than it
+    should be. And it is no H.264 with open groups of pictures: their first ones miss what they refer to, at which the
+    strict decoder that this takes would raise."""
     strict: bool = False
     """Whether the decoder is told to refuse whatever is wrong with a picture, of codecs that do not mark it."""
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
-from ...codecs.video.probe import CUT, EXACT, LENIENT, SURE, VARIABLE, VideoProbe, probe
+from ...codecs.video.probe import CUT, EXACT, LEADING, LENIENT, SURE, VARIABLE, VideoProbe, probe
 from ...codecs.video.probe_process import unpack
 from ...codecs.video.types import VideoEntry
 from ...sources.base import Listing
@@ -30,7 +30,7 @@ __all__ = ["VIDEOS", "VideoIndex"]
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 2
+FORMAT = 3
 """Part of every index file's name: what another version of this code wrote is never opened."""
 _MOST_FRAMES = 1 << 40
 
@@ -124,6 +124,8 @@ class VideoIndex(Index):
         height, width = (int(n) for n in self.stored_sizes[row])
         flags = int(self.flags[row])
         num, den = (int(n) for n in self.time_base[row])
+        coding = self._coding(row)
+        opens = flags & LEADING and coding.startswith("h264/")
         return VideoEntry(
             path=path,
             height=height,
@@ -133,16 +135,16 @@ class VideoIndex(Index):
             time_base=Fraction(num, max(den, 1)),
             exact=bool(flags & EXACT),
             orientation=int(self.orientation[row]),
-            container=self._container(row),
+            container=coding.rpartition("/")[2],
             sure=bool(flags & SURE),
-            steady=flags & (SURE | VARIABLE) == SURE,
+            skips=flags & (SURE | VARIABLE) == SURE and not opens,
             strict=not flags & LENIENT,
         )
 
-    def _container(self, row: int) -> str:
-        """The last part of the coding; empty if the row has none."""
+    def _coding(self, row: int) -> str:
+        """Such as ``h264/yuv420p/matroska,webm``; empty if the row has none."""
         code = int(self.coding[row])
-        return self.codings[code].rpartition("/")[2] if code < len(self.codings) else ""
+        return self.codings[code] if code < len(self.codings) else ""
 
     def is_variable(self) -> npt.NDArray[np.bool_]:
         """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""
