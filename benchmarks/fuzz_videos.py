@@ -32,6 +32,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -295,9 +296,15 @@ class Judge:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(task) + "\n")
         process.stdin.flush()
-        # A timer and not select(): the pipe is buffered by Python.
         hung: list[bool] = []
-        timer = _Timer(PATIENCE, lambda: (hung.append(True), process.kill()))
+
+        def give_up() -> None:
+            hung.append(True)
+            process.kill()
+
+        timer = threading.Timer(PATIENCE, give_up)  # and not select(): the pipe is buffered by Python
+        timer.daemon = True
+        timer.start()
         line = process.stdout.readline()
         timer.cancel()
         if line:
@@ -313,15 +320,6 @@ class Judge:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-
-def _Timer(seconds: float, call: Callable[[], Any]) -> Any:
-    import threading
-
-    timer = threading.Timer(seconds, call)
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from ..errors import BadSample
 from ..types import Plan
+from .torch_threads import torch_threads
 
 __all__ = ["AheadReader", "Form", "Loaded", "Pending", "Reader"]
 
@@ -100,7 +101,7 @@ class AheadReader(Reader, Generic[R]):
         self._futures = []
         self._left()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name)
+            self._pool = torch_threads(self.threads, self._name)
         return self._loaded(plans, self._pool)
 
     def _loaded(self, plans: Iterator[Plan], pool: ThreadPoolExecutor) -> Iterator[Loaded]:

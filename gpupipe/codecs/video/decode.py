@@ -36,9 +36,7 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 ThreadType = Literal["none", "slice", "frame", "auto"]
 
-SHORTCUTS = Shortcuts()
-"""Those that are taken unless a call says otherwise. For benchmarks."""
-
+ALL = Shortcuts()
 _PLAIN = Shortcuts(False, False, False, True, True)
 _SEEK_FROM = 12
 """Frames that nobody asked for are decoded, or passed over, up to this many; from then on seeking is cheaper."""
@@ -81,7 +79,7 @@ def decode_clip(
     threads: int = 1,
     thread_type: ThreadType = "none",
     out: U8 | None = None,
-    shortcuts: Shortcuts | None = None,
+    shortcuts: Shortcuts = ALL,
 ) -> U8:
     """The frames of a clip, equal to those of ``[f.to_ndarray(format="rgb24") for f in container.decode(video=0)]``.
 
@@ -119,7 +117,7 @@ def decode_clips(
     *,
     threads: int = 1,
     thread_type: ThreadType = "none",
-    shortcuts: Shortcuts | None = None,
+    shortcuts: Shortcuts = ALL,
 ) -> list[Undecodable | None]:
     """Several clips of one video in one pass over its file: a frame that several take is decoded once.
 
@@ -140,8 +138,7 @@ def decode_clips(
             wrong = numbers[(numbers < 0) | (numbers >= len(entry.pts))][0]
             raise IndexError(f"frame {wrong} of {entry.path}, which has {len(entry.pts)} frames")
     path = os.fsencode(entry.path)
-    how = SHORTCUTS if shortcuts is None else shortcuts
-    return reading(path, lambda: _Clips(entry, requests, path, threads, thread_type.upper(), how).decode())
+    return reading(path, lambda: _Clips(entry, requests, path, threads, thread_type.upper(), shortcuts).decode())
 
 
 class _Clips:

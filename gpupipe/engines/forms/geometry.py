@@ -89,6 +89,26 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
     return hwc(_interpolate(chw(image), height, width, op.interpolation, op.antialias))
 
 
+@form(ops.Resize, exact=False)
+def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
+    """torch's kernel for bytes is Pillow's with its numbers rounded elsewhere, and takes a fifth of the time."""
+    height, width = int(op.height[i]), int(op.width[i])
+    values = image if isinstance(image, np.ndarray) and image.dtype == np.uint8 else None
+    if (
+        op.kind != "pil"
+        or values is None
+        or op.interpolation not in _IN_BYTES
+        or not _has_uint8_kernel(op.interpolation)
+    ):
+        return resize(image, op, i)
+    if size_of(image) == (height, width):
+        return image
+    return hwc(_interpolate(chw(values), height, width, op.interpolation, True))
+
+
+_IN_BYTES = ("bilinear", "bicubic")
+
+
 def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: bool) -> Tensor:
     """torchvision's ``resize_image``: [C, H, W] to [C, height, width]."""
     nearest = mode in ("nearest", "nearest-exact")
@@ -124,6 +144,14 @@ def flip(image: Picture, op: ops.Flip, i: int) -> Picture:
     if isinstance(image, np.ndarray):
         return image[:, ::-1] if sideways else image[::-1]
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT if sideways else Image.Transpose.FLIP_TOP_BOTTOM)
+
+
+@form(ops.Flip, exact=False)
+def flip_at_once(image: Picture, op: ops.Flip, i: int) -> Picture:
+    """A copy, not a view: of a row that goes backwards a copy is slow."""
+    if not isinstance(image, np.ndarray) or not image.flags.writeable:
+        return flip(image, op, i)
+    return torch.from_numpy(image).flip(1 if op.axis == "horizontal" else 0).numpy()
 
 
 @batch_form(ops.Flip)
