@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from ...errors import ConfigError, MissingDependency
 from ...memory.uses import MemoryUse, Workload
-from ...reading.clips import FrameTaker
 from ...reading.setup import Setup
 from ...transforms.ops import Crop
-from ...types import Plan
 from ..base import Engine, EngineConfig
-from ..forms.clip_frames import frame_taker
 from .presence import installed
+
+if TYPE_CHECKING:
+    from ...reading.clips import FrameTaker
+    from ...types import Plan
 
 __all__ = ["Dali", "installed"]
 
@@ -102,7 +103,11 @@ class Dali(EngineConfig):
     @staticmethod
     def _taker(setup: Setup) -> Callable[[Plan], FrameTaker] | None:
         """What makes batches of clips where they are decoded, if that is all; then DALI has nothing to do."""
-        return frame_taker(setup) if setup.dataset.has_frames and not setup.cuda else None
+        if setup.cuda or not setup.dataset.has_frames:
+            return None
+        from ..forms.clip_frames import frame_taker
+
+        return frame_taker(setup)
 
     def _check_nvdec(self, setup: Setup) -> None:
         if not setup.dataset.has_frames:
