@@ -1,5 +1,6 @@
 """What every test may ask for: pictures, devices, a cache of its own. GPU tests do not pass by skipping:
 ``GPUPIPE_REQUIRE_CUDA=1`` is for machines that should have a GPU, and there a missing device is a failure.
+``GPUPIPE_TEST_SECONDS`` ends a run in good order after so many seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib.util
 import os
 import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +79,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if REQUIRED:
         pytest.fail("needs a CUDA device, and GPUPIPE_REQUIRE_CUDA=1 says there is one", pytrace=False)
     pytest.skip("needs a CUDA device")
+
+
+_END = time.monotonic() + float(os.environ.get("GPUPIPE_TEST_SECONDS", "inf"))
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if time.monotonic() > _END:
+        item.session.shouldstop = "the time that GPUPIPE_TEST_SECONDS gives is up"
 
 
 @pytest.fixture(params=["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if CUDA or REQUIRED else [])])
