@@ -130,7 +130,7 @@ class TestTogether:
         plans = plans_of(dataset, shuffle=False, batch_size=batch)
         passes: list[list[list[int]]] = []
         true, submitted, count = decode_clips, threading.Event(), len(plans)
-        begin, begun = ClipReader._begin, list[int]()
+        begin, taken, begun = ClipReader._begin, ClipReader._taken, list[int]()
 
         def counted(self: Any, *args: Any) -> Any:
             pending = begin(self, *args)
@@ -139,12 +139,16 @@ class TestTogether:
                 submitted.set()
             return pending
 
-        def spy(entry: Any, requests: Any, **arguments: Any) -> Any:
+        def held(self: Any, clip: Any) -> Any:
             assert submitted.wait(20)
+            return taken(self, clip)
+
+        def spy(entry: Any, requests: Any, **arguments: Any) -> Any:
             passes.append([request.frames.tolist() for request in requests])
             return true(entry, requests, **arguments)
 
         monkeypatch.setattr(ClipReader, "_begin", counted)
+        monkeypatch.setattr(ClipReader, "_taken", held)
         monkeypatch.setattr(module, "decode_clips", spy)
         setup = Setup(dataset, WHOLE, "cpu", batch, num_workers=2, prefetch_factor=count)
         reader = ClipReader(setup, shortcuts=shortcuts)
