@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
@@ -15,8 +14,7 @@ from ..base import Engine, EngineConfig
 from .presence import installed
 
 if TYPE_CHECKING:
-    from ...reading.clips import FrameTaker
-    from ...types import Plan
+    from ..forms.clip_frames import ClipBatches
 
 __all__ = ["Dali", "installed"]
 
@@ -83,11 +81,11 @@ class Dali(EngineConfig):
         )
 
     def build(self, setup: Setup) -> Engine:
-        taker = self._taker(setup)
-        if taker is not None:
+        batches = _clip_batches(setup)
+        if batches is not None:
             from .cpu_clips import CpuClips
 
-            return CpuClips(setup, taker)
+            return CpuClips(setup, batches)
         from .engine import DaliEngine
         from .graph import DecoderOptions
 
@@ -100,15 +98,6 @@ class Dali(EngineConfig):
         )
         return DaliEngine(setup, options, nvdec=self.video == "nvdec")
 
-    @staticmethod
-    def _taker(setup: Setup) -> Callable[[Plan], FrameTaker] | None:
-        """What makes batches of clips where they are decoded, if that is all; then DALI has nothing to do."""
-        if setup.cuda or not setup.dataset.has_frames:
-            return None
-        from ..forms.clip_frames import frame_taker
-
-        return frame_taker(setup)
-
     def _check_nvdec(self, setup: Setup) -> None:
         if not setup.dataset.has_frames:
             raise ConfigError(f'Dali: video="nvdec" is for clips, and {setup.dataset!r} has images; leave it out')
@@ -120,7 +109,7 @@ class Dali(EngineConfig):
     def memory_uses(self, workload: Workload) -> list[MemoryUse]:
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""
         s, batch = workload.setup, workload.batch_size
-        if self._taker(s) is not None:
+        if _clip_batches(s) is not None:
             return workload.output(s.prefetch_factor + 2, "(prefetch_factor + 1 in flight + the one handed out)")
         uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
         if s.dataset.has_frames:  # decoded ahead of the graph
@@ -150,3 +139,10 @@ class Dali(EngineConfig):
         if self.roi != "auto":
             return self.roi
         return on_gpu and windows_work(setup.device, fancy=fancy)
+
+
+def _clip_batches(setup: Setup) -> ClipBatches | None:
+    """What makes batches of clips where they are decoded, if nothing else is to be done."""
+    from ..forms.clip_frames import ClipBatches  # which loads torch
+
+    return ClipBatches.of(setup)

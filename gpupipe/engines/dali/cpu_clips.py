@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,11 +10,12 @@ import torch
 from ...errors import SampleError
 from ...memory import system
 from ...reading.base import Loaded
-from ...reading.clips import ClipReader, FrameTaker
+from ...reading.clips import ClipReader
 from ...reading.setup import Setup
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import to_device
+from ..forms.clip_frames import ClipBatches
 
 __all__ = ["CpuClips"]
 
@@ -26,15 +27,17 @@ class CpuClips(Engine):
     on a frame that the decoder just wrote, and resizes further from Pillow at the borders.
     """
 
-    def __init__(self, setup: Setup, taker: Callable[[Plan], FrameTaker]):
+    def __init__(self, setup: Setup, batches: ClipBatches):
         self.setup = setup
-        self.reader = ClipReader(setup, taker)
+        self.batches = batches
+        self.reader = ClipReader(setup, batches)
 
     def run(self, plans: Iterator[Plan]) -> Run:
         return _Run(self, self.reader.run(plans))
 
     def close(self) -> None:
         self.reader.close()
+        self.batches.close()
         system.trim()
 
     def facts(self) -> dict[str, Any]:

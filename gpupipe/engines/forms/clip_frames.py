@@ -3,11 +3,10 @@ and writes it to its place in the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from ...reading.buffers import BatchPool
 from ...reading.clips import FrameTaker
 from ...reading.setup import Setup
 from ...transforms.ops import Crop, Flip, Resize
@@ -17,24 +16,42 @@ from .apply import apply_batch, apply_sample, head_and_tail
 from .picture import chw
 from .registry import FAST_FORMS, FORMS, is_arithmetic
 
-__all__ = ["frame_taker"]
+__all__ = ["ClipBatches"]
 
 
-def frame_taker(setup: Setup) -> Callable[[Plan], FrameTaker] | None:
-    """What takes the frames of plans and makes batches of them; ``None`` if the pipeline has other ops than crops,
-    resizes, flips and arithmetic on single values, or makes images of several sizes."""
-    outputs = setup.pipeline.outputs
-    head, tail = head_and_tail(setup.pipeline.skeleton)
-    done = all(isinstance(op, (Crop, Resize, Flip)) for op in head) and all(map(is_arithmetic, tail))
-    if not done or len(outputs) != 1 or outputs[0].size is None:
-        return None
-    return lambda plan: _Batch(setup, plan)
+class ClipBatches:
+    """Makes what takes the frames of a plan; see the module. :meth:`of` says whether it can.
+
+    Batches lie in memory that is used again once the consumer has let go of them.
+    """
+
+    def __init__(self, setup: Setup):
+        self._setup = setup
+        self._pool = BatchPool(keep=setup.prefetch_factor + 2)
+
+    @classmethod
+    def of(cls, setup: Setup) -> ClipBatches | None:
+        """``None`` unless these are clips on the CPU, the pipeline has but crops, resizes, flips and arithmetic on
+        single values, and all images come out in one size."""
+        if setup.cuda or not setup.dataset.has_frames:
+            return None
+        outputs = setup.pipeline.outputs
+        head, tail = head_and_tail(setup.pipeline.skeleton)
+        done = all(isinstance(op, (Crop, Resize, Flip)) for op in head) and all(map(is_arithmetic, tail))
+        return cls(setup) if done and len(outputs) == 1 and outputs[0].size is not None else None
+
+    def __call__(self, plan: Plan) -> FrameTaker:
+        return _Batch(self._setup, plan, self._pool)
+
+    def close(self) -> None:
+        """Free what is not handed out."""
+        self._pool.close()
 
 
 class _Batch(FrameTaker):
     """``media`` is the batch, in the dataset's layout and the pipeline's memory format."""
 
-    def __init__(self, setup: Setup, plan: Plan):
+    def __init__(self, setup: Setup, plan: Plan, pool: BatchPool):
         assert plan.ops is not None and plan.frames is not None
         (output,) = setup.pipeline.outputs
         assert output.size is not None
@@ -45,14 +62,14 @@ class _Batch(FrameTaker):
         self._places: Tensor
         """[B, T, C, H, W]: where each frame belongs."""
         if self._memory_format == "channels_last":
-            made = torch.empty((clips, frames, height, width, output.channels), dtype=dtype, device="cpu")
+            made = pool.empty((clips, frames, height, width, output.channels), dtype)
             self._places = made.permute(0, 1, 4, 2, 3)
             self.media = self._places.transpose(1, 2) if setup.dataset.layout == "CTHW" else self._places
         elif setup.dataset.layout == "CTHW":
-            self.media = torch.empty((clips, output.channels, frames, height, width), dtype=dtype, device="cpu")
+            self.media = pool.empty((clips, output.channels, frames, height, width), dtype)
             self._places = self.media.transpose(1, 2)
         else:
-            self.media = torch.empty((clips, frames, output.channels, height, width), dtype=dtype, device="cpu")
+            self.media = pool.empty((clips, frames, output.channels, height, width), dtype)
             self._places = self.media
 
     def put(self, row: int, t: int, pixels: Array) -> None:
