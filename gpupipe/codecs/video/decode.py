@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ...errors import ConfigError, MissingDependency
 from ..files import Undecodable
-from .container import STRICT, named, not_its_fault, opened, reading
+from .container import STRICT, cut_short, named, not_its_fault, opened, reading
 from .passes import Astray, Pass
 from .types import Shortcuts, VideoEntry
 
@@ -235,15 +235,17 @@ class _Clips:
         return int(np.searchsorted(entry.keys[:, 0], number, "right")) - 1 if entry.exact else -1
 
     def _named(self, error: Exception | None, group: list[int]) -> Undecodable:
-        if error is not None and not isinstance(error, Astray):
-            with open(self._path, "rb") as file:
+        if isinstance(error, Undecodable):
+            return error
+        with open(self._path, "rb") as file:
+            if error is not None and not isinstance(error, Astray):
                 return named(error, file.fileno())
+            cut = cut_short(file.fileno(), os.fstat(file.fileno()).st_size)
         why = "" if error is None else f" ({error})"
-        return Undecodable(
-            "undecodable",
-            f"frames {group[0]} to {group[-1]} of {len(self._entry.pts)} do not all come{why}; the file is damaged, or "
-            "has changed since it was indexed",
-        )
+        which = f"frames {group[0]} to {group[-1]} of {len(self._entry.pts)} do not all come{why}"
+        if cut is not None:
+            return Undecodable("truncated", f"{which}: {cut}")
+        return Undecodable("undecodable", f"{which}; the file is damaged, or has changed since it was indexed")
 
     def _put(self, number: int, pixels: U8) -> None:
         for request, t in self._takers[number]:

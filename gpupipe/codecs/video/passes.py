@@ -65,7 +65,8 @@ class Pass:
         self._shortcuts, self._put = shortcuts, put
         self._packets: Iterator[Any] = container.demux(stream)
         self._codec, self._extradata = codec_of(stream), bytes(stream.codec_context.extradata or b"")
-        self._drains = entry.sure and shortcuts.drained
+        # MPEG-4's decoder notices only at the next packet that the end of an entry is damaged.
+        self._drains = entry.sure and shortcuts.drained and self._codec != "mpeg4"
 
     def run(self, place: int | None, wanted: list[int], *, seek: bool = True) -> None:
         """Hand on the frames ``wanted``, sorted, as far as they come.
