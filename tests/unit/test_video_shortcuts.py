@@ -190,6 +190,28 @@ class TestUnreferenced:
         for units in ((used,), (unused, used), (recovery, unused), (parameters, unused), (idr,), (partition,), ()):
             assert not tell(annex_b(*units)), units
 
+    def test_what_a_packet_of_hevc_must_be(self) -> None:
+        """Of the highest sub-layer, which the parameter sets tell."""
+
+        def unit(kind: int, temporal: int, *content: int, layer: int = 0) -> bytes:
+            return b"\0\0\0\1" + bytes([kind << 1 | layer >> 5, (layer & 31) << 3 | temporal + 1, *content])
+
+        def parameters(layers: int) -> bytes:
+            return unit(33, 0, layers - 1 << 1)
+
+        one, three = bitstream.unreferenced("hevc", parameters(1)), bitstream.unreferenced("hevc", parameters(3))
+        unknown = bitstream.unreferenced("hevc", b"")
+        assert one is not None and three is not None and unknown is not None
+        for kind in (0, 2, 4, 6, 8):  # sub-layer non-reference pictures
+            assert one(unit(kind, 0, 7)) and three(unit(kind, 2, 7))
+            assert not three(unit(kind, 1, 7)) and not unknown(unit(kind, 0, 7))
+            assert not one(unit(kind, 0, 7, layer=1))
+        for kind in (1, 3, 5, 7, 9, 19, 21):
+            assert not one(unit(kind, 0, 7))
+        assert one(unit(35, 0, 1) + unit(0, 0, 7)) and not one(unit(34, 0, 1) + unit(0, 0, 7))
+        assert not one(unit(33, 0, 4)[:5] + b"\1" + bytes([2 << 1]) + unit(0, 0, 7))  # from here on three
+        assert not one(unit(0, 0, 7)) and one(unit(0, 2, 7))
+
 
 class TestUnanalysed:
     @pytest.mark.parametrize(("name", "known"), [("bframes.mp4", "mov"), ("open.mkv", "matroska"), ("h264.ts", "")])
@@ -309,6 +331,45 @@ class TestDamaged:
         first, second = decode_clips(broken, requests, shortcuts=WAYS[way])
         assert first is None and (out == want[good]).all()
         assert second is not None and second.kind == "undecodable" and second.reason
+
+    def test_what_the_decoder_marks_is_named(self, videos: dict[str, Path], tmp_path: Path) -> None:
+        """A transport stream has no end that it could lack; its last picture is made up for the missing part."""
+        content = videos["h264.ts"].read_bytes()
+        path = tmp_path / "v.ts"
+        path.write_bytes(content[: len(content) * 3 // 4])
+        entry, loop = VideoList([path]).entry(0), unmarked(path)
+        (marked,) = [k for k, time in enumerate(entry.pts.tolist()) if time not in loop]
+        with pytest.raises(Undecodable, match=f"frame {marked} is damaged, and with it what is decoded from it"):
+            decode_clip(entry, [marked])
+        before = int(entry.keys[-2, 0])
+        assert (decode_clip(entry, [before])[0] == loop[int(entry.pts[before])]).all()
+
+    def test_decoders_that_mark_nothing_are_told_to_raise(self, videos: dict[str, Path], tmp_path: Path) -> None:
+        entry = entry_of(videos, "mjpeg.avi")
+        content = bytearray(videos["mjpeg.avi"].read_bytes())
+        start, end = int(entry.keys[5, 2]), int(entry.keys[6, 2]) - 16  # before the header of the next
+        middle = (start + end) // 2
+        content[middle:end] = bytes(end - middle)
+        path = tmp_path / "v.avi"
+        path.write_bytes(content)
+        broken = replace(entry, path=str(path), strict=True)
+        assert int(entry.pts[5]) in unmarked(path)
+        with pytest.raises(Undecodable):
+            decode_clip(broken, [5])
+        assert (decode_clip(broken, [4, 6]) == decode_clip(entry, [4, 6])).all()
+
+    @pytest.mark.parametrize(("name", "strict"), [("bframes.mp4", True), ("open.mp4", False), ("vfr.mp4", False)])
+    def test_h264_is_refused_at_its_first_error_if_pictures_are_left_out(
+        self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str, strict: bool
+    ) -> None:
+        """They might have shown it."""
+        asked: list[Any] = []
+        real = container_module.opened
+        monkeypatch.setattr(decode_module, "opened", lambda *a, **k: asked.append(k["strict"]) or real(*a, **k))
+        entry = entry_of(videos, name)
+        for how in (Shortcuts(), replace(Shortcuts(), unreferenced=False)):
+            decode_clip(entry, [3], shortcuts=how)
+        assert ["h264" in s for s in asked] == [strict, False]
 
     @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
     def test_a_change_of_resolution_is_named(self, tmp_path: Path, codec: str) -> None:
