@@ -91,22 +91,13 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
 
 @form(ops.Resize, exact=False)
 def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
-    """torch's kernel for bytes is Pillow's with its numbers rounded elsewhere, and takes a fifth of the time."""
+    """Bilinear, torch's kernel for bytes is Pillow's with its numbers rounded elsewhere, and takes a fifth of the time.
+    Bicubic, it clips between its passes in another place, and is up to 6 levels off."""
     height, width = int(op.height[i]), int(op.width[i])
-    values = image if isinstance(image, np.ndarray) and image.dtype == np.uint8 else None
-    if (
-        op.kind != "pil"
-        or values is None
-        or op.interpolation not in _IN_BYTES
-        or not _has_uint8_kernel(op.interpolation)
-    ):
+    in_bytes = isinstance(image, np.ndarray) and image.dtype == np.uint8 and _has_uint8_kernel("bilinear")
+    if not in_bytes or op.kind != "pil" or op.interpolation != "bilinear" or size_of(image) == (height, width):
         return resize(image, op, i)
-    if size_of(image) == (height, width):
-        return image
-    return hwc(_interpolate(chw(values), height, width, op.interpolation, True))
-
-
-_IN_BYTES = ("bilinear", "bicubic")
+    return hwc(_interpolate(chw(image), height, width, op.interpolation, True))
 
 
 def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: bool) -> Tensor:
