@@ -39,18 +39,8 @@ def _at_most(most: float, mean: float, over_1: float = 0.0) -> Tolerance:
 
 _TWICE = 2  # perspectives are CV-CUDA's, which computes places in another order
 _EQUAL = (
-    *(
-        "crop",
-        "flip",
-        "invert",
-        "posterize",
-        "solarize",
-        "solarizeadd",
-        "elastic, noise, erase",
-        "hue",
-        "boxblur",
-        "channelpermutation",
-    ),
+    *("crop", "flip", "invert", "posterize", "solarize", "solarizeadd", "hue", "boxblur", "channelpermutation"),
+    "elastic, noise, erase",
 )
 _AS_ON_THE_CPU = (
     *("saturation pil", "saturation tensor", "blur float"),

@@ -21,6 +21,7 @@ import torch
 from interpreter import Interpreter
 from PIL import Image
 
+from gpupipe.loader import warnings as loader_warnings
 from gpupipe.testing.photos import make_photos, photograph
 from gpupipe.testing.torchvision_ops import define_missing_operators
 
@@ -101,6 +102,12 @@ def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUPIPE_CACHE", str(tmp_path_factory.mktemp("session-cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _unsaid() -> None:
+    """What a process says once it says in every test."""
+    loader_warnings._SAID.clear()
 
 
 @pytest.fixture(autouse=True)

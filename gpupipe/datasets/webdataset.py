@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..codecs.files import MAX_BYTES
 from ..sources.tar import TarShards
 from .images import EncodedImages
 from .list import below, texts_of
@@ -28,6 +29,8 @@ class WebDataset(EncodedImages):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
 
     Raises:
         DatasetError: a file that is missing, compressed, no tar file, or cut.
@@ -42,11 +45,12 @@ class WebDataset(EncodedImages):
         label: str = "cls",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ):
         given: Iterable[Any] = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
         shards = below([os.path.expanduser(path) for path in texts_of(given, "WebDataset")], None, False, "WebDataset")
         extensions = tuple(e.lower() for e in image.replace(";", " ").split())
-        super().__init__(TarShards(shards, extensions, label.lower()), transform, exif, max_pixels)
+        super().__init__(TarShards(shards, extensions, label.lower()), transform, exif, max_pixels, max_bytes)
 
     def __repr__(self) -> str:
         return (

@@ -8,11 +8,11 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import IO, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..codecs.files import Place, Undecodable
+from ..codecs.files import Place, Undecodable, open_regular
 from ..codecs.probe import MISSING, OK
 from ..errors import DatasetError
 from .base import Listing, OpenFiles, Source, Texts
@@ -64,7 +64,7 @@ class Shards(Source):
         for k in range(len(self.paths)):
             path = self.paths[k]
             try:
-                with open(path, "rb", opener=_regular) as file:
+                with open(path, "rb", opener=open_regular) as file:
                     found = os.fstat(file.fileno())
                     size.append(found.st_size)
                     mtime_ns.append(found.st_mtime_ns)
@@ -119,12 +119,3 @@ class Shards(Source):
             except Undecodable as e:
                 found.append(e)
         return found
-
-
-def _regular(path: Any, flags: int) -> int:
-    """Open a file; a FIFO or a device is refused, which might have no end."""
-    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not os.path.isfile(f"/proc/self/fd/{fd}"):
-        os.close(fd)
-        raise ValueError("it is a folder, a device or a pipe, not a file")
-    return fd

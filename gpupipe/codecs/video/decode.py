@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigError, MissingDependency
-from ..files import Undecodable
+from ..files import Undecodable, open_regular
 from .container import STRICT, cut_short, named, not_its_fault, opened, reading
 from .passes import Astray, Pass
 from .types import Shortcuts, VideoEntry
@@ -237,7 +237,7 @@ class _Clips:
     def _named(self, error: Exception | None, group: list[int]) -> Undecodable:
         if isinstance(error, Undecodable):
             return error
-        with open(self._path, "rb") as file:
+        with open(self._path, "rb", opener=open_regular) as file:
             if error is not None and not isinstance(error, Astray):
                 return named(error, file.fileno())
             cut = cut_short(file.fileno(), os.fstat(file.fileno()).st_size)

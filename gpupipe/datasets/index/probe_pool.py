@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...codecs.files import Place
+from ...codecs.files import MAX_BYTES, Place
 from ...codecs.probe import (
     UNDECODABLE,
     Probe,
@@ -85,14 +85,15 @@ class PictureReader:
     pool_from = POOL_FROM
     chunk = _CHUNK
 
-    def __init__(self, max_pixels: int | None = None):
+    def __init__(self, max_pixels: int | None = None, max_bytes: int = MAX_BYTES):
         self._max_pixels = max_pixels
+        self._max_bytes = max_bytes
 
     def settings(self) -> str:
-        return settings(self._max_pixels)
+        return settings(self._max_pixels, self._max_bytes)
 
     def here(self, place: Place) -> Probe:
-        return probe(place, self._max_pixels)
+        return probe(place._replace(max_bytes=self._max_bytes), self._max_pixels)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

@@ -83,7 +83,7 @@ class Decode:
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None
         media, target = dataset.fetch(index)
-        image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels)
+        image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
         return [image], target
