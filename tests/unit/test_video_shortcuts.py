@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import fields, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,19 @@ class TestOneScaler:
         for name in names * 2:
             want = decoded(videos[name])[1][2]
             assert (decode_clip(entry_of(videos, name), [2])[0] == want).all(), name
+
+    def test_colours_may_follow_one_another(self, tmp_path: Path) -> None:
+        """A scaler that keeps the matrix or the range of the video before would give other colours."""
+        matrices, ranges = ("bt709", "smpte170m", "bt2020nc", "undef"), ("tv", "pc")
+        found = []
+        for tags in [(m, r) for m in matrices for r in ranges]:
+            options = {"x264-params": "colormatrix={}:range={}".format(*tags)}
+            path = make_video(tmp_path / "{}-{}.mkv".format(*tags), frames=2, options=options)
+            found.append((VideoList([path]).entry(0), decoded(path)[1][1]))
+        assert len({want.tobytes() for _, want in found}) > 2
+        for one, other in permutations(found, 2):
+            for entry, want in (one, other):
+                assert (decode_clip(entry, [1])[0] == want).all(), (one[0].path, other[0].path)
 
 
 class TestDamaged:
