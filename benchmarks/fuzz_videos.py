@@ -16,8 +16,8 @@ damaged. ``lost`` counts clips that were refused although the loop got all of th
 whole file's: they share a group of pictures with the damage. Of whole files none may be lost.
 
 Prediction: nothing wrong, nothing concealed, no crash, no hang. Seen: nothing concealed, no crash, no hang; about one
-frame in ten thousand is wrong, all of MPEG-4 part 2, whose decoder does not notice damage at the end of the first
-picture that it decodes.
+frame in ten thousand is wrong, of MPEG-4 part 2, whose decoder does not notice damage at the end of the first picture
+that it decodes, and of VP8, whose decoder notices few things.
 
     python benchmarks/fuzz_videos.py [--files N] [--seed N]
 
