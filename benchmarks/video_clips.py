@@ -5,7 +5,7 @@ analysis, decodes clips of one video in one pass, and crops, resizes and normali
 times the clips per second of the best other loader on random clips, and 2.4 times on clips one after another. The
 reference engine, which decodes the same way and leaves the rest to Pillow and torch, about as many as the others.
 ``clip_shortcuts.py`` takes the shortcuts apart. Seen, three rounds on a machine with four times as much to do as it has
-cores: 1.8 times PyAV by CPU time on both; by wall clock 1.8 and 0.9, which says more of that machine than of the loaders.
+cores: 1.8 times PyAV by CPU time on both; by wall clock 1.8 and 0.9, which is to be measured again on an idle machine.
 
 Measured: two workloads, each candidate in a process of its own, in turns within one run (see ``_candidates.py``).
 
