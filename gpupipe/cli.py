@@ -50,6 +50,8 @@ DeviceName = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--device", help="cpu, cuda or cuda:1; a GPU where there is one."),
 ]
+Frames = Annotated[int, typer.Option(min=1, help="Of a clip of videos.")]
+Stride = Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")]
 Workers = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("--num-workers", min=1, help="Threads of DALI, processes of torch; all cores by default."),
@@ -116,7 +118,9 @@ def doctor() -> int:
 def compare(
     pipeline: PipelineName,
     folder: Folder,
-    samples: Annotated[int, typer.Option(min=1, help="How many images.")] = 64,
+    samples: Annotated[int, typer.Option(min=1, help="How many images, or clips of videos.")] = 64,
+    frames: Frames = 16,
+    stride: Stride = 4,
     device: DeviceName = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -127,14 +131,19 @@ def compare(
     """DALI against the reference, pixel by pixel, after each transform."""
     from .commands.compare import run
 
-    return run(pipeline, folder, samples=samples, device=device, out=out, seed=seed)
+    return run(pipeline, folder, samples=samples, frames=frames, stride=stride, device=device, out=out, seed=seed)
 
 
 @_command
 def bench(
     pipeline: PipelineName,
     folder: Folder,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    batch_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="64 by default, of clips 4."),
+    ] = None,
+    frames: Frames = 16,
+    stride: Stride = 4,
     num_workers: Workers = None,
     rounds: Annotated[int, typer.Option(min=1, help="The engines take turns this often.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.1, help="Of each reading.")] = 3.0,
@@ -148,13 +157,15 @@ def bench(
         typer.Option(help="Write every round and the machine's facts into this file."),
     ] = None,
 ) -> int:
-    """Engines side by side, in turns: images/s and their ratio to torch's DataLoader."""
+    """Engines side by side, in turns: images/s, of videos clips/s, and their ratio to torch's DataLoader."""
     from .commands.bench import run
 
     return run(
         pipeline,
         folder,
         batch_size=batch_size,
+        frames=frames,
+        stride=stride,
         num_workers=num_workers,
         rounds=rounds,
         seconds=seconds,

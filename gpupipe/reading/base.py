@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..errors import BadSample
 from ..transforms.ops import Op
 from ..types import Plan
+from .torch_threads import torch_threads
 
 __all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
 
@@ -136,7 +137,7 @@ class AheadReader(Reader, Generic[R]):
         self._futures = []
         self._left()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name)
+            self._pool = torch_threads(self.threads, self._name)
         return self._loaded(plans, self._pool)
 
     def _loaded(self, plans: Iterator[Plan], pool: ThreadPoolExecutor) -> Iterator[Loaded]:

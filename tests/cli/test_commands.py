@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from command_line import error, gpupipe
@@ -134,6 +135,34 @@ def test_compare_says_before_the_work_that_it_cannot_draw(
     assert "its folder cannot be made" in error(*compare, tmp_path / "file" / "worst.png")
 
 
+def test_compare_of_videos_looks_at_every_frame(tmp_path: Path, videos: dict[str, Path]) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("cfr.mp4", "vfr.mkv"):
+        (tmp_path / "run" / name).write_bytes(videos[name].read_bytes())
+    (tmp_path / "run" / "empty.mp4").touch()
+    out = tmp_path / "worst.png"
+    options = ("--frames", 3, "--stride", 2, "--device", "cpu", "--out", out)
+    text = gpupipe("compare", "kinetics.train:size=24", tmp_path, *options).stdout
+    for step in ("decode", "RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize, the whole"):
+        assert step in text
+    assert "6 frames" in text and "not ok" not in text and "left out" in text and "empty.mp4: empty" in text
+    with Image.open(out) as image:
+        assert image.format == "PNG"
+
+
+def test_compare_of_videos_fails_if_one_frame_differs(
+    tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpupipe.engines.forms.clip_frames import _Batch
+
+    (tmp_path / "v.mp4").write_bytes(videos["cfr.mp4"].read_bytes())
+    put = _Batch.put
+    monkeypatch.setattr(_Batch, "put", lambda self, row, t, pixels: put(self, row, t, pixels ^ np.uint8(64 * (t == 2))))
+    options = ("--frames", 4, "--stride", 1, "--device", "cpu")
+    text = gpupipe("compare", "kinetics.val:size=24,resize=24,dtype=uint8", tmp_path, *options, code=1).stdout
+    assert "4 frames" in text and "not ok after ToImage" in text and "v.mp4" in text
+
+
 def test_compare_fails_where_a_promise_is_broken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpupipe.parity import tolerances
 
@@ -195,6 +224,17 @@ def test_devices_that_are_not_there(photos: Path) -> None:
 
 
 # ---- bench
+
+
+@pytest.mark.slow
+def test_bench_of_videos_counts_clips(tmp_path: Path, videos: dict[str, Path]) -> None:
+    (tmp_path / "v.mp4").write_bytes(videos["cfr.mp4"].read_bytes())
+    file = tmp_path / "result.json"
+    options = ("--rounds", 1, "--seconds", 0.1, "--frames", 3, "--num-workers", 1, "--device", "cpu", "--json", file)
+    text = gpupipe("bench", "kinetics.train:size=24", tmp_path, *options).stdout
+    assert "clips/s" in text and "batches of 4 clips of 3 frames 4 apart" in text and "images" not in text
+    settings = json.loads(file.read_text())["settings"]
+    assert (settings["batch_size"], settings["frames"], settings["stride"]) == (4, 3, 4)
 
 
 @pytest.mark.slow
