@@ -87,14 +87,18 @@ def clips(result: dict[str, Any]) -> str:
     rows = [
         [
             name,
-            ratio(result["random"][name]["to_pyav"]),
-            ratio(result["sequential"][name]["to_pyav"]),
+            *(
+                ratio(result[work][name][key])
+                for work in ("random", "sequential")
+                for key in ("to_pyav", "to_pyav_by_cpu_time")
+            ),
             f"{result['random'][name]['pss_mb']:.0f}",
         ]
         for name in result["random"]
     ]
     text = f"Clips of 16 frames at 224, H.264, to PyAV in torch's DataLoader ({machine(result)}).\n\n"
-    return text + table(["loader", "random clips", "clips one after another", "MB"], rows)
+    columns = ["random clips", "by CPU time", "clips one after another", "by CPU time"]
+    return text + table(["loader", *columns, "MB"], rows)
 
 
 def small(results: dict[str, dict[str, Any] | None]) -> str:

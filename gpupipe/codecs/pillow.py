@@ -16,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from .damage import refuse_damaged
 from .files import ReadAt, Undecodable
+from .jpeg import IDENTIFIER, SLICEABLE
 from .truncation import cut_short, tail
 
 __all__ = [
@@ -53,8 +54,8 @@ class Header(NamedTuple):
     """1 to 8, as EXIF counts."""
     coding: str
     """Format, mode, decoder and raw mode in Pillow's words, then what is special: ``JPEG/RGB/jpeg/RGB``,
-    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB junk``. A decoder that is not Pillow may
-    not do as Pillow does with each of them."""
+    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB tiles``,
+    ``JPEG/RGB/jpeg/RGB junk``. A decoder that is not Pillow may not do as Pillow does with each of them."""
 
 
 class _Quiet:
@@ -153,6 +154,8 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
         notes = " turned" * (tags.get(_ORIENTATION, 1) != 1) + " planar" * (tags.get(284, 1) != 1)
     elif kind == "WEBP":
         notes = " animated" * (getattr(image, "n_frames", 1) > 1) + " exif" * ("exif" in image.info)
+    elif any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
+        notes = SLICEABLE
     end = tail(image, read, size)
     if end == "unchecked":
         image.convert("RGB")

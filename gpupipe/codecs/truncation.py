@@ -13,7 +13,7 @@ from typing import IO, Any
 from PIL import Image
 
 from .files import ReadAt
-from .jpeg import walk
+from .jpeg.structure import walk
 
 __all__ = ["cut_short", "tail"]
 
@@ -32,7 +32,7 @@ _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
 def tail(image: Image.Image, read: ReadAt, size: int) -> str:
     """What there is to say of the end of a file: nothing where it is as it should be, ``"suspect"`` where it is not,
     ``"unchecked"`` where nothing is known of the format or its modes, and of a JPEG what is odd in its structure, see
-    :data:`gpupipe.codecs.jpeg.ODD`."""
+    :data:`gpupipe.codecs.jpeg.structure.ODD`."""
     check = _CHECKS.get(image.format or "")
     if check is None or image.mode not in _MODES:
         return "unchecked"

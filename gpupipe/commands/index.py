@@ -15,9 +15,8 @@ from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
-from ..errors import DatasetError
 from .console import console, pairs, quantity
-from .inputs import open_dataset, open_videos
+from .inputs import open_media
 
 __all__ = ["run"]
 
@@ -25,13 +24,9 @@ _SHOWN = 20
 
 
 def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
-    try:
-        dataset = open_dataset(folder, exif=exif)
-    except DatasetError:
-        videos = open_videos(folder)
-        if videos is None:
-            raise
-        return _videos(videos, folder, rebuild)
+    dataset = open_media(folder, exif=exif, frames=1)
+    if isinstance(dataset, VideoFiles):
+        return _videos(dataset, folder, rebuild)
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
         dataset.reindex()

@@ -17,6 +17,7 @@ from ..errors import BadSample, ConfigError, MissingDependency
 from ..sources.base import Source
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
+from .sample_form import SampleForm
 
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
@@ -49,6 +50,11 @@ class Dataset(ABC):
     upright: bool = False
     """Of clips: whether frames are turned as their file asks for."""
     transform: Compose
+    form: SampleForm | None = None
+    """How images and the rest stand in a batch, if not as ``[images, target]``."""
+
+    keeps_targets: bool = False
+    """Of user code: whether the targets of a batch stay a list, for a collate function."""
 
     @abstractmethod
     def __len__(self) -> int: ...

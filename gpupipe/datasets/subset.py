@@ -61,6 +61,7 @@ class Subset(Dataset):
         self.max_bytes = dataset.max_bytes
         self.strict = dataset.strict
         self.layout = dataset.layout
+        self.form = dataset.form
         self.upright = dataset.upright
         self.transform = dataset.transform if transform is None else as_compose(transform)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageOps
 
 from ..codecs.decode import Media
-from ..codecs.files import MAX_BYTES
+from ..codecs.files import MAX_BYTES, Place, read_place
+from ..codecs.unread import encoded_of, unread
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
@@ -112,7 +115,9 @@ class FromTorch(Dataset):
         return f"FromTorch({type(self.ds).__name__}, {len(self):,} samples)"
 
     def fetch(self, index: int) -> tuple[Media, Any]:
-        item = self.ds[index]
+        # Of an image that was opened and not looked at, the file is handed on.
+        with unread() if self.returns == "pil" else nullcontext():
+            item = self.ds[index]
         image, target = item, None
         if isinstance(item, (tuple, list)):
             if not item:
@@ -135,12 +140,16 @@ class FromTorch(Dataset):
                 return image[:, :, None]
             if image.ndim == 3 and image.shape[2] in (1, 3):
                 return image
-        if self.returns == "pil":
-            from PIL import Image, ImageOps
-
-            if isinstance(image, Image.Image):
-                return np.asarray((ImageOps.exif_transpose(image) if self.exif else image).convert("RGB"))
+        if self.returns == "pil" and isinstance(image, Image.Image):
+            if found := encoded_of(image):
+                return self._read(found[0])
+            return np.asarray((ImageOps.exif_transpose(image) if self.exif else image).convert("RGB"))
         raise self._refuse(index, _kind(image))
+
+    def _read(self, encoded: str | bytes) -> bytes:
+        return (
+            encoded if isinstance(encoded, bytes) else read_place(Place(os.fsencode(encoded), max_bytes=self.max_bytes))
+        )
 
     def _refuse(self, index: int, got: str) -> DatasetError:
         return DatasetError(

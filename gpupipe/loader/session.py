@@ -65,6 +65,11 @@ class Session(ABC):
     def seed(self) -> int:
         """Of order and augmentation."""
 
+    @property
+    @abstractmethod
+    def has_begun(self) -> bool:
+        """Whether there is a state to be saved: a seed, or an epoch that began or was set."""
+
     @abstractmethod
     def refreshed(self) -> Session:
         """The session for an epoch that begins now: this one, which has followed what has changed in dataset and

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..errors import BadSample
 from ..transforms.ops import Op
 from ..types import Plan
+from .torch_threads import torch_threads
 
 __all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
 
@@ -71,7 +72,9 @@ class Loaded:
     """u8[B], with ``turned``: how what the engine decodes becomes upright, 1 to 8 as EXIF counts."""
     ops: tuple[Op, ...] | None = None
     """The plan's ops for what is here: a first crop is in the coordinates of the encoded image, which is turned after
-    it, or of ``pixels``. ``None``: as the plan has them."""
+    it, or of ``pixels``, or of what was cut out of the encoded image. ``None``: as the plan has them."""
+    sizes: npt.NDArray[np.int32] | None = None
+    """i32[B, 2]: height and width of images if something was cut out of some; ``None``: as the plan has them."""
 
 
 class Reader(ABC):
@@ -134,7 +137,7 @@ class AheadReader(Reader, Generic[R]):
         self._futures = []
         self._left()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name)
+            self._pool = torch_threads(self.threads, self._name)
         return self._loaded(plans, self._pool)
 
     def _loaded(self, plans: Iterator[Plan], pool: ThreadPoolExecutor) -> Iterator[Loaded]:

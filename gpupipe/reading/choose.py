@@ -10,6 +10,7 @@ from ..datasets.user_code import FromTorch
 from ..errors import PipelineError
 from .base import Decodes, Feed, Form, Reader
 from .clips import ClipReader
+from .cuts import Cuts
 from .files import FileReader
 from .paths import PathReader
 from .pixels import PixelReader
@@ -18,7 +19,7 @@ from .user_code import UserCodeReader
 
 __all__ = ["feed_of", "reader_for"]
 
-_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "pixels"}
+_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
 _CODES = 255
 """So many codings have names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
@@ -58,7 +59,8 @@ def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> F
     if handed and not any(own):
         return Feed("pixels")
     turned = bool((turns != 1).any())
-    return Feed("paths" if dataset.whole_files and "paths" in accepts else "encoded", handed, turned)
+    opens = dataset.whole_files and "paths" in accepts and Cuts.of(dataset) is None
+    return Feed("paths" if opens else "encoded", handed, turned)
 
 
 def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Decodes) -> Reader:

@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from ..codecs.decode import open_rgb
 from ..codecs.files import Undecodable
+from ..codecs.jpeg.tiles import Cut
 from ..transforms.ops import Crop
 from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
+from .cuts import Cuts, fed
 from .first_look import FirstLook
 from .paths import padded
 from .sample import bad_sample, changed
@@ -26,8 +28,9 @@ from .windows import ops_for, turns_of, window_of
 __all__ = ["FileReader"]
 
 U8 = npt.NDArray[np.uint8]
-Rows = list[tuple[int, bytes | Undecodable | float]]
-"""(row, its bytes, or why there are none; or the seconds that its pixels took, which are where they should be)"""
+Rows = list[tuple[int, bytes | Cut | Undecodable | float]]
+"""(row, its bytes, or those of a part of it, or why there are none; or the seconds that its pixels took, which are
+where they should be)"""
 
 
 class FileReader(AheadReader[Rows]):
@@ -43,6 +46,7 @@ class FileReader(AheadReader[Rows]):
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [not decodes(name) for name in names]
+        self._cuts = Cuts.of(setup.dataset)
         self._look = FirstLook(setup.dataset.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
 
@@ -85,9 +89,11 @@ class FileReader(AheadReader[Rows]):
 
     def _read(self, plan: Plan, rows: npt.NDArray[np.int64]) -> Rows:
         dataset = self._dataset
-        found = dataset.source.read([dataset.place(i) for i in plan.indices[rows].tolist()])
+        cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
+        whole = [row for row in rows.tolist() if row not in cuts]
+        found = dataset.source.read([dataset.place(i) for i in plan.indices[whole].tolist()])
         read = (Undecodable("empty", "0 bytes") if data == b"" else data for data in found)
-        return list(zip(rows.tolist(), read, strict=True))
+        return [*cuts.items(), *zip(whole, read, strict=True)]
 
     def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
         began = time.perf_counter()
@@ -99,13 +105,20 @@ class FileReader(AheadReader[Rows]):
 
     def _pixels(self, plan: Plan, row: int, out: U8) -> None:
         assert plan.sizes is not None and plan.ops is not None
-        dataset = self._dataset
+        dataset, window = self._dataset, window_of(plan.ops)
+        cut = None if self._cuts is None else self._cuts.cuts(plan, [row]).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if cut is not None:
+            assert window is not None
+            part: Any = open_rgb(cut.data)
+            out[...] = np.asarray(part.crop(_box(window, row, cut)))
+            return
         media, _ = dataset.fetch(int(plan.indices[row]))
         image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
         size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
         if size != planned:
             raise changed(planned, size)
-        window = window_of(plan.ops)
         out[...] = np.asarray(image if window is None else image.crop(_box(window, row)))
 
     def _end(self, pending: Pending[Rows]) -> Loaded:
@@ -127,6 +140,10 @@ class FileReader(AheadReader[Rows]):
             rows = np.flatnonzero(by_pillow)
             for row, view in zip(rows.tolist(), views_of(borrowed.buffer, self._shapes(plan, rows)), strict=True):
                 pixels[row] = view  # type: ignore[index]
+        ops, sizes = ops_for(plan, is_cut=by_pillow, turns=turns), None
+        cuts = {row: data for row, data in found.items() if isinstance(data, Cut)}
+        if cuts:
+            ops, sizes = fed(plan, ops, cuts)
         return Loaded(
             plan,
             pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
@@ -135,14 +152,15 @@ class FileReader(AheadReader[Rows]):
             by_pillow=(len(seconds), sum(seconds)),
             pixels=pixels if self._feed.handed else None,
             turns=turns,
-            ops=ops_for(plan, is_cut=by_pillow, turns=turns),
+            ops=ops,
+            sizes=sizes,
         )
 
     def _media(self, plan: Plan, found: dict[int, Any], by_pillow: npt.NDArray[np.bool_]) -> Any:
         if self._feed.form == "paths":
             paths = self._dataset.encoded_paths(plan.indices)
             return padded([NO_BYTES if other else path for path, other in zip(paths, by_pillow, strict=True)])
-        return [NO_BYTES if other else np.frombuffer(found[row], np.uint8) for row, other in enumerate(by_pillow)]
+        return [NO_BYTES if other else _bytes_of(found[row]) for row, other in enumerate(by_pillow)]
 
     def close(self) -> None:
         super().close()
@@ -151,10 +169,18 @@ class FileReader(AheadReader[Rows]):
 
     def facts(self) -> dict[str, Any]:
         kind = "pinned_" if self.buffers.pinned else ""
-        return {f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}
+        return {
+            **({} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}),
+            **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
+        }
 
 
-def _box(window: Crop, row: int) -> tuple[int, int, int, int]:
-    """As Pillow counts: left, top, right, bottom."""
+def _bytes_of(data: bytes | Cut) -> U8:
+    return np.frombuffer(data.data if isinstance(data, Cut) else data, np.uint8)
+
+
+def _box(window: Crop, row: int, cut: Cut | None = None) -> tuple[int, int, int, int]:
+    """As Pillow counts, in the image or in what was cut out of it: left, top, right, bottom."""
     top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
+    top, left = (top, left) if cut is None else (top - cut.top, left - cut.left)
     return left, top, left + width, top + height

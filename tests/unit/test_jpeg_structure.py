@@ -11,7 +11,7 @@ import pytest
 from odd_files import encode, picture
 
 from gpupipe.codecs.decode import decode, peek
-from gpupipe.codecs.jpeg import ODD, walk
+from gpupipe.codecs.jpeg.structure import ODD, walk
 from gpupipe.engines.dali.codings import is_safe
 
 HEIGHT, WIDTH = 61, 83

@@ -16,6 +16,7 @@ from .codings import by_pillow, is_safe, share_by_pillow
 from .presence import installed
 
 if TYPE_CHECKING:
+    from ..forms.clip_frames import ClipBatches
     from .graph_end import GraphEnd
 
 __all__ = ["Dali", "installed"]
@@ -27,7 +28,10 @@ log = logging.getLogger("gpupipe")
 
 @dataclass(frozen=True)
 class Dali(EngineConfig):
-    """NVIDIA DALI: on a GPU where the loader's device is one, else its CPU backend.
+    """NVIDIA DALI: on a GPU if the loader's device is one, else its CPU backend.
+
+    Clips on the CPU that are only cropped, resized, mirrored and normalised never reach DALI: torch does that to each
+    frame in the thread that decoded it, in less time and closer to the reference.
 
     On a CPU DALI decodes, and threads of the host do the rest image by image, as soon as that is cheaper; so they do on
     every device if user code for single images is among the transforms. ``repr`` says what is done on the host.
@@ -82,6 +86,11 @@ class Dali(EngineConfig):
             raise PipelineError(f'Dali: video="nvdec" leaves frames on the GPU, and {end.why}; use video="pyav"')
 
     def build(self, setup: Setup) -> Engine:
+        batches = _clip_batches(setup)
+        if batches is not None:
+            from .cpu_clips import CpuClips
+
+            return CpuClips(setup, batches)
         from .engine import DaliEngine
         from .graph import DecoderOptions
 
@@ -116,6 +125,8 @@ class Dali(EngineConfig):
     def memory_uses(self, workload: Workload) -> list[MemoryUse]:
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""
         s, batch = workload.setup, workload.batch_size
+        if _clip_batches(s) is not None:
+            return workload.output(s.prefetch_factor + 2, "(prefetch_factor + 1 in flight + the one handed out)")
         on_host = self._end(s).on_host
         if on_host:  # each is made when it was decoded
             uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")
@@ -155,3 +166,10 @@ class Dali(EngineConfig):
         if self.roi != "auto":
             return self.roi
         return on_gpu and windows_work(setup.device, fancy=fancy)
+
+
+def _clip_batches(setup: Setup) -> ClipBatches | None:
+    """What makes batches of clips where they are decoded, if nothing else is to be done."""
+    from ..forms.clip_frames import ClipBatches  # which loads torch
+
+    return ClipBatches.of(setup)

@@ -12,7 +12,8 @@ from collections import Counter
 
 import numpy as np
 
-from ...codecs.jpeg import ODD
+from ...codecs.jpeg import plain
+from ...codecs.jpeg.structure import ODD
 from ...datasets.base import Dataset
 
 __all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
@@ -24,7 +25,7 @@ DALI turns to RGB by another rule."""
 
 def is_safe(coding: str) -> bool:
     """Whether DALI decodes a coding itself, to Pillow's pixels and without a crash."""
-    return coding in SAFE
+    return plain(coding) in SAFE
 
 
 def share_by_pillow(dataset: Dataset) -> float:
@@ -58,8 +59,8 @@ def _by_pillow(dataset: Dataset) -> Counter[str]:
 
 
 def _words(coding: str) -> str:
-    plain, _, notes = coding.partition(" ")
-    kind, mode, *_ = *plain.split("/"), ""
+    name, _, notes = plain(coding).partition(" ")
+    kind, mode, *_ = *name.split("/"), ""
     if kind not in ("JPEG", "MPO"):
         return kind
     word = notes.partition(" ")[0]

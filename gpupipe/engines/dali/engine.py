@@ -197,7 +197,7 @@ class DaliEngine(Engine):
         plan = ready.plan
         if shapes is None or plan.sizes is None:
             return []
-        rows, planned = np.arange(len(plan)), plan.sizes
+        rows, planned = np.arange(len(plan)), plan.sizes if ready.sizes is None else ready.sizes
         if ready.turns is not None:  # headers have the size before images are turned
             planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
         if ready.pixels is not None:

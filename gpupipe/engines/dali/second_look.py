@@ -73,12 +73,18 @@ class _Look:
         if ready.pixels is not None and len(ready.pixels[row]):
             return apply_sample(ready.pixels[row], self._fed, row)
         try:
-            return apply_sample(self._decoded(row), self._planned, row)
+            return apply_sample(self._decoded(row), self._planned if self._is_turned(row) else self._fed, row)
         except Undecodable as e:
             return bad_sample(self._dataset, int(ready.plan.indices[row]), e)
 
+    def _is_turned(self, row: int) -> bool:
+        """Whether DALI turns an image that is upright here."""
+        turns = self._ready.turns
+        return turns is not None and turns[row] != 1
+
     def _decoded(self, row: int) -> Picture:
-        dataset, data, sizes = self._dataset, self._ready.media[row].tobytes(), self._ready.plan.sizes
+        dataset, ready, data = self._dataset, self._ready, self._ready.media[row].tobytes()
+        sizes = ready.plan.sizes if ready.sizes is None else ready.sizes
         media = os.fsdecode(data.rstrip(b"\0")) if self._form == "paths" else data
         image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
         if sizes is not None and (planned := tuple(np.asarray(sizes[row]).tolist())) != size_of(image):

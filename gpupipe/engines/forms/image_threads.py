@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...reading.torch_threads import torch_threads
 from ...transforms.ops import Call, Op, Views
 from ...transforms.ops.base import Array
 from .apply import apply_batch, apply_sample, head_and_tail
@@ -66,19 +67,7 @@ class ImageThreads:
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
-            # torch keeps the number of its own threads for each thread, and one number for threads to come.
-            theirs, started = torch.get_num_threads(), threading.Barrier(self._count + 1)
-
-            def start() -> None:
-                torch.get_num_threads()  # whose first call in a thread takes over the number for threads to come
-                torch.set_num_threads(1)
-                started.wait()
-
-            self._pool = ThreadPoolExecutor(self._count, "gpupipe-images", start)
-            for _ in range(self._count):
-                self._pool.submit(lambda: None)
-            started.wait()
-            torch.set_num_threads(theirs)
+            self._pool = torch_threads(self._count, "gpupipe-images")
         return self._pool
 
     def close(self) -> None:

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...codecs.decode import open_rgb
+from ...codecs.files import Undecodable
+from ...codecs.jpeg.tiles import Cut
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
+from ...reading.cuts import Cuts, moved
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
 from ...transforms.compose import Compose
 from ...types import Plan
@@ -46,6 +49,7 @@ class Decode:
 
     dataset: Dataset
     pipeline: Compose
+    cuts: Cuts | None
 
     def __call__(self, plan: Plan) -> Decoded:
         bad = self.dataset.bad(plan.indices)
@@ -58,12 +62,13 @@ class Decode:
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    pictures, target = fetch(partial(self._pictures, plan=plan, row=row), row)
+                    pictures, target, cut = fetch(partial(self._pictures, plan=plan, row=row), row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
                 # With the numbers at hand only the small result is kept; else whole images until all sizes are known.
-                images += pictures if head is None else [apply_sample(picture, head, row) for picture in pictures]
+                ops = moved(head, cut.top, cut.left) if head and cut is not None else head
+                images += pictures if ops is None else [apply_sample(picture, ops, row) for picture in pictures]
                 targets.append(target)
         if bad:
             return Decoded(None, None, None, bad)
@@ -77,11 +82,16 @@ class Decode:
         made = stack_images([apply_sample(image, head, row) for row, image in enumerate(images)])
         return Decoded(made, target, plan, [])
 
-    def _pictures(self, index: int, plan: Plan, row: int) -> tuple[list[Picture], Any]:
-        """(the images of a sample: one, or the frames of a clip; its target)"""
+    def _pictures(self, index: int, plan: Plan, row: int) -> tuple[list[Picture], Any, Cut | None]:
+        """(the images of a sample: one, or the frames of a clip; its target; what the image was cut to)"""
         dataset = self.dataset
         if plan.frames is not None:
-            return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None
+            return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, None
+        cut = None if self.cuts is None else self.cuts.cuts(plan, [row]).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if cut is not None:
+            return [open_rgb(cut.data)], None, cut
         media, target = dataset.fetch(index)
         image = open_rgb(
             media,
@@ -92,4 +102,4 @@ class Decode:
         )
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
-        return [image], target
+        return [image], target, None
