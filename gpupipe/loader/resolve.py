@@ -109,7 +109,7 @@ def resolve(a: Arguments) -> Resolved:
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:
         raise NotNative(refused)
-    if config.name == "dali" and not ours:
+    if not ours:
         _try_functions(dataset)
     if refused:
         warn_once(f"engine='auto' takes the torch engine: {'; '.join(refused)}")
