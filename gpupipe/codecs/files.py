@@ -11,8 +11,19 @@ from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
 from .retry import reason_of, with_retries
+from .unpack import Packed, unpack
 
-__all__ = ["Place", "ReadAt", "Undecodable", "attempts", "read_at", "read_place", "use_place"]
+__all__ = [
+    "Place",
+    "ReadAt",
+    "Undecodable",
+    "attempts",
+    "ends_before",
+    "read_at",
+    "read_place",
+    "unpacked",
+    "use_place",
+]
 
 T = TypeVar("T")
 
@@ -43,11 +54,21 @@ class Place(NamedTuple):
     offset: int = 0
     length: int = -1
     """Bytes; -1: up to the end of the file."""
+    version: int = 0
+    """Of the file: what changes if its content does, as far as that is known without reading it; see
+    :class:`gpupipe.sources.storage.Found`."""
+    packed: Packed | None = None
+    """How the bytes there become those of the sample, if they are not."""
 
     @property
     def whole(self) -> bool:
         """Whether it is a whole file."""
         return self.offset == 0 and self.length < 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sample; -1 of a file up to its end."""
+        return self.length if self.packed is None else self.packed.take
 
 
 def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
@@ -79,7 +100,10 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
         if place.whole:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
-            raise _ends_before(place, size)
+            raise ends_before(place, size)
+        if place.packed is not None:
+            data = read_at(file.fileno(), place)
+            return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
         part = _Part(file.fileno(), place)
         return use(io.BufferedReader(part), part.read_at, place.length)
 
@@ -122,7 +146,7 @@ def read_place(place: Place) -> bytes:
 
 def read_at(fd: int, place: Place) -> bytes:
     """The bytes of a place in a file that is open. Raises :class:`OSError`, and :class:`Undecodable` of kind
-    ``truncated``."""
+    ``truncated`` or ``undecodable``."""
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
     parts, at = [], 0
     while at < length:
@@ -132,11 +156,21 @@ def read_at(fd: int, place: Place) -> bytes:
         parts.append(part)
         at += len(part)
     if at < place.length:
-        raise _ends_before(place, os.fstat(fd).st_size)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        raise ends_before(place, os.fstat(fd).st_size)
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    return data if place.packed is None else unpacked(data, place.packed)
 
 
-def _ends_before(place: Place, size: int) -> Undecodable:
+def unpacked(stored: bytes, packed: Packed) -> bytes:
+    """As :func:`gpupipe.codecs.unpack.unpack`. Raises :class:`Undecodable`."""
+    try:
+        return unpack(stored, packed)
+    except (ValueError, ImportError) as e:
+        raise Undecodable("undecodable", str(e)) from None
+
+
+def ends_before(place: Place, size: int) -> Undecodable:
+    """What is wrong with a place in a file of ``size`` bytes that ends before it."""
     return Undecodable(
         "truncated", f"it should be bytes {place.offset} to {place.offset + place.length} of a file of {size} bytes"
     )

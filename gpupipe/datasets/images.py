@@ -45,6 +45,7 @@ class EncodedImages(Dataset):
 
     def _open(self, *, rebuild: bool) -> None:
         self._index = open_index(self._source, max_pixels=self.max_pixels, rebuild=rebuild)
+        self._source.storage.expect(int(self._index.container_size.sum()))
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 

@@ -13,8 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+import torch
+
 from ..errors import BadSample
 from ..types import Plan
+from .setup import Setup
 
 __all__ = ["AheadReader", "Form", "Loaded", "Pending", "Reader"]
 
@@ -78,9 +81,9 @@ class Pending(Generic[R]):
 class AheadReader(Reader, Generic[R]):
     """Reads plans ahead in threads: :meth:`_begin` hands out work, :meth:`_end` takes the results."""
 
-    def __init__(self, threads: int, ahead: int, name: str):
-        self.threads = threads
-        self._ahead = ahead
+    def __init__(self, setup: Setup, name: str, threads: int | None = None):
+        self.threads = setup.threads if threads is None else threads
+        self._setup = setup
         self._name = name
         self._pool: ThreadPoolExecutor | None = None
         self._futures: list[Future[R]] = []
@@ -91,14 +94,12 @@ class AheadReader(Reader, Generic[R]):
     @abstractmethod
     def _end(self, pending: Pending[R]) -> Loaded: ...
 
-    def _left(self) -> None:
-        """Called before a run begins, when no thread is at work any more for an earlier one."""
-
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         self.stop()
         wait(self._futures)  # what is being read still writes into its buffer
         self._futures = []
-        self._left()
+        if self._setup.cuda:
+            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name)
         return self._loaded(plans, self._pool)
@@ -108,7 +109,7 @@ class AheadReader(Reader, Generic[R]):
         failure: Exception | None = None
         more = True
         while True:
-            while more and len(waiting) <= self._ahead:
+            while more and len(waiting) <= self._setup.prefetch_factor:
                 try:
                     plan = next(plans, None)
                 except Exception as e:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ..codecs.video.decode import decode_clip, pyav_version
 from ..types import Plan
@@ -34,13 +33,8 @@ class ClipReader(AheadReader[None]):
     Python's lock while it decodes."""
 
     def __init__(self, setup: Setup):
-        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-clips")
-        self._setup = setup
+        super().__init__(setup, "gpupipe-clips")
         self.buffers = BufferPool(pinned=setup.cuda)
-
-    def _left(self) -> None:
-        if self._setup.cuda:
-            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[None]:
         bad = self._setup.dataset.bad(plan.indices)

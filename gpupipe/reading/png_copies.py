@@ -145,12 +145,12 @@ class PngCopies:
                 paths[row] = np.frombuffer(os.fsencode(result), np.uint8)
         return bad
 
-    def of_bytes(self, index: int, data: bytes | Undecodable) -> bytes | Undecodable:
-        """What the engine is given in the place of the bytes of a sample."""
-        if isinstance(data, Undecodable) or not data or not self._needed[self._codes[index]]:
+    def of_bytes(self, index: int, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8] | Undecodable:
+        """What the engine is given in the place of the bytes u8[L] of a sample."""
+        if not self._needed[self._codes[index]]:
             return data
         try:
-            return self._copy.convert(data)
+            return np.frombuffer(self._copy.convert(data.tobytes()), np.uint8)
         except Undecodable as e:
             return e
 

@@ -1,56 +1,98 @@
-"""Encoded images as bytes, read by place in threads: parts of large files, or whole ones that an engine does not
-open."""
+"""Encoded images as bytes, read by place in threads: parts of large files, or objects behind a network."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Undecodable
+from ..codecs.files import Place, Undecodable
+from ..datasets.base import Dataset
 from ..types import Plan
 from .base import AheadReader, Loaded, Pending
+from .buffers import Borrowed, BufferPool
 from .png_copies import PngCopies
 from .sample import bad_sample
 from .setup import Setup
 from .targets import targets_of
 
-__all__ = ["RangeReader"]
+__all__ = ["RangeReader", "read_encoded"]
 
-Read = list[bytes | Undecodable]
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+Read = list[U8 | Undecodable]
 
 
 class RangeReader(AheadReader[Read]):
-    """Each thread reads a part of every batch."""
+    """Reads into memory that is used again and again, and that the engine reads without a copy.
+
+    Each thread reads a part of every batch. Behind a network a batch is one part, because its source has connections
+    of its own for it, and the threads only wait.
+    """
 
     def __init__(self, setup: Setup, copies: PngCopies | None):
-        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
         self._dataset = setup.dataset
         self._copies = copies
+        self._remote = setup.dataset.source.storage.remote
+        threads = setup.prefetch_factor + 1 if self._remote else setup.threads
+        super().__init__(setup, "gpupipe-read", threads)
+        self.buffers = BufferPool(pinned=setup.cuda)
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Read]:
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
-        parts = np.array_split(plan.indices, min(self.threads, len(plan)))
-        return Pending(plan, [pool.submit(self._read, part) for part in parts])
+        assert self._dataset.file_sizes is not None
+        ends = np.cumsum(self._dataset.file_sizes[plan.indices])
+        # A little more than is needed now, so that soon no batch needs a larger one.
+        borrowed = self.buffers.take(int(ends[-1]) * 9 // 8)
+        memory, starts = borrowed.buffer.numpy(), [0, *ends[:-1].tolist()]
+        views = [memory[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
+        count = 1 if self._remote else min(self.threads, len(plan))
+        futures = [
+            pool.submit(self._read, plan.indices[part], views[part[0] : part[-1] + 1])
+            for part in np.array_split(np.arange(len(plan)), count)
+        ]
+        return Pending(plan, futures, owner=borrowed)
 
-    def _read(self, indices: npt.NDArray[np.int64]) -> Read:
-        dataset = self._dataset
-        found = dataset.source.read([dataset.place(i) for i in indices.tolist()])
-        if self._copies is None:
+    def _read(self, indices: I64, views: list[U8]) -> Read:
+        dataset, copies = self._dataset, self._copies
+        problems = dataset.source.storage.read_into(_places(dataset, indices), views)
+        found: Read = [view if why is None else why for view, why in zip(views, problems, strict=True)]
+        if copies is None:
             return found
-        return [self._copies.of_bytes(i, data) for i, data in zip(indices.tolist(), found, strict=True)]
+        return [
+            data if isinstance(data, Undecodable) else copies.of_bytes(i, data)
+            for i, data in zip(indices.tolist(), found, strict=True)
+        ]
 
     def _end(self, pending: Pending[Read]) -> Loaded:
         plan, bad, media = pending.plan, list(pending.bad), []
         read = [data for future in pending.futures for data in future.result()]
         for index, data in zip(plan.indices.tolist(), read, strict=bool(pending.futures)):
-            if isinstance(data, bytes) and data:
-                media.append(np.frombuffer(data, np.uint8))
+            if isinstance(data, Undecodable):
+                bad.append(bad_sample(self._dataset, index, data))
             else:
-                bad.append(bad_sample(self._dataset, index, data or Undecodable("empty", "0 bytes")))
+                media.append(data)
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        return Loaded(plan, media, targets_of(self._dataset, plan))
+        borrowed: Borrowed = pending.owner
+        return Loaded(plan, media, targets_of(self._dataset, plan), owner=borrowed)
+
+    def close(self) -> None:
+        super().close()
+        self.buffers.close()
+
+    def facts(self) -> dict[str, Any]:
+        return {f"{'pinned_' * self.buffers.pinned}staging_bytes": self.buffers.nbytes}
+
+
+def read_encoded(dataset: Dataset, indices: I64) -> list[bytes | Undecodable]:
+    """The bytes of samples of a dataset of files; of those that cannot be read why."""
+    return dataset.source.read(_places(dataset, indices))
+
+
+def _places(dataset: Dataset, indices: I64) -> list[Place]:
+    return [dataset.place(i) for i in indices.tolist()]

@@ -354,7 +354,7 @@ class TestDamage:
                 evil = index_module.Index(opened)
             except DatasetError:
                 continue
-            evil.stale(os.fsencode(tree) + b"/")
+            evil.stale(ds.source)
             evil.encoded(np.arange(4), b"/")
             evil.all_bad()
 

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from ...sources.base import Listing, Source, Texts
 from . import cache
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
+from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy
 
@@ -85,7 +87,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     index = None if rebuild else _load(path, kind)
     why = "it is not in the cache"
     if index is not None:
-        reason = index.stale(source.prefix)
+        reason = index.stale(source)
         if reason is None:
             return _timed(index, began)
         why = reason
@@ -93,11 +95,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         newer = None if rebuild else _load(path, kind)
         faster = newer is not None and (index is None or newer.columns.digest != index.columns.digest)
         # Another process was faster. What it began to look at after we asked is as new as our own look would be.
-        if (
-            newer is not None
-            and faster
-            and (newer.columns.meta["started_ns"] >= asked or newer.stale(source.prefix) is None)
-        ):
+        if newer is not None and faster and (newer.columns.meta["started_ns"] >= asked or newer.stale(source) is None):
             return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
@@ -152,7 +150,8 @@ def _build(
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
     with Progress("reading headers", len(todo)) as progress:
-        probe_all(
+        probe = partial(probe_remote, source.storage) if source.storage.remote else probe_all
+        probe(
             len(todo),
             lambda k: listing.place(int(todo[k])),
             lambda k, result: probed.put(int(todo[k]), result),
@@ -234,6 +233,8 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
             columns[name] = column
     if listing.names is not None:
         columns |= _texts("name", listing.names)
+    if listing.packed is not None:
+        columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5
     if sideways.any():
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
@@ -274,6 +275,8 @@ def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[
     digest.update(paths.blob)
     if listing.container is not None:
         extra = {**extra, "container": listing.container, "offset": listing.offset, "length": listing.length}  # type: ignore[dict-item]
+    if listing.packed is not None:
+        extra = {**extra, **{f"packed_{name}": column for name, column in vars(listing.packed).items()}}
     for name in sorted(extra):
         column = extra[name]
         digest.update(f" {name} {column.dtype.str} {column.shape} ".encode())

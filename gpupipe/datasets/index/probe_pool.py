@@ -25,6 +25,7 @@ from ...codecs.probe import (
     Probe,
     pack_places,
     probe,
+    probe_bytes,
     quiet,
     receive,
     send,
@@ -67,6 +68,10 @@ class Reader(Protocol[R]):
         """The result for one file, read in this process, inside :meth:`quiet`."""
         ...
 
+    def of_bytes(self, data: bytes) -> R:
+        """The result for the content of one file."""
+        ...
+
     def quiet(self) -> AbstractContextManager[Any]: ...
 
     def unpack(self, data: bytes) -> list[R]:
@@ -93,6 +98,9 @@ class PictureReader:
 
     def here(self, place: Place) -> Probe:
         return probe(place, self._max_pixels)
+
+    def of_bytes(self, data: bytes) -> Probe:
+        return probe_bytes(data, self._max_pixels)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ import PIL
 
 from ...codecs.files import Place
 from ...codecs.probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
-from ...sources.base import Listing
+from ...sources.base import Listing, PackedColumns, Source
 from .column_file import Columns, ColumnsError
 
 __all__ = ["Index", "is_racy", "sampled_rows"]
@@ -74,6 +75,10 @@ class Index:
             self.offset: I64 = get("offset", "<i8", n)
             self.length: I64 = get("length", "<i8", n)
             self._names = self._strings("name", n)
+            self._packed = None
+            if "packed_codec" in columns.arrays:
+                numbers = (get(f"packed_{name}", "<i8", n) for name in ("size", "skip", "take"))
+                self._packed = PackedColumns(get("packed_codec", "|u1", n), *numbers)
         elif self.containers != n:
             raise ColumnsError(
                 f"{columns.path}: {self.containers} files for {n} rows; delete the file, it is made again"
@@ -146,7 +151,9 @@ class Index:
     @property
     def sample_size(self) -> I64:
         """i64[N], bytes of each row."""
-        return self.container_size if self.container is None else self.length
+        if self.container is None:
+            return self.container_size
+        return self.length if self._packed is None else self._packed.take
 
     def path(self, i: int) -> bytes:
         """The file that row ``i`` is in, below the prefix (absolute if it lies outside)."""
@@ -168,8 +175,12 @@ class Index:
 
     def place(self, i: int, prefix: bytes) -> Place:
         """Where the bytes of row ``i`` are."""
-        path = os.path.join(prefix, self.path(i))
-        return Place(path) if self.container is None else Place(path, int(self.offset[i]), int(self.length[i]))
+        if self.container is None:
+            return Place(os.path.join(prefix, self._path(i)))
+        k = self._container_of(i)
+        packed = None if self._packed is None else self._packed.at(i)
+        path, version = os.path.join(prefix, self._path(k)), int(self.mtime_ns[k])
+        return Place(path, int(self.offset[i]), int(self.length[i]), version, packed)
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Absolute paths as bytes, u8[L] each; of rows that are files."""
@@ -201,10 +212,11 @@ class Index:
 
     # ---------------------------------------------------------------- has anything changed?
 
-    def stale(self, prefix: bytes) -> str | None:
+    def stale(self, source: Source) -> str | None:
         """What shows that the files are not those of this index any more; ``None`` where nothing does."""
         if self.racy:
             return "files had changed within 2 seconds of the scan"
+        prefix = source.prefix
         for i, mtime in enumerate(self.folder_mtime_ns.tolist()):
             folder = prefix + self._string(self._folders, i)
             try:
@@ -214,18 +226,17 @@ class Index:
                 return f"{os.fsdecode(folder)}: {e}"
         files = sampled_rows(self.containers)
         missing = self.status[files] if self.container is None else np.zeros(len(files), np.uint8)
-        columns = (files, self.container_size[files], self.mtime_ns[files], missing)
-        for i, size, mtime, status in zip(*(c.tolist() for c in columns), strict=True):
-            path = os.path.join(prefix, self._path(i))
-            try:
-                found = os.stat(path)
-            except (OSError, ValueError) as e:
+        paths = [os.path.join(prefix, self._path(i)) for i in files.tolist()]
+        columns = (self.container_size[files], self.mtime_ns[files], missing)
+        known = zip(*(c.tolist() for c in columns), strict=True)
+        for path, found, (size, mtime, status) in zip(paths, source.storage.look(paths), known, strict=True):
+            if isinstance(found, OSError):
                 if status in (MISSING, UNREADABLE):
                     continue
-                return f"{os.fsdecode(path)}: {e}"
-            if status == MISSING or (found.st_size, found.st_mtime_ns) != (size, mtime):
+                return f"{os.fsdecode(path)}: {found}"
+            if status == MISSING or found != (size, mtime):
                 return f"{os.fsdecode(path)} has changed"
-        return self._better_now(prefix)
+        return None if source.storage.remote else self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
         """Whether a file that could not be read can be read now: neither chmod nor a new decoder touches its time."""
@@ -259,9 +270,11 @@ class Index:
             rows = files if self.container is None and listing.container is None else np.full(len(listing), -1)
         else:
             assert listing.offset is not None and listing.length is not None
-            columns = (self.container, self.offset, self.length)
+            columns: list[npt.NDArray[Any]] = [self.container, self.offset, self.length]
+            there: list[npt.NDArray[Any]] = [files[listing.container], listing.offset, listing.length]
+            for packed, them in ((self._packed, columns), (listing.packed, there)):
+                them.append(np.zeros(len(them[0]), np.int64) if packed is None else packed.skip)
             have = {at: i for i, at in enumerate(zip(*(c.tolist() for c in columns), strict=True))}
-            there = (files[listing.container], listing.offset, listing.length)
             rows = np.array([have.get(at, -1) for at in zip(*(c.tolist() for c in there), strict=True)], np.int64)
         if not self.count:
             return np.full(len(listing), -1)

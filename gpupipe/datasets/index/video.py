@@ -212,6 +212,9 @@ class _Reader:
     def here(self, place: Place) -> VideoProbe:
         return probe(place.path)
 
+    def of_bytes(self, data: bytes) -> VideoProbe:
+        raise NotImplementedError("videos are files of this machine")
+
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()
 

@@ -14,11 +14,13 @@ import torch
 from torch.utils.data import default_collate
 
 from ...codecs.decode import open_rgb
+from ...codecs.files import Undecodable
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...datasets.user_code import Opaque
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
+from ...reading.ranges import read_encoded
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
 from ...reading.user_code import worker_tensor
 from ...transforms.compose import Compose
@@ -58,10 +60,13 @@ class Decode:
         head = None if plan.ops is None else head_and_tail(plan.ops)[0]
         images: list[Any] = []
         targets: list[Any] = []
+        # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
+        by_place = self.dataset.kind == "files" and not self.dataset.whole_files
+        encoded = read_encoded(self.dataset, plan.indices) if by_place else None
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    pictures, target = fetch(partial(self._pictures, plan=plan, row=row), row)
+                    pictures, target = fetch(partial(self._pictures, plan=plan, row=row, encoded=encoded), row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
@@ -80,12 +85,16 @@ class Decode:
         made = stack_images([apply_sample(image, head, row) for row, image in enumerate(images)])
         return Decoded(made, target, plan, [])
 
-    def _pictures(self, index: int, plan: Plan, row: int) -> tuple[list[Picture], Any]:
+    def _pictures(
+        self, index: int, plan: Plan, row: int, encoded: list[bytes | Undecodable] | None
+    ) -> tuple[list[Picture], Any]:
         """(the images of a sample: one, or the frames of a clip; its target)"""
         dataset = self.dataset
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None
-        media, target = dataset.fetch(index)
+        media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
+        if isinstance(media, Undecodable):
+            raise media
         image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels)
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
