@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test scripts lint bench gpu clean
+.PHONY: help demo test quick scripts lint bench gpu clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*gpupipe/' $(MAKEFILE_LIST) | sed 's/:.*/\t/'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,12 @@ demo: $(READY)  ## train a small network through DALI and through the reference,
 
 test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
 	$(BIN)/python -m pytest
+
+# One part of everything: numbers, plans, pixels of both engines, and what every engine promises of its batches.
+QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips delivery output policies resume)
+
+quick: lint  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
+	$(BIN)/python -m pytest -q -m "not slow" $(QUICK)
 
 scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
 	$(BIN)/python -m tests.scripts
@@ -44,7 +50,6 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write
 	$(BIN)/python benchmarks/training_equal.py
-	$(BIN)/python benchmarks/video_index.py
 	$(BIN)/python benchmarks/video_clips.py
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/soak.py

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from _common import cpu_seconds, gpu_memory_mb, memory_mb
+from _common import gpu_memory_mb, memory_mb
 from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from gpupipe.engines.staging import map_tensors
+from gpupipe.memory.system import cpu_seconds
 
 Batches = Iterator[tuple[Any, Tensor]]
 
@@ -158,7 +160,7 @@ def _by_hand(job: Job, work: Work) -> Batches:
     cuda = work.device == "cuda"
     while True:
         out = pipe.run(torch.cuda.current_stream().cuda_stream) if cuda else pipe.run()
-        images, labels = (torch.from_dlpack(x.as_tensor()) for x in out)
+        images, labels = (from_dlpack(x.as_tensor()) for x in out)
         yield images.permute(0, 3, 1, 2) if job.channels_last else images, labels.squeeze(1)
 
 
@@ -245,10 +247,10 @@ def _finish(work: Work) -> None:
 
 def settle(patience: float = 20.0) -> None:
     """Wait until this process and its children stop working."""
-    end, before = time.monotonic() + patience, cpu_seconds(os.getpid())
+    end, before = time.monotonic() + patience, cpu_seconds()
     while time.monotonic() < end:
         time.sleep(0.2)
-        now = cpu_seconds(os.getpid())
+        now = cpu_seconds()
         if now - before < 0.03:
             return
         before = now
@@ -258,11 +260,11 @@ def _read(batches: Batches, work: Work, warm: int, seconds: float) -> Reading:
     for _ in range(warm):
         next(batches)
     _finish(work)
-    cpu, began, images = cpu_seconds(os.getpid()), time.perf_counter(), 0
+    cpu, began, images = cpu_seconds(), time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         images += len(next(batches)[1])
     _finish(work)
-    elapsed, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu
+    elapsed, cpu = time.perf_counter() - began, cpu_seconds() - cpu
     memory = memory_mb(os.getpid())
     settle()
     return Reading(images, elapsed, cpu, memory["pss"], memory["uss"])

@@ -6,6 +6,7 @@ Importing this module makes ``import gpupipe.pipelines`` work from a checkout th
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import multiprocessing
@@ -43,24 +44,12 @@ def _use_checkout() -> None:
 _use_checkout()
 
 
-_OPERATORS: Any = None
-
-
 def import_torchvision() -> Any:
-    """torchvision, also where its compiled operators are for another build of torch, which transforms do not need."""
-    global _OPERATORS
-    try:
-        import torchvision
-    except RuntimeError:
-        import torch
+    """torchvision, also if its compiled operators are for another build of torch."""
+    from gpupipe.testing.torchvision_ops import define_missing_operators
 
-        for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        _OPERATORS = torch.library.Library("torchvision", "DEF")  # the definitions live as long as this object
-        for operator in ("nms", "qnms"):
-            _OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
-    return torchvision
+    define_missing_operators()
+    return importlib.import_module("torchvision")
 
 
 def left_out(jobs: Sequence[Any]) -> list[Any]:
@@ -131,21 +120,7 @@ def describe_files(paths: Sequence[str]) -> dict[str, Any]:
     }
 
 
-# ---- memory and CPU time, from /proc, so that nothing has to be installed
-
-
-def tree(pid: int) -> list[int]:
-    """The process and all that descend from it."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                stat = Path("/proc", entry, "stat").read_text()
-                parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
-    found = [pid]
-    for one in found:
-        found += parents.get(one, [])
-    return found
+# ---- memory
 
 
 def memory_mb(pid: int) -> dict[str, float]:
@@ -154,26 +129,19 @@ def memory_mb(pid: int) -> dict[str, float]:
     Both count the pages of library files, and change when any other process of the machine that uses the same library
     starts or ends. ``own`` leaves those out: memory that the tree filled, by share.
     """
+    from gpupipe.memory.system import children
+
     names = {
         "Pss": "pss", "Private_Clean": "uss", "Private_Dirty": "uss", "Pss_Anon": "own", "Pss_Shmem": "own",
     }  # fmt: skip
     kilobytes = dict.fromkeys(("pss", "uss", "own"), 0)
-    for one in tree(pid):
+    for one in (pid, *children(pid)):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
                 name, _, rest = line.partition(":")
                 if name in names:
                     kilobytes[names[name]] += int(rest.split()[0])
     return {kind: value / 1e3 for kind, value in kilobytes.items()}
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process tree so far, as far as its processes live."""
-    ticks = 0
-    for one in tree(pid):
-        with contextlib.suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def gpu_memory_mb() -> float | None:

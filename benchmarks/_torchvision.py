@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from _common import import_torchvision
 from PIL import Image
@@ -19,7 +18,7 @@ from torchvision.transforms import InterpolationMode  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402
 from torchvision.transforms.v2.functional import _geometry as G  # noqa: E402
 
-__all__ = ["Unknown", "apply"]
+__all__ = ["FUNCTIONS", "Unknown", "apply"]
 
 
 class Unknown(Exception):
@@ -32,17 +31,9 @@ def apply(image: Any, ops: Sequence[Op], i: int) -> Any:
     Raises :class:`Unknown`.
     """
     for op in ops:
-        if isinstance(op, O.ToDtype):
-            image = F.to_dtype(F.to_image(image), getattr(torch, op.dtype), scale=op.scale)
-            continue
-        if isinstance(op, O.Normalize):
-            image = F.normalize(image, list(op.mean), list(op.std))
-            continue
-        form = _FORMS.get(type(op))
-        if form is None:
+        if type(op) not in FUNCTIONS:
             raise Unknown(type(op).__name__)
-        if getattr(op, "mask", np.ones(i + 1, bool))[i]:
-            image = form(image, op, i)
+        image = image if op.passes(i) else FUNCTIONS[type(op)](image, op, i)
     return image
 
 
@@ -108,10 +99,11 @@ def _erase(image: Any, op: O.Erase, i: int) -> Any:
     return F.erase(image, top, left, height, width, torch.tensor(op.value, dtype=image.dtype)[:, None, None])
 
 
-_FORMS: dict[type[Op], Callable[[Any, Any, int], Any]] = {
+FUNCTIONS: dict[type[Op], Callable[[Any, Any, int], Any]] = {
     O.AutoContrast: lambda image, op, i: F.autocontrast(image),
     O.Blur: _blur,
     O.Brightness: lambda image, op, i: F.adjust_brightness(image, float(op.factor[i])),
+    O.ChannelPermutation: lambda image, op, i: F.permute_channels(image, op.permutation[i].tolist()),
     O.Contrast: lambda image, op, i: F.adjust_contrast(image, float(op.factor[i])),
     O.Crop: _crop,
     O.Equalize: lambda image, op, i: F.equalize(image),
@@ -120,11 +112,13 @@ _FORMS: dict[type[Op], Callable[[Any, Any, int], Any]] = {
     O.Gray: _gray,
     O.Hue: lambda image, op, i: F.adjust_hue(image, float(op.factor[i])),
     O.Invert: lambda image, op, i: F.invert(image),
+    O.Normalize: lambda image, op, i: F.normalize(image, list(op.mean), list(op.std)),
     O.Perspective: _perspective,
     O.Posterize: lambda image, op, i: F.posterize(image, int(op.bits[i])),
     O.Resize: _resize,
     O.Saturation: lambda image, op, i: F.adjust_saturation(image, float(op.factor[i])),
     O.Sharpness: lambda image, op, i: F.adjust_sharpness(image, float(op.factor[i])),
     O.Solarize: lambda image, op, i: F.solarize(image, float(op.threshold[i])),
+    O.ToDtype: lambda image, op, i: F.to_dtype(F.to_image(image), getattr(torch, op.dtype), scale=op.scale),
     O.Warp: _warp,
 }

@@ -97,7 +97,7 @@ def tree(files: list[str], root: Path, count: int) -> list[Path]:
 def epoch(loader: DataLoader) -> tuple[set[int], list[float]]:
     """(labels that came, seconds of every next())."""
     seen: set[int] = set()
-    waits = []
+    waits: list[float] = []
     iterator = iter(loader)
     while True:
         began = time.perf_counter()
@@ -109,7 +109,7 @@ def epoch(loader: DataLoader) -> tuple[set[int], list[float]]:
         seen |= set(batch[1].tolist())
 
 
-def inject(files: list[str], fault: str, when: str, engine: str, folder: Path) -> dict[str, Any]:
+def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -> dict[str, Any]:
     paths = tree(files, folder, FILES)
     spoilt = set(range(5, FILES, EVERY))
     dataset = ImageFolder(folder, imagenet.train(64)) if when == "after" else None

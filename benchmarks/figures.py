@@ -175,7 +175,8 @@ def figures() -> str:
 def written(readme: str) -> str:
     for name, text in (("figures", figures()), ("gpu", gpu(RESULTS)), ("promises", markdown())):
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        readme = re.sub(pattern, lambda m, t=text: f"{m[1]}{t.strip()}\n{m[2]}", readme, flags=re.DOTALL)
+        before, start, end, after = re.split(pattern, readme, maxsplit=1, flags=re.DOTALL)
+        readme = f"{before}{start}{text.strip()}\n{end}{after}"
     return readme
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from _common import Budget, Table, machine, save
 
-from gpupipe.parity import cases as parity
+from gpupipe.parity import measure as parity
 
 
 def main() -> None:

@@ -35,8 +35,10 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
     from gpupipe.datasets import folder
     from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index.column_file import write_columns
     from gpupipe.datasets.index.table import sampled_rows
     from gpupipe.sources.base import Listing, Texts
+    from gpupipe.sources.folder import Tree
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -77,9 +79,9 @@ def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     )
     probed = build.Probed(listing)
     probed.sizes[:] = rng.integers(200, 700, (count, 2))
-    path = build.index_path(folder.Tree(str(root), folder.IMG_EXTENSIONS))
+    path = build.index_path(Tree(str(root), folder.IMG_EXTENSIONS))
     with cache.locked(path), cache.replacing(path) as file:
-        build.write_columns(file, *build.assemble(listing, probed))
+        write_columns(file, *build.assemble(listing, probed))
     return {"index_bytes": os.path.getsize(path), "made_in_s": round(time.monotonic() - began, 1)}
 
 
@@ -89,8 +91,9 @@ def measure(root: str) -> dict[str, Any]:
 
     from gpupipe.datasets import ImageFolder
     from gpupipe.pipelines import imagenet
+    from gpupipe.planning.batches import Slices
     from gpupipe.planning.epoch import EpochPlan
-    from gpupipe.planning.order import Shuffle, Slices
+    from gpupipe.planning.order import Shuffle
     from gpupipe.types import Shard
 
     process = psutil.Process()

@@ -35,7 +35,7 @@ from gpupipe.pipelines import imagenet
 FIRST, TARGET = 2, 1.03
 
 
-def epochs(engine: str, paths: list[str], args: argparse.Namespace) -> Iterator[Iterable[Any]]:
+def epochs(engine: Any, paths: list[str], args: argparse.Namespace) -> Iterator[Iterable[Any]]:
     """The batches of every epoch."""
     if engine == "dali-by-hand":
         work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=len(paths))

@@ -25,10 +25,11 @@ from _common import Table, machine, save
 
 from gpupipe import DataLoader
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.dali.lower import Canvas
+from gpupipe.engines.dali.lowering import Canvas, Input
 from gpupipe.pipelines import imagenet
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan
-from gpupipe.planning.order import Shuffle, Slices
+from gpupipe.planning.order import Shuffle
 from gpupipe.reading.paths import PathReader
 from gpupipe.types import Shard
 
@@ -95,8 +96,8 @@ def main() -> None:
     def feed(step: int) -> None:
         (ready,) = reader.run(iter([plans[step]]))
         assert ready.plan.ops is not None
-        for op, read in inputs:
-            read(ready.plan.ops[op])
+        for inp in inputs:
+            inp.array(ready.plan.ops)
 
     readings: dict[str, list[float]] = {"loader": [], "plan": [], "order": [], "plan and feed": []}
     for _ in range(args.rounds):
@@ -133,7 +134,7 @@ def main() -> None:
     print(path)
 
 
-def _inputs(dataset: Sizes) -> list[tuple[int, Callable[[Any], Any]]]:
+def _inputs(dataset: Sizes) -> list[Input]:
     """What the graph of the DALI engine is fed besides paths."""
     from nvidia.dali import Pipeline
 
@@ -142,7 +143,7 @@ def _inputs(dataset: Sizes) -> list[tuple[int, Callable[[Any], Any]]]:
     canvas = Canvas(lambda start, shape: start, None, "cpu")
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
         lower(canvas, dataset.transform.skeleton, dataset.transform.memory_format)
-    return [(i.op, i.read) for i in canvas.inputs]
+    return canvas.inputs
 
 
 if __name__ == "__main__":

@@ -27,9 +27,10 @@ import torch
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines.forms.reference import reference
-from gpupipe.planning.bad_samples import Policy
+from gpupipe.planning.bad_samples import BadSamples
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan
-from gpupipe.planning.order import Shuffle, Slices
+from gpupipe.planning.order import Shuffle
 
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])
@@ -58,7 +59,7 @@ class Pair:
         self.dataset = dataset
         self.loaders = [self._make("dali"), self._make("torch")]
 
-    def _make(self, engine: str) -> DataLoader:
+    def _make(self, engine: Any) -> DataLoader:
         return DataLoader(
             self.dataset,
             batch_size=BATCH,
@@ -84,7 +85,7 @@ class Pair:
             loader.close()
 
 
-def expected(dataset: ImageFolder, known: Policy, epoch: int) -> EpochPlan:
+def expected(dataset: ImageFolder, known: BadSamples, epoch: int) -> EpochPlan:
     """The plans of an epoch when all bad files are known beforehand."""
     n = len(dataset)
     return EpochPlan(dataset, PIPELINE, Shuffle(n, SEED, epoch), Slices(n, BATCH, Shard(), False), SEED, epoch, known)
@@ -131,18 +132,19 @@ def main() -> None:
         bad = [sorted(loader.report().samples) for loader in pair.loaders]
         if [b.index for b in bad[0]] != [b.index for b in bad[1]]:
             raise SystemExit(f"the engines refuse different files: {bad}")
-        known = Policy("replace", None, dataset)
+        known = BadSamples("replace", None, dataset)
         known.learn(bad[0])
         for epoch in range(1, args.epochs + 1):
             plans, step = expected(dataset, known, epoch), 0
-            leave = events.randrange(len(plans)) if events.random() < 0.3 else None
-            resume = events.randrange(1, len(plans)) if leave is None and events.random() < 0.3 else None
+            count = len(pair.loaders[0])
+            leave = events.randrange(count) if events.random() < 0.3 else None
+            resume = events.randrange(1, count) if leave is None and events.random() < 0.3 else None
             iterators = [iter(loader) for loader in pair.loaders]
             while True:
                 batches = [next(i, None) for i in iterators]
                 if batches[0] is None or batches[1] is None:
-                    if batches != [None, None] or step != len(plans):
-                        raise SystemExit(f"epoch {epoch} ended after {step} of {len(plans)} batches")
+                    if batches != [None, None] or step != count:
+                        raise SystemExit(f"epoch {epoch} ended after {step} of {count} batches")
                     break
                 exact = counts["batches"] % 10 == 0
                 unlike, difference = check(plans, step, batches, dataset, exact)

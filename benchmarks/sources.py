@@ -87,7 +87,7 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
         candidates: list[Candidate] = []
         try:
             for source in (BASE, *args.sources):
-                candidates.append(Candidate(Job(source, engine, source=source), work))  # type: ignore[arg-type]
+                candidates.append(Candidate(Job(source, engine, source=source), work))
             readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
             for done in rounds(candidates, args.rounds, args.seconds):
                 for source, reading in done.items():

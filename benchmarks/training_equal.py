@@ -49,11 +49,11 @@ def network(classes: int) -> nn.Module:
     )  # fmt: skip
 
 
-def train(folder: Path, held_out: tuple[Tensor, Tensor], engine: str, seed: int, args: argparse.Namespace) -> float:
+def train(folder: Path, held_out: tuple[Tensor, Tensor], engine: Any, seed: int, args: argparse.Namespace) -> float:
     """Accuracy on the held-out pictures after the last epoch."""
     torch.manual_seed(seed)
     dataset = datasets.ImageFolder(folder, TRAIN)
-    model = network(len(dataset.classes)).to(memory_format=torch.channels_last)
+    model = network(len(dataset.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
     with DataLoader(
         dataset, args.batch_size, shuffle=True, drop_last=True, num_workers=2, device="cpu", engine=engine, seed=seed
@@ -69,9 +69,8 @@ def train(folder: Path, held_out: tuple[Tensor, Tensor], engine: str, seed: int,
     model.eval()
     with torch.inference_mode():
         images, target = held_out
-        right = sum(
-            (model(x).argmax(1) == y).sum().item() for x, y in zip(images.split(500), target.split(500), strict=True)
-        )
+        parts = zip(images.split(500), target.split(500), strict=True)
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in parts)
     return right / len(target)
 
 

@@ -27,53 +27,14 @@ from PIL import Image
 from gpupipe import DataLoader, datasets, engines, transforms as T
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.errors import PipelineError
+from gpupipe.parity.cases import FINISH, PAGE
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import DECODE, TABLE, tolerance
 from gpupipe.transforms.ops import Op
+from gpupipe.transforms.ops.promise import CPU
 
 README = ROOT / "gpupipe" / "transforms" / "README.md"
-SIZE, PICTURE = 224, 320
-
-FINISH = (T.ToImage(), T.ToDtype("float32", scale=True))
-
-ROWS: dict[str, tuple[T.Transform, ...]] = {
-    "Resize(256)": (T.Resize(256), T.CenterCrop(SIZE)),
-    'Resize(256, "bicubic")': (T.Resize(256, "bicubic"), T.CenterCrop(SIZE)),
-    "RandomResizedCrop(160)": (T.RandomResizedCrop(160),),
-    "RandomCrop(192, padding=8)": (T.RandomCrop(192, padding=8),),
-    "Pad(7, fill=90)": (T.Pad(7, fill=90),),
-    "RandomHorizontalFlip": (T.RandomHorizontalFlip(1.0),),
-    "RandomVerticalFlip": (T.RandomVerticalFlip(1.0),),
-    "RandomGrayscale": (T.RandomGrayscale(1.0),),
-    "ColorJitter(brightness=0.4)": (T.ColorJitter(brightness=0.4),),
-    "ColorJitter(contrast=0.4)": (T.ColorJitter(contrast=0.4),),
-    "ColorJitter(saturation=0.4)": (T.ColorJitter(saturation=0.4),),
-    "ColorJitter(hue=0.1)": (T.ColorJitter(hue=0.1),),
-    "ColorJitter(0.4, 0.4, 0.4, 0.1)": (T.ColorJitter(0.4, 0.4, 0.4, 0.1),),
-    "RandomInvert": (T.RandomInvert(1.0),),
-    "RandomPosterize(4)": (T.RandomPosterize(4, 1.0),),
-    "RandomSolarize(128)": (T.RandomSolarize(128, 1.0),),
-    "RandomAdjustSharpness(2)": (T.RandomAdjustSharpness(2, 1.0),),
-    "RandomAutocontrast": (T.RandomAutocontrast(1.0),),
-    "RandomEqualize": (T.RandomEqualize(1.0),),
-    "GaussianBlur(23)": (T.GaussianBlur(23),),
-    "JPEG((30, 95))": (T.JPEG((30, 95)),),
-    "RandomRotation(30)": (T.RandomRotation(30),),
-    'RandomRotation(30, "bilinear")': (T.RandomRotation(30, "bilinear"),),
-    'RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear")': (
-        T.RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear"),
-    ),
-    "RandomPerspective": (T.RandomPerspective(p=1.0),),
-    "ElasticTransform": (T.ElasticTransform(),),
-    "RandomZoomOut": (T.RandomZoomOut(p=1.0), T.CenterCrop(SIZE)),
-    "RandomErasing": (*FINISH, T.RandomErasing(p=1.0)),
-    "GaussianNoise": (*FINISH, T.GaussianNoise()),
-    "RandAugment": (T.RandAugment(),),
-    'RandAugment(interpolation="bilinear")': (T.RandAugment(interpolation="bilinear"),),
-    "TrivialAugmentWide": (T.TrivialAugmentWide(),),
-    "AutoAugment": (T.AutoAugment(),),
-    "AugMix": (T.AugMix(),),
-}
+PICTURE = 320
 
 
 def main() -> None:
@@ -95,7 +56,7 @@ def main() -> None:
             "rows": {},
         }
     table = Table("transform", "DALI equal", "max", "mean", "over 1", "PIL max", "tensor max", first=58)
-    for name, steps in ROWS.items():
+    for name, steps in PAGE.items():
         row = result["rows"][name] = measure(pixels, steps)
         dali, pil, tensor = (row[k] for k in ("dali/torch", "torch/pil", "torch/tensor"))
         cells = [f"{100 * dali['equal']:.0f} %", dali["max"], dali["mean"], f"{100 * dali['over_1']:.2f} %"]
@@ -104,8 +65,8 @@ def main() -> None:
 
 
 def _square(path: str) -> Any:
-    with Image.open(path) as image:
-        image = image.convert("RGB")
+    with Image.open(path) as file:
+        image = file.convert("RGB")
         side = min(image.size)
         return np.asarray(image.crop((0, 0, side, side)).resize((PICTURE, PICTURE), Image.Resampling.BICUBIC))
 
@@ -159,7 +120,7 @@ def torchvision_apart(pixels: Any, pipeline: T.Compose, tensor: bool) -> dict[st
     found = Difference()
     keys = np.arange(len(pixels), dtype=np.uint64)
     sizes = np.tile(np.array(pixels.shape[1:3]), (len(pixels), 1))
-    ops, _ = pipeline.resolve(1, 0, keys, sizes)
+    ops, *_ = pipeline.resolve(1, 0, keys, sizes)
     head, tail = head_and_tail(ops)
     for i, image in enumerate(pixels):
         mine = tuple(op.take(slice(i, i + 1)) for op in tail)
@@ -214,7 +175,7 @@ def page(result: dict[str, Any]) -> str:
 
 def reason(text: str) -> str:
     """Without what is said of decoding, which has no part in this."""
-    return "; ".join(part for part in text.split("; ") if part not in TABLE[DECODE].cpu.reason)  # type: ignore[union-attr]
+    return "; ".join(part for part in text.split("; ") if part not in TABLE[DECODE].tolerances[CPU].reason)
 
 
 def _cell(d: dict[str, Any]) -> str:

@@ -91,9 +91,10 @@ def _gpupipe(job: Job, work: Work) -> Batches:
         dataset = datasets.VideoFolder(
             work.root, FRAMES, stride=STRIDE, clips=CLIPS, sampling="uniform", transform=kinetics.val(SIZE)
         )
+    engine: Any = job.loader.removeprefix("gpupipe-")
     loader = DataLoader(
         dataset, work.batch_size, work.workload == "random", num_workers=work.workers, drop_last=True, seed=0,
-        engine=job.loader.removeprefix("gpupipe-"), device="cpu",
+        engine=engine, device="cpu",
     )  # fmt: skip
     while True:
         yield from loader
@@ -128,7 +129,8 @@ def _by_torchcodec(path: str, start: int, mode: Any = "exact") -> Tensor:
 
     decoder = VideoDecoder(path, num_ffmpeg_threads=1, seek_mode=mode)
     last = len(decoder) - 1
-    return decoder.get_frames_at([min(start + k * STRIDE, last) for k in range(FRAMES)]).data
+    frames: Tensor = decoder.get_frames_at([min(start + k * STRIDE, last) for k in range(FRAMES)]).data
+    return frames
 
 
 def _by_decord(path: str, start: int) -> Tensor:
@@ -154,11 +156,10 @@ class _Clips(torch.utils.data.Dataset[Any]):
         import_torchvision()
         from torchvision.transforms import v2
 
-        index = VideoFolder(
-            work.root
-        )  # only for labels and numbers of frames, which such a script would keep in a list
+        # Only for labels and numbers of frames, which such a script would keep in a list.
+        index = VideoFolder(work.root)
         self._paths = [index.entry(i).path for i in range(len(index))]
-        self._labels, self._counts = index.labels.tolist(), index.frame_counts.tolist()
+        self._labels, self._counts = np.asarray(index.labels).tolist(), index.frame_counts.tolist()
         self._random, self._decoder = work.workload == "random", decoder
         window = [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip()]
         centre = [v2.Resize(256, antialias=True), v2.CenterCrop(SIZE)]

@@ -38,12 +38,13 @@ REPEATS = 5
 def synthesize(root: Path, count: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
     from gpupipe.codecs.video.probe import EXACT, VARIABLE, VideoProbe
-    from gpupipe.datasets.folder import Tree
     from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index.column_file import write_columns
     from gpupipe.datasets.index.table import sampled_rows
     from gpupipe.datasets.index.video import VIDEOS
     from gpupipe.datasets.video.folder import VIDEO_EXTENSIONS
     from gpupipe.sources.base import Listing, Texts
+    from gpupipe.sources.folder import Tree
 
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -73,7 +74,7 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
         folders=(b"", *map(os.fsencode, classes)),
         folder_mtime_ns=np.full(len(classes) + 1, OLD_NS),
     )
-    probed = VIDEOS.probed(listing)
+    probed: Any = VIDEOS.probed(listing)
     frames = rng.integers(150, 450, count).tolist()
     for i, n in enumerate(frames):
         steps = np.full(n, 512) if i % 5 else rng.integers(30, 40, n)
@@ -97,7 +98,7 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
         )
     path = cache.index_path(*VIDEOS.limits, *Tree(str(root), VIDEO_EXTENSIONS, "VideoFolder").key)
     with cache.locked(path), cache.replacing(path) as file:
-        build.write_columns(file, *build.assemble(listing, probed))
+        write_columns(file, *build.assemble(listing, probed))
     facts = {"frames": sum(frames), "index_bytes": os.path.getsize(path)}
     return {**facts, "made_in_s": round(time.monotonic() - began, 1)}
 
@@ -106,8 +107,9 @@ def measure(root: str) -> dict[str, Any]:
     """In a fresh process: open, plan an epoch, resolve its first plan, choose its frames."""
     from gpupipe.datasets import VideoFolder
     from gpupipe.pipelines import imagenet
+    from gpupipe.planning.batches import Slices
     from gpupipe.planning.epoch import EpochPlan
-    from gpupipe.planning.order import Shuffle, Slices
+    from gpupipe.planning.order import Shuffle
     from gpupipe.types import Shard
 
     pipeline = imagenet.train(112)

@@ -67,7 +67,8 @@ class Classifier(L.LightningModule):
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: list[Tensor], index: int) -> None:
-        real = self.trainer.val_dataloaders.valid  # what comes after pads the batch to the size of the other ranks'
+        loader: Any = self.trainer.val_dataloaders
+        real = loader.valid  # what comes after pads the batch to the size of the other ranks'
         logits, target = self.model(batch[0])[:real].float(), batch[1][:real]
         loss = nn.functional.cross_entropy(logits, target, reduction="sum")
         self.sums += torch.stack([loss, (logits.argmax(1) == target).sum(), loss.new_tensor(real)])

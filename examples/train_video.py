@@ -85,7 +85,8 @@ class Small3D(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         widths = [3, width, 2 * width, 4 * width, 4 * width]
-        for before, after, stride in zip(widths, widths[1:], [(1, 4, 4), 2, 2, (1, 2, 2)], strict=False):
+        strides = [(1, 4, 4), (2, 2, 2), (2, 2, 2), (1, 2, 2)]
+        for before, after, stride in zip(widths, widths[1:], strides, strict=False):
             layers += [nn.Conv3d(before, after, 3, stride, 1, bias=False), nn.BatchNorm3d(after), nn.ReLU(True)]
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool3d(1), nn.Flatten())
         self.head = nn.Linear(4 * width, classes)
@@ -183,7 +184,7 @@ class Trainer:
             raise SystemExit(f"--resume: there is no {self.checkpoint}")
         state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
         for name in ("model", "optimizer", "scheduler", "loader"):
-            part = {"model": self.raw_model, "loader": self.train_loader}.get(name) or getattr(self, name)
+            part: Any = {"model": self.raw_model, "loader": self.train_loader}.get(name) or getattr(self, name)
             part.load_state_dict(state[name])
         self.epoch, self.step = state["epoch"], state["step"]
 

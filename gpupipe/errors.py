@@ -70,6 +70,14 @@ class PipelineError(ConfigError):
 class TranslationError(ConfigError):
     """A torch or torchvision object has no gpupipe form. The message names it and the choices that are left."""
 
+    def __init__(self, message: str, reasons: Sequence[str] = ()):
+        super().__init__(message)
+        self.reasons = tuple(reasons) or (message,)
+        """What has no form, and why: one short text for each thing."""
+
+    def __reduce__(self) -> tuple[type[TranslationError], tuple[str, tuple[str, ...]]]:
+        return type(self), (str(self), self.reasons)
+
 
 class StateError(GpupipeError, ValueError):
     """A ``state_dict`` does not belong to this loader."""

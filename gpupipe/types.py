@@ -17,6 +17,7 @@ from .errors import BadSample, ConfigError
 
 if TYPE_CHECKING:
     from .transforms.ops import Op
+    from .transforms.ops.mixing import Mixing
 
 __all__ = ["Batch", "Plan", "Shard"]
 
@@ -100,12 +101,15 @@ class Plan:
     sizes: npt.NDArray[np.int32] | None = None
     """i32[B, 2]: height and width of the images as decoded."""
     ops: tuple[Op, ...] | None = None
-    """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`. They do not travel to other processes where
+    """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`. They do not travel to other processes if
     one of them holds a function."""
     frames: IntArray | None = None
     """i64[B, T]: of a dataset of clips, the frames of each. Row i of every op is for all frames of clip i."""
     bad: tuple[BadSample, ...] = ()
     """Samples that the batch goes without: left out or replaced."""
+    mixing: tuple[Mixing, ...] = ()
+    """What is done to the finished batch and its targets, MixUp and CutMix, after ``ops``. No engine has to know it:
+    the loader does it."""
 
     def __post_init__(self) -> None:
         if self.indices.ndim != 1 or self.indices.shape != self.keys.shape:
@@ -118,15 +122,16 @@ class Plan:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the ops where one of them holds a function, which cannot be sent: they are resolved again there."""
-        keep = not any(op.local for op in self.ops or ())
+        keep = all(op.sendable for op in self.ops or ())
         return self.__dict__ if keep else {**self.__dict__, "ops": None}
 
-    def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...]) -> Plan:
+    def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...], mixing: tuple[Mixing, ...] = ()) -> Plan:
         """The same plan with what became known when the samples were read."""
-        return replace(self, sizes=sizes, ops=ops)
+        return replace(self, sizes=sizes, ops=ops, mixing=mixing)
 
     def __repr__(self) -> str:
-        ops = "unresolved" if self.ops is None else ", ".join(type(op).__name__ for op in self.ops) or "nothing"
+        names = [type(op).__name__ for op in (*(self.ops or ()), *self.mixing)]
+        ops = "unresolved" if self.ops is None else ", ".join(names) or "nothing"
         pad = "" if self.valid == len(self) else f", {self.valid} of them real"
         return f"Plan(epoch {self.epoch}, step {self.step}: {len(self)} samples{pad}; {ops})"
 

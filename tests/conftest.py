@@ -4,22 +4,23 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
 import random
 import sys
 from collections.abc import Iterator
-from functools import cache as once
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from interpreter import Interpreter
 from PIL import Image
 
 from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.testing.torchvision_ops import define_missing_operators
 
 
 def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> None:
@@ -44,29 +45,7 @@ def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> Non
 alias_pipelines()
 
 
-def _define_missing_torchvision_ops() -> Any:
-    """torchvision's own library, defined here, where its compiled one is for another build of torch.
-
-    A torchvision built for CUDA beside a torch built for the CPU cannot load its C++ operators, and then fails to
-    import while it describes them. Transforms and datasets need none of them, so an empty description is enough.
-    """
-    spec = importlib.util.find_spec("torchvision")
-    if spec is None or not spec.submodule_search_locations or torch.version.cuda is not None:
-        return None
-    for folder in spec.submodule_search_locations:
-        for file in Path(folder).glob("_C*.so"):
-            try:
-                torch.ops.load_library(str(file))
-            except OSError:
-                continue
-            return None
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
-_TORCHVISION_OPS = _define_missing_torchvision_ops()  # the definitions live as long as this object
+define_missing_operators()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,23 +54,34 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
-@once
-def _cuda() -> bool:
-    return torch.cuda.is_available()
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    # A million objects of modules will live to the end. Tests that collect need not look at each of them every time.
+    gc.collect()
+    gc.freeze()
+
+
+CUDA = torch.cuda.is_available()
+REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") is None or _cuda():
+    if item.get_closest_marker("gpu") is None or CUDA:
         return
-    if os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1":
+    if REQUIRED:
         pytest.fail("needs a CUDA device, and GPUPIPE_REQUIRE_CUDA=1 says there is one", pytrace=False)
     pytest.skip("needs a CUDA device")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if CUDA or REQUIRED else [])])
 def device(request: pytest.FixtureRequest) -> str:
-    """``"cpu"``, then ``"cuda"``."""
+    """``"cpu"``, then ``"cuda"`` if there is a GPU, or one is required."""
     return str(request.param)
 
 
@@ -109,6 +99,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Interpreter]:
+    """An interpreter that has imported what engines and training need: every optimizer takes ``torch._dynamo``."""
+    # CUDA does not survive a fork, and whether importing DALI starts it depends on DALI.
+    dali = [] if CUDA else ["gpupipe.engines.dali.engine"]
+    with Interpreter("torch._dynamo", *dali, "gpupipe.engines.torch", "av", "support") as it:
+        yield it
 
 
 @pytest.fixture

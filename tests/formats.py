@@ -107,7 +107,7 @@ def example(features: dict[str, bytes | int | float]) -> bytes:
 def masked_crc(data: bytes) -> int:
     import google_crc32c
 
-    crc = google_crc32c.value(data)
+    crc: int = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -308,7 +308,7 @@ def write_mds(images: Images, folder: Path) -> Path:
 
 
 def write_litdata(images: Images, folder: Path) -> Path:
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     spec = [1, {"type": "builtins.dict", "context": '["image", "label"]', "children_spec": [leaf, leaf]}]
     chunks = []
     for k, share in enumerate(shares(images)):

@@ -22,7 +22,7 @@ def chi_square_p(observed: npt.ArrayLike, expected: npt.ArrayLike) -> float:
 def _kolmogorov(x: float) -> float:
     if x < 0.2:
         return 1.0
-    return min(1.0, max(0.0, 2 * sum((-1) ** (j - 1) * math.exp(-2 * j * j * x * x) for j in range(1, 101))))
+    return float(min(1.0, max(0.0, 2 * sum((-1) ** (j - 1) * math.exp(-2 * j * j * x * x) for j in range(1, 101)))))
 
 
 def ks_uniform_p(x: npt.ArrayLike) -> float:

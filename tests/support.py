@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,13 @@ from torch import Tensor
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines.forms.reference import reference
+from gpupipe.loader.native import NativeSession
+from gpupipe.memory import system
+from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
-from gpupipe.planning.order import Order, Sequential, Shuffle, Slices
+from gpupipe.planning.order import Order, Sequential, Shuffle
 from gpupipe.testing.photos import photograph
+from gpupipe.transforms.ops import Op
 from gpupipe.types import Plan, Shard
 
 N = 23
@@ -46,6 +52,12 @@ ENGINES = ("null", "torch", "dali")
 KINDS = ("folder", "tar", "bytes-0", "bytes-2", "arrays")
 """A folder with an index; its files in three tar files; a torch dataset of encoded bytes, run in this process and in
 two workers; pixels."""
+
+
+def native(loader: DataLoader) -> NativeSession:
+    """What is behind a loader that does not run on torch's own."""
+    assert isinstance(loader._session, NativeSession)
+    return loader._session
 
 
 def write_photos(root: Path, n: int = N) -> Path:
@@ -176,11 +188,22 @@ def identical(a: Any, b: Any) -> bool:
         return one.dtype == two.dtype and torch.equal(one, two)
     if (one.ops is None) != (two.ops is None) or not np.array_equal(one.keys, two.keys):
         return False
-    pairs = zip(one.ops or (), two.ops or (), strict=True)
-    return all(
-        p.spec() == q.spec() and all(np.array_equal(v, q.numbers()[k]) for k, v in p.numbers().items())
-        for p, q in pairs
+    ops, others = ((*(plan.ops or ()), *plan.mixing) for plan in (one, two))
+    return settings_of(ops) == settings_of(others) and all(
+        np.array_equal(v, q.numbers()[k]) for p, q in zip(ops, others, strict=True) for k, v in p.numbers().items()
     )
+
+
+def settings_of(ops: Sequence[Op]) -> list[Any]:
+    """What ops are apart from their numbers; of a function its name."""
+    return [
+        (
+            type(op).__name__,
+            {k: v for k, v in op.settings().items() if k not in ("branches", "function")},
+            [settings_of(branch) for branch in op.branches],
+        )
+        for op in ops
+    ]
 
 
 def same(got: Sequence[Any], wanted: Sequence[Any]) -> bool:
@@ -215,7 +238,8 @@ def grey_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
     for op in dataset.transform.skeleton:
         if type(op).__name__ == "Normalize":
             scale = torch.tensor(op.std)[:, None, None] * 255  # type: ignore[attr-defined]
-    return ((got.double() - want.double()) * scale).abs()
+    difference: Tensor = (got.double() - want.double()) * scale
+    return difference.abs()
 
 
 def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
@@ -234,13 +258,8 @@ def python_threads() -> set[str]:
 
 
 def children() -> set[int]:
-    """Process numbers of the living children of this process."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        file = task / "children"
-        if file.exists():
-            found |= {int(pid) for pid in file.read_text().split()}
-    return {pid for pid in found if "Z" not in _state(pid)}
+    """Process numbers of the living processes below this one."""
+    return set(system.children())
 
 
 def settled(what: object, wanted: object) -> bool:
@@ -251,11 +270,16 @@ def settled(what: object, wanted: object) -> bool:
     return bool(what() == wanted)  # type: ignore[operator]
 
 
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "Z"
+@contextmanager
+def spawned(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process with pipes, which does not outlive the block."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def resolved(dataset: Dataset, plan: Plan, sizes: Any) -> Plan:

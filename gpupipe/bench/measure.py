@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..memory.system import cpu_seconds
 
 __all__ = ["Result", "alternate", "count_images"]
 
@@ -143,29 +141,10 @@ def _reading(stream: Iterator[int], seconds: float, warm_up: int, synchronize: C
 def _until_idle(limit: float = 5.0) -> None:
     """Wait until this process and its children use less than a tenth of a core; ``limit`` seconds at most."""
     end = time.monotonic() + limit
-    before = _cpu_seconds()
+    before = cpu_seconds()
     while time.monotonic() < end:
         time.sleep(0.1)
-        now = _cpu_seconds()
+        now = cpu_seconds()
         if now - before <= 0.011:  # one tick of the kernel's clock
             return
         before = now
-
-
-def _cpu_seconds() -> float:
-    """User and system time of this process and its children so far."""
-    ticks = 0
-    for process in (os.getpid(), *_children(os.getpid())):
-        with suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _children(process: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for task in Path(f"/proc/{process}/task").iterdir():
-            with suppress(OSError):
-                for child in map(int, (task / "children").read_text().split()):
-                    found += [child, *_children(child)]
-    return found

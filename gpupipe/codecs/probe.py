@@ -52,7 +52,6 @@ class Probe(NamedTuple):
 def probe(place: Place, max_pixels: int | None = None) -> Probe:
     """Read the header of one image, and its end. Never raises for what a file may hold; call it inside
     :func:`~gpupipe.codecs.pillow.quiet`."""
-
     try:
         return use_place(
             place,

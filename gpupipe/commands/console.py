@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console", "pairs", "print_error", "quantity", "size", "spark"]
+__all__ = ["console", "pairs", "print_error", "quantity", "spark"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -34,15 +34,6 @@ def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
     for name, value in rows:
         table.add_row(name, Text(value))
     return table
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
 
 
 def quantity(count: int, one: str, many: str | None = None) -> str:

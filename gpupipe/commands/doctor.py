@@ -10,12 +10,13 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
+from rich.filesize import decimal
 from rich.text import Text
 
 from ..bench import machine
 from ..datasets.index.cache import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
-from .console import console, pairs, size
+from .console import console, pairs
 from .findings import Installed, examine
 from .selfcheck import self_check
 
@@ -145,8 +146,8 @@ def _hardware(found: Installed) -> list[tuple[str, str]]:
     quota = f", limited to {found.quota:g}" if found.quota is not None and found.quota < found.cores else ""
     return [
         ("CPU", f"{machine.cpu_model()}, {found.cores} cores usable{quota}"),
-        ("memory", size(machine.memory_bytes())),
-        ("/dev/shm", "missing" if found.shm_bytes is None else size(found.shm_bytes)),
+        ("memory", decimal(machine.memory_bytes())),
+        ("/dev/shm", "missing" if found.shm_bytes is None else decimal(found.shm_bytes)),
         ("GPU", "; ".join(found.gpus) or "none"),
         ("driver", found.driver or "none"),
         ("cache", os.path.dirname(cache_folder("index"))),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.filesize import decimal
+
 from ..datasets.index.cache import cache_folder
 from ..engines.dali.decoder import FANCY_WINDOWS
-from .console import size
 
 __all__ = ["Finding", "Installed", "examine"]
 
@@ -101,7 +102,7 @@ def examine(found: Installed) -> list[Finding]:
     if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
         add(
             "note",
-            f"/dev/shm has {size(found.shm_bytes)}; worker processes of the reference exchange batches through it",
+            f"/dev/shm has {decimal(found.shm_bytes)}; worker processes of the reference exchange batches through it",
             "docker run --shm-size=8g, or --ipc=host",
         )
     if found.quota is not None and found.quota < found.cores - 0.5:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..errors import DatasetError
-from .console import console, pairs, quantity, size
+from .console import console, pairs, quantity
 from .inputs import open_dataset, open_videos
 
 __all__ = ["run"]
@@ -43,7 +44,7 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
         ("height", _spread(dataset.sizes[:, 0])),
         ("width", _spread(dataset.sizes[:, 1])),
         ("orientation", _orientation(summary.oriented, exif)),
-        ("files", size(summary.total_bytes)),
+        ("files", decimal(summary.total_bytes)),
         ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
@@ -88,7 +89,7 @@ def _videos(dataset: VideoFiles, folder: Path, rebuild: bool) -> int:
         ("height", _spread(dataset.sizes[:, 0])),
         ("width", _spread(dataset.sizes[:, 1])),
         ("rotation", f"{quantity(summary.oriented, 'video has', 'videos have')} one; upright=True turns them"),
-        ("files", size(summary.total_bytes)),
+        ("files", decimal(summary.total_bytes)),
         ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]

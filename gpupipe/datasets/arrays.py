@@ -58,6 +58,9 @@ class Arrays(Dataset):
         """i32[N, 2] of equal rows, which takes no memory."""
         return np.broadcast_to(np.array(self.images.shape[1:3], np.int32), (len(self), 2))
 
+    def common_size(self) -> tuple[int, int] | None:
+        return (self.images.shape[1], self.images.shape[2]) if len(self) else None
+
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
         return self._labels

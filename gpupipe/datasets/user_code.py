@@ -1,11 +1,10 @@
-"""Datasets that somebody wrote for ``torch.utils.data``: those that return an encoded or plain image, which every
-engine can take over from there, and those that are run as they are."""
+"""Datasets that were written for ``torch.utils.data`` and return an encoded or plain image, which every engine can take
+over from there."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,10 +12,10 @@ import numpy.typing as npt
 
 from ..codecs.decode import Media
 from ..errors import DatasetError
-from ..transforms.compose import Compose, as_compose
+from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_pixels
 
-__all__ = ["FromTorch", "Opaque", "from_torch"]
+__all__ = ["FromTorch", "from_torch"]
 
 Returns = Literal["path", "bytes", "array", "pil"]
 
@@ -51,18 +50,31 @@ def from_torch(
     return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels)
 
 
-class _Wrapped(Dataset):
-    """What both kinds share: a length, a name, and no columns."""
+class FromTorch(Dataset):
+    """See :func:`from_torch`."""
 
     kind = "user code"
 
-    def __init__(self, ds: Any, transform: Any):
+    def __init__(
+        self,
+        ds: Any,
+        media: Returns = "path",
+        transform: Any = None,
+        *,
+        exif: bool = False,
+        max_pixels: int | None = None,
+    ):
+        if media not in get_args(Returns):
+            raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
+        _check_length(ds)
         self.ds = ds
         self.transform = as_compose(transform)
-        self._length = _length(ds)
+        self.returns = media
+        self.exif = exif
+        self.max_pixels = checked_max_pixels(max_pixels)
 
     def __len__(self) -> int:
-        return self._length
+        return len(self.ds)
 
     @property
     def sizes(self) -> npt.NDArray[np.int32] | None:
@@ -76,33 +88,13 @@ class _Wrapped(Dataset):
     def fingerprint(self) -> str:
         """Class and length. Another dataset of the same class and length looks the same: what an arbitrary Python
         object reads cannot be hashed."""
-        return f"{type(self).__name__}:{type(self.ds).__module__}.{type(self.ds).__qualname__}:{len(self)}"
+        return f"FromTorch:{type(self.ds).__module__}.{type(self.ds).__qualname__}:{len(self)}"
 
     def describe(self, index: int) -> str:
         return f"sample {index} of {type(self.ds).__name__}"
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self.ds).__name__}, {len(self):,} samples)"
-
-
-class FromTorch(_Wrapped):
-    """See :func:`from_torch`."""
-
-    def __init__(
-        self,
-        ds: Any,
-        media: Returns = "path",
-        transform: Any = None,
-        *,
-        exif: bool = False,
-        max_pixels: int | None = None,
-    ):
-        if media not in get_args(Returns):
-            raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
-        super().__init__(ds, transform)
-        self.returns = media
-        self.exif = exif
-        self.max_pixels = checked_max_pixels(max_pixels)
+        return f"FromTorch({type(self.ds).__name__}, {len(self):,} samples)"
 
     def fetch(self, index: int) -> tuple[Media, Any]:
         item = self.ds[index]
@@ -143,30 +135,8 @@ class FromTorch(_Wrapped):
         )
 
 
-class Opaque(_Wrapped):
-    """A torch dataset that is run as it is, its own transforms included, by the torch engine alone.
-
-    Python's, numpy's and torch's global generators are seeded for every sample, so that random transforms depend on
-    (seed, epoch, sample) and not on workers or history.
-
-    Args:
-        ds: has ``len()`` and ``[i]``; its items may be anything.
-        collate_fn: makes a batch of a list of items; torch's ``default_collate`` if ``None``.
-    """
-
-    def __init__(self, ds: Any, collate_fn: Callable[[list[Any]], Any] | None = None):
-        super().__init__(ds, Compose([]))
-        self.collate_fn = collate_fn
-
-    def fetch(self, index: int) -> tuple[Media, Any]:
-        """Not possible: nothing is known of the items. Use ``dataset.ds[index]``."""
-        raise DatasetError(
-            f"{type(self.ds).__name__} is run as it is, so it has no image that another engine could decode; use "
-            "engine='torch', or from_torch() with a dataset that returns paths, bytes or arrays"
-        )
-
-
-def _length(ds: Any) -> int:
+def _check_length(ds: Any) -> None:
+    """Raises :class:`DatasetError` for what has no samples to number."""
     name = f"{type(ds).__module__}.{type(ds).__qualname__}"
     data = sys.modules.get("torch.utils.data")  # who has an iterable dataset has imported it
     iterable = data is not None and isinstance(ds, data.IterableDataset)
@@ -177,10 +147,8 @@ def _length(ds: Any) -> int:
             "iterable dataset. Write a map-style dataset (with __len__ and __getitem__), or keep torch's DataLoader "
             "for this one"
         )
-    length = len(ds)
-    if length == 0:
+    if len(ds) == 0:
         raise DatasetError(f"{name} is empty (its len() is 0); check the path or filter that it was made with")
-    return length
 
 
 def _kind(value: Any) -> str:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..memory.uses import Load, Need
+from ..memory.uses import MemoryUse, Workload
 from ..reading.setup import Setup
 from ..types import Batch, Plan
 
@@ -43,6 +43,9 @@ class Engine(ABC):
     def close(self) -> None:
         """Stop every thread and process and free all memory. Closing twice is fine."""
 
+    def renew(self) -> None:  # noqa: B027, most engines have nothing to do
+        """End worker processes in which user code runs, so that the next epoch has it as it is then."""
+
     def forked(self) -> None:  # noqa: B027, most engines have nothing to do
         """Called in a forked child, where this engine is the parent's: see that nothing of it is ended here at exit."""
 
@@ -64,7 +67,7 @@ class EngineConfig(ABC):
     @abstractmethod
     def build(self, setup: Setup) -> Engine: ...
 
-    def needs(self, load: Load) -> Sequence[Need]:
-        """The memory that the engine will hold for such a load, as far as it can be told before anything is read.
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        """The memory that the engine will hold for a workload, as far as it can be told before anything is read.
         Costs milliseconds and starts nothing."""
         return ()

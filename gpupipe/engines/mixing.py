@@ -5,7 +5,7 @@ Bit by bit what torchvision does with the same numbers. Nothing here waits for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 from ..errors import PipelineError
-from ..transforms.ops import CutMix, MixUp, Op
+from ..transforms.ops import CutMix, MixUp
+from ..transforms.ops.mixing import Mixing
 
-__all__ = ["mix"]
+__all__ = ["MIXES", "mix"]
 
 
-def mix(images: Tensor, target: Any, ops: Sequence[Op]) -> tuple[Tensor, Tensor]:
+def mix(images: Tensor, target: Any, ops: Sequence[Mixing]) -> tuple[Tensor, Tensor]:
     """Apply :class:`MixUp` and :class:`CutMix` to a batch.
 
     Args:
         images: float [B, C, H, W]; left as it is.
         target: i64[B] classes, or shares of classes [B, num_classes].
-        ops: a plan's, of these two kinds; all rows have the same numbers.
+        ops: those of a plan's ``mixing``; all rows have the same numbers.
 
     Returns:
         images, in the memory format that they came in, and float shares of classes [B, num_classes].
@@ -33,30 +34,21 @@ def mix(images: Tensor, target: Any, ops: Sequence[Op]) -> tuple[Tensor, Tensor]
         PipelineError: the target is none of the two, or does not fit ``num_classes``.
     """
     for op in ops:
-        assert isinstance(op, (MixUp, CutMix))
         target = _shares(target, op, len(images))
         factor = _one(op, op.factor)
-        if factor == 1.0:
-            continue
-        if isinstance(op, MixUp):
-            images = _blend(images, op, factor)
-        else:
-            top, left, height, width = (_one(op, n) for n in (op.top, op.left, op.height, op.width))
-            window = (..., slice(top, top + height), slice(left, left + width))
-            whole, images = images, images.clone()
-            images[window] = _partner(whole[window], op)
-        target = _blend(target, op, factor)
+        if factor != 1.0:  # else nothing was drawn
+            images, target = MIXES[type(op)](images, op, factor), _blend(target, op, factor)
     return images, target
 
 
-def _one(op: Op, values: Any) -> Any:
+def _one(op: Mixing, values: Any) -> Any:
     """The number that all rows have."""
     if (values != values[0]).any():
         raise PipelineError(f"{type(op).__name__} must have the same numbers for all samples of a batch")
     return values[0].item()
 
 
-def _shares(target: Any, op: MixUp | CutMix, batch: int) -> Tensor:
+def _shares(target: Any, op: Mixing, batch: int) -> Tensor:
     name, n = type(op).__name__, op.num_classes
     if not isinstance(target, Tensor) or target.ndim not in (1, 2) or len(target) != batch:
         found = f"a tensor {list(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
@@ -77,12 +69,21 @@ def _shares(target: Any, op: MixUp | CutMix, batch: int) -> Tensor:
     return target if target.is_floating_point() else target.to(torch.float32)
 
 
-def _blend(x: Tensor, op: MixUp | CutMix, factor: float) -> Tensor:
+def _blend(x: Tensor, op: Mixing, factor: float) -> Tensor:
     """``factor * x + (1 - factor) * partner``, rounded as torchvision rounds it."""
     return _partner(x, op).mul_(1.0 - factor).add_(x.mul(factor))
 
 
-def _partner(x: Tensor, op: MixUp | CutMix) -> Tensor:
+def _cut(images: Tensor, op: CutMix, factor: float) -> Tensor:
+    """With a window of the partner's."""
+    top, left, height, width = (_one(op, n) for n in (op.top, op.left, op.height, op.width))
+    window = (..., slice(top, top + height), slice(left, left + width))
+    cut = images.clone()
+    cut[window] = _partner(images[window], op)
+    return cut
+
+
+def _partner(x: Tensor, op: Mixing) -> Tensor:
     """``x[op.partner]``, a new tensor in the memory format of ``x``."""
     n = len(x)
     if np.array_equal(op.partner, np.roll(np.arange(n), 1)):
@@ -92,3 +93,7 @@ def _partner(x: Tensor, op: MixUp | CutMix) -> Tensor:
         return out
     index = torch.from_numpy(op.partner)
     return x[index.pin_memory().to(x.device, non_blocking=True) if x.is_cuda else index]
+
+
+MIXES: dict[type[Mixing], Callable[[Tensor, Any, float], Tensor]] = {MixUp: _blend, CutMix: _cut}
+"""``MIXES[type(op)](images, op, factor)``: what becomes of the images."""

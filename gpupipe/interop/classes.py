@@ -33,7 +33,7 @@ def known_class(obj: Any, *modules: str) -> type | None:
 
 
 def exact_name(obj: Any, module: str) -> str:
-    """The name of the object's class where that lives in the module or below it, not a subclass; otherwise ``""``."""
+    """The name of the object's class if that lives in the module or below it, not a subclass; otherwise ``""``."""
     return type(obj).__name__ if known_class(obj, module) is type(obj) else ""
 
 

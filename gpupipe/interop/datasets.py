@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from torch.utils.data import IterableDataset
 
 from .. import datasets as ours
 from ..datasets.base import Dataset
 from ..errors import ConfigError, TranslationError
-from ..transforms import Compose
+from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
 from .transforms import translate_transform
 
@@ -52,6 +53,8 @@ def translate_dataset(ds: Any) -> Dataset:
         _refuse(ds, "several datasets in one have no gpupipe form yet; one ImageList of all their files has")
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:
+        if isinstance(ds, IterableDataset):
+            _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered")
         _refuse(ds, "gpupipe does not know what it reads")
     own = [
         f"{c.__qualname__}.{n}"
@@ -66,19 +69,40 @@ def translate_dataset(ds: Any) -> Dataset:
         pixels, labels = np.asarray(ds.data), ds.labels if cls.__name__ == "SVHN" else ds.targets
         if cls.__name__ == "SVHN":
             pixels = np.moveaxis(pixels, 1, -1)
-        return ours.Arrays(pixels, _labels(ds, np.asarray(labels)), transform=_transform(ds))
+        transform, numbers = _all(lambda: _transform(ds), lambda: _labels(ds, np.asarray(labels)))
+        return ours.Arrays(pixels, numbers, transform=transform)
     if cls.__name__ in _GRAY_ARRAYS:
-        return ours.Arrays(ds.data, _labels(ds, np.asarray(ds.targets)), transform=_transform(ds, channels=1))
+        transform, numbers = _all(lambda: _transform(ds, channels=1), lambda: _labels(ds, np.asarray(ds.targets)))
+        return ours.Arrays(ds.data, numbers, transform=transform)
     return _refuse(ds, "gpupipe does not know what it reads")
 
 
 def _refuse(ds: Any, why: str) -> NoReturn:
-    raise TranslationError(f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}")
+    raise TranslationError(
+        f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}", [f"{type(ds).__name__}: {why}"]
+    )
 
 
 def _transform(ds: Any, channels: int = 3) -> Compose:
     # torchvision's __getitem__ runs these two attributes, and not `transforms`.
     return translate_transform(ds.transform, channels=channels)
+
+
+def _all(*parts: Callable[[], Any]) -> list[Any]:
+    """What each of them returns. If some cannot be translated, one error with the reasons of all of them."""
+    made, errors = [], []
+    for part in parts:
+        try:
+            made.append(part())
+        except TranslationError as e:
+            errors.append(e)
+    if errors:
+        reasons = [reason for e in errors for reason in e.reasons]
+        # What the engines would refuse afterwards: all is said at once.
+        functions = [t for it in made if isinstance(it, Compose) for t in it if isinstance(t, Lambda)]
+        reasons += [f"transform {t!r} is user code" for t in functions]
+        raise TranslationError("\n".join(map(str, errors)), reasons)
+    return made
 
 
 def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
@@ -99,7 +123,7 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
             try:
                 results.append(operator.index(got))
             except TypeError:
-                _refuse(ds, f"its target_transform makes {got!r} of label {c}, and a label must be an integer")
+                _refuse(ds, f"its target_transform makes {shown(got)} of label {c}, and a label must be an integer")
         if results[0] != results[1]:
             _refuse(ds, f"its target_transform makes {results[0]} of label {c} once, and {results[1]} the next time")
         mapped.append(results[0])
@@ -107,14 +131,9 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
 
 
 def _folder(ds: Any, exact: bool) -> Dataset:
-    loader = ds.loader
-    name = getattr(loader, "__name__", "")
-    if getattr(loader, "__module__", "") != "torchvision.datasets.folder" or name not in (
-        "default_loader",
-        "pil_loader",
-    ):
-        _refuse(ds, f"it reads files with {shown(loader)}, and only torchvision's own image loader is known")
-    transform = _transform(ds)
+    paths = [path for path, _ in ds.samples]
+    labels = np.asarray([label for _, label in ds.samples])
+    transform, numbers, _ = _all(lambda: _transform(ds), lambda: _labels(ds, labels), lambda: _check_loader(ds))
     # `imgs` is torchvision's second name for the list, and tells where somebody put another list in its place.
     untouched = exact and ds.target_transform is None and getattr(ds, "imgs", ds.samples) is ds.samples
     if untouched and ds.extensions:
@@ -125,8 +144,17 @@ def _folder(ds: Any, exact: bool) -> Dataset:
         else:
             if _same_samples(found, ds.samples):
                 return found
-    paths, labels = [os.path.abspath(path) for path, _ in ds.samples], [label for _, label in ds.samples]
-    return ours.ImageList(paths, _labels(ds, np.asarray(labels)), transform=transform)
+    return ours.ImageList([os.path.abspath(path) for path in paths], numbers, transform=transform)
+
+
+def _check_loader(ds: Any) -> None:
+    loader = ds.loader
+    name = getattr(loader, "__name__", "")
+    if getattr(loader, "__module__", "") != "torchvision.datasets.folder" or name not in (
+        "default_loader",
+        "pil_loader",
+    ):
+        _refuse(ds, f"it reads files with {shown(loader)}, and only torchvision's own image loader is known")
 
 
 def _same_samples(found: ours.ImageFolder, samples: Sequence[tuple[str, int]]) -> bool:

@@ -1,17 +1,23 @@
-"""torch's samplers as orders: which samples an epoch has is theirs to say, the random numbers are ours."""
+"""torch's samplers as orders.
+
+Which samples an epoch has is theirs to say. Where a sampler of torch draws them from a generator, the numbers are ours,
+so that an epoch can be resumed; a DistributedSampler's and other people's own indices are taken as they are.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..errors import ConfigError
-from ..planning.order import Explicit, Order, Sequential, Shuffle, weighted
+from ..planning.order import Explicit, Order, Sequential, Shuffle, Streamed, checked_weights, weighted
 from ..rng import stream, uniforms
 from ..types import Shard
 from .classes import class_name, exact_name, shown
@@ -19,39 +25,42 @@ from .classes import class_name, exact_name, shown
 __all__ = ["SamplerPlan", "split_batch_sampler", "translate_sampler"]
 
 I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
-
-
-def _no_epoch() -> int | None:
-    return None
 
 
 @dataclass(frozen=True)
 class SamplerPlan:
-    """What a loader needs to know of a sampler."""
+    """What a loader needs to know of a sampler at the beginning of an epoch; it may be another one in the next."""
 
     name: str
     """What the sampler is; a saved state names it."""
-    length: int
-    """Samples of an epoch, over all ranks."""
-    make: Callable[[int, int], Order] = field(repr=False)
+    length: int | None
+    """Samples of an epoch, over all ranks; ``None``: that shows when it ends."""
+    order: Callable[[int, int], Order] = field(repr=False)
+    """(seed, epoch) to the samples of an epoch, over all ranks."""
     shard: Shard | None = None
     """Of a DistributedSampler: its rank and number of ranks."""
-    seed: int | None = None
-    """The sampler's own seed, or that of its generator."""
-    epoch_of: Callable[[], int | None] = field(default=_no_epoch, repr=False)
-    """The epoch that was set on the sampler; ``None`` where it has none."""
+    generator: Any = None
+    """What the sampler draws from, if it has a generator of its own."""
+    owner: Any = field(default=None, repr=False)
+    """The sampler, if it has an epoch that can be set."""
 
-    def order(self, seed: int, epoch: int) -> Order:
-        """The samples of one epoch over all ranks."""
-        return self.make(seed, epoch)
+    def epoch_of(self) -> int | None:
+        """The epoch that is set on the sampler; ``None`` if it has none."""
+        return None if self.owner is None else int(self.owner.epoch)
+
+    def set_epoch(self, epoch: int) -> bool:
+        """Set it; ``False`` if the sampler has none."""
+        if self.owner is not None:
+            self.owner.set_epoch(epoch)
+        return self.owner is not None
 
 
 def translate_sampler(sampler: Any, n: int) -> SamplerPlan:
     """The order that a sampler stands for, over a dataset of ``n`` samples.
 
-    torch's own samplers become functions of (seed, epoch), with the same distribution but not the same numbers as
-    torch draws. Anything else that is iterable is read once per epoch, as a list of indices.
+    torch's random samplers become functions of (seed, epoch), with the same distribution but not the same numbers as
+    torch draws. A DistributedSampler has torch's own permutation. Anything else that is iterable is iterated once per
+    epoch.
 
     Raises:
         ConfigError: not a sampler, one that gives batches, one that can be read only once, or one for a larger dataset.
@@ -86,11 +95,6 @@ def _within(sampler: Any, source: Any, n: int) -> int:
     return m
 
 
-def _seed_of(sampler: Any) -> int | None:
-    generator = getattr(sampler, "generator", None)
-    return None if generator is None else int(generator.initial_seed())
-
-
 # ---- torch's samplers, one by one
 
 
@@ -101,16 +105,15 @@ def _sequential(sampler: Any, n: int) -> SamplerPlan:
 
 def _random(sampler: Any, n: int) -> SamplerPlan:
     m, count = _within(sampler, sampler.data_source, n), int(sampler.num_samples)
-    seed_of = _seed_of(sampler)
     if sampler.replacement:
 
         def drawn(seed: int, epoch: int) -> Order:
             u = uniforms(seed, epoch, "RandomSampler", np.arange(count), 1)[:, 0]
             return Explicit(np.minimum((u * m).astype(np.int64), m - 1), n)
 
-        return SamplerPlan(f"{count} of {m} with replacement", count, drawn, seed=seed_of)
+        return SamplerPlan(f"{count} of {m} with replacement", count, drawn, generator=sampler.generator)
     if count == m:
-        return SamplerPlan("shuffled", m, lambda seed, epoch: Shuffle(m, seed, epoch), seed=seed_of)
+        return SamplerPlan("shuffled", m, lambda seed, epoch: Shuffle(m, seed, epoch), generator=sampler.generator)
 
     def permutations(seed: int, epoch: int) -> Order:
         # Whole permutations one after another, the last one cut off, as torch does.
@@ -120,7 +123,7 @@ def _random(sampler: Any, n: int) -> SamplerPlan:
             parts.append(Shuffle(m, keyed, epoch).at(np.arange(min(m, count - first), dtype=np.int64))[0])
         return Explicit(np.concatenate(parts), n)
 
-    return SamplerPlan(f"{count} of {m}", count, permutations, seed=seed_of)
+    return SamplerPlan(f"{count} of {m}", count, permutations, generator=sampler.generator)
 
 
 def _subset_random(sampler: Any, n: int) -> SamplerPlan:
@@ -130,51 +133,40 @@ def _subset_random(sampler: Any, n: int) -> SamplerPlan:
         positions = np.arange(len(chosen), dtype=np.int64)
         return Explicit(chosen[Shuffle(len(chosen), seed, epoch).at(positions)[0]], n)
 
-    return SamplerPlan(f"{len(chosen)} chosen, shuffled", len(chosen), permuted, seed=_seed_of(sampler))
+    return SamplerPlan(f"{len(chosen)} chosen, shuffled", len(chosen), permuted, generator=sampler.generator)
 
 
 def _weighted_random(sampler: Any, n: int) -> SamplerPlan:
-    weights, count, replacement = np.asarray(sampler.weights, np.float64), int(sampler.num_samples), sampler.replacement
+    count, replacement = int(sampler.num_samples), sampler.replacement
+    weights = checked_weights(sampler.weights, count, replacement)
     _within(sampler, weights, n)
 
     def drawn(seed: int, epoch: int) -> Order:
         return weighted(weights, count, replacement, seed, epoch)
 
-    drawn(0, 0)  # so that weights that cannot be are refused now, and not in the first epoch
     how = "with" if replacement else "without"
-    return SamplerPlan(f"{count} weighted, {how} replacement", count, drawn, seed=_seed_of(sampler))
-
-
-@dataclass(frozen=True)
-class _First:
-    """The first ``n`` samples of an order."""
-
-    order: Order
-    n: int
-
-    def __len__(self) -> int:
-        return self.n
-
-    def at(self, positions: I64) -> tuple[I64, U64]:
-        return self.order.at(positions)
+    return SamplerPlan(f"{count} weighted, {how} replacement", count, drawn, generator=sampler.generator)
 
 
 def _distributed(sampler: Any, n: int) -> SamplerPlan:
-    m, world = _within(sampler, sampler.dataset, n), int(sampler.num_replicas)
+    """With torch's own permutation; rank ``r`` takes every ``world_size``-th of it, from number ``r`` on."""
+    m = _within(sampler, sampler.dataset, n)
     # Without drop_last the sampler pads to a multiple of the ranks; the slices of an order do that by themselves.
     total = int(sampler.total_size) if sampler.drop_last else m
 
-    def order(seed: int, epoch: int) -> Order:
-        whole: Order = Shuffle(m, seed, epoch) if sampler.shuffle else Sequential(m)
-        return whole if total == m else _First(whole, total)
+    def order(_seed: int, _epoch: int) -> Order:
+        if not sampler.shuffle:
+            return Sequential(total)
+        generator = torch.Generator()
+        generator.manual_seed(int(sampler.seed) + int(sampler.epoch))
+        return Explicit(torch.randperm(m, generator=generator)[:total].numpy(), n)
 
     return SamplerPlan(
-        "shuffled" if sampler.shuffle else "sequential",
+        f"distributed, shuffled by seed {int(sampler.seed)}" if sampler.shuffle else "distributed",
         total,
         order,
-        shard=Shard(int(sampler.rank), world),
-        seed=int(sampler.seed),
-        epoch_of=lambda: int(sampler.epoch),
+        shard=Shard(int(sampler.rank), int(sampler.num_replicas)),
+        owner=sampler,
     )
 
 
@@ -190,52 +182,43 @@ _RULES: dict[str, Callable[[Any, int], SamplerPlan]] = {
 # ---- everything else
 
 
-def _integers(sampler: Any, values: Any) -> list[int]:
-    found = []
+def _integers(sampler: Any, values: Any) -> I64:
+    """i64[M] of a whole sampler."""
+    if isinstance(values, (range, list, np.ndarray)):  # fast, and all that millions of indices come as
+        with suppress(ValueError):
+            found = np.asarray(values)
+            if found.ndim == 1 and found.dtype.kind in "iu":
+                return found.astype(np.int64)
+    return np.fromiter(_checked(sampler, values), np.int64)
+
+
+def _checked(sampler: Any, values: Iterable[Any]) -> Iterator[int]:
     for i, value in enumerate(values):
         try:
-            found.append(operator.index(value))
+            yield operator.index(value)
         except TypeError:
             hint = "; pass sampler= and batch_size= instead of batches" if isinstance(value, (list, tuple)) else ""
             raise ConfigError(
                 f"sampler {class_name(sampler)} gave {shown(value)} at position {i}; it must give integers{hint}"
             ) from None
-    return found
-
-
-class _PerEpoch:
-    """Reads a sampler once for every epoch, and remembers the last one, because a loader asks more than once."""
-
-    def __init__(self, sampler: Any, n: int):
-        self.sampler, self.n = sampler, n
-        self._last: tuple[int, Explicit] | None = None
-
-    def order(self, seed: int, epoch: int) -> Order:
-        if self._last is None or self._last[0] != epoch:
-            self._last = (epoch, Explicit(self._read(epoch), self.n))
-        return self._last[1]
-
-    def _read(self, epoch: int) -> list[int]:
-        before = self.epoch_of()
-        if before is None:  # whoever made the sampler sets its epoch, and we could not see which
-            return _integers(self.sampler, self.sampler)
-        self.sampler.set_epoch(epoch)
-        try:
-            return _integers(self.sampler, self.sampler)
-        finally:
-            self.sampler.set_epoch(before)  # what epoch_of() reports stays what the script set
-
-    def epoch_of(self) -> int | None:
-        epoch = getattr(self.sampler, "epoch", None)
-        known = callable(getattr(self.sampler, "set_epoch", None)) and isinstance(epoch, int)
-        return epoch if known else None
 
 
 def _listed(sampler: Any, n: int) -> SamplerPlan:
+    """Any iterable of indices, iterated once in every epoch, as torch does; as far as needed if it has no length."""
     if not hasattr(sampler, "__iter__") and not hasattr(sampler, "__getitem__"):
         raise ConfigError(f"sampler={shown(sampler)} must be a torch sampler or a list of indices")
     if hasattr(sampler, "__next__"):
         raise ConfigError(f"sampler={shown(sampler)} can be read only once, for one epoch; pass list(...) of it")
-    reader = _PerEpoch(sampler, n)
-    length = len(sampler) if hasattr(sampler, "__len__") else len(reader.order(0, reader.epoch_of() or 0))
-    return SamplerPlan(f"{type(sampler).__name__}", length, reader.order, epoch_of=reader.epoch_of)
+
+    settable = callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int)
+    name, length, owner = type(sampler).__name__, _length(sampler), sampler if settable else None
+    if length is None:
+        return SamplerPlan(name, None, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=owner)
+    return SamplerPlan(name, length, lambda seed, epoch: Explicit(_integers(sampler, sampler), n), owner=owner)
+
+
+def _length(sampler: Any) -> int | None:
+    try:
+        return len(sampler)
+    except (TypeError, NotImplementedError):  # torch's Sampler may have a __len__ that refuses
+        return None

@@ -8,29 +8,13 @@ from typing import Any
 
 from .. import transforms as ours
 from ..transforms import Transform, timm, timm_sizes
-from .rules import PIL_FILTERS, Refused, filter_of
+from .same_names import PIL_FILTERS, Refused, interpolation, same_names
 
 __all__ = ["TIMM"]
 
 
-def _filters(t: Any) -> Any:
-    """One name, or several of which each image draws one."""
-    if not isinstance(t.interpolation, (tuple, list)):
-        return filter_of(t)
-    return tuple(str(i.value) for i in t.interpolation)
-
-
 def _random_resized_crop(t: Any) -> list[Transform]:
-    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, _filters(t))]
-
-
-def _resize_keep_ratio(t: Any) -> list[Transform]:
-    values = (t.random_scale_prob, t.random_scale_range, t.random_scale_area, t.random_aspect_prob)
-    return [timm_sizes.ResizeKeepRatio(t.size, t.longest, _filters(t), *values, t.random_aspect_range)]
-
-
-def _center_crop_or_pad(t: Any) -> list[Transform]:
-    return [timm_sizes.CenterCropOrPad(t.size, t.fill, t.padding_mode)]
+    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, interpolation(t.interpolation))]
 
 
 def _random_erasing(t: Any) -> list[Transform]:
@@ -79,12 +63,12 @@ def _aug_mix(t: Any) -> list[Transform]:
 TIMM: dict[str, Callable[[Any], list[Transform]]] = {
     "AugMixAugment": _aug_mix,
     "AutoAugment": _auto_augment,
-    "CenterCropOrPad": _center_crop_or_pad,
+    "CenterCropOrPad": lambda t: [same_names(t, type(t), timm_sizes.CenterCropOrPad)],
     "MaybePILToTensor": lambda t: [ours.ToImage()],
     "MaybeToTensor": lambda t: [ours.ToTensor()],
     "RandAugment": _rand_augment,
     "RandomErasing": _random_erasing,
     "RandomResizedCropAndInterpolation": _random_resized_crop,
-    "ResizeKeepRatio": _resize_keep_ratio,
+    "ResizeKeepRatio": lambda t: [same_names(t, type(t), timm_sizes.ResizeKeepRatio)],
 }
 """By class name, of classes in the package ``timm``."""

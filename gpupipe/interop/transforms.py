@@ -10,7 +10,7 @@ from .. import transforms as ours
 from ..errors import GpupipeError, TranslationError
 from ..transforms import Compose, Transform
 from .classes import changed_methods, class_name, exact_name, known_class, shown
-from .rules import CONTAINERS, RULES, Refused, fill_of, filter_of
+from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
 
 __all__ = ["translate_transform"]
@@ -36,7 +36,7 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
     Args:
         t: a torchvision transform of either generation, a ``Compose`` or ``nn.Sequential`` of such, in any depth and
             with gpupipe transforms among them; a gpupipe ``Compose``, which is returned as it is; or ``None``.
-        channels: 1 where torchvision's dataset hands over images in gray (its MNIST does). The engines decode to
+        channels: 1 if torchvision's dataset hands over images in gray (its MNIST does). The engines decode to
             three channels, so the pipeline then starts with ``Grayscale(1)``.
 
     Raises:
@@ -54,24 +54,26 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
         found.append(ours.Grayscale(1))
     elif channels == 1:
         place.channels = 3
-    problems = []
+    problems, reasons = [], []
     for where, item in flat:
         try:
             translated = _translate(item, place)
         except (Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
             problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
+            reasons.append(f"transform{where} {shown(item)}: {e}")
             continue
         for new in translated:
             _follow(new, place)
         found += translated
     if problems:
         raise TranslationError(
-            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES])
+            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES]),
+            reasons,
         )
     try:
         return Compose(found, memory_format=t.memory_format if isinstance(t, Compose) else "contiguous_format")
     except GpupipeError as e:
-        raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}") from e
+        raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}", [str(e)]) from e
 
 
 def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -120,15 +122,15 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     if _hooked(t):
         raise Refused(f"a {cls.__name__} with forward hooks or a replaced forward()")
     name = cls.__name__
-    if name in CONTAINERS:
-        inner = [_inner(item, place) for item in t.transforms]
-        return [CONTAINERS[name](t, inner)]
     if name in _RULES:
         return _RULES[name](t, place)
-    if name not in RULES:
+    if name not in _OURS:
         raise Refused("gpupipe has no such transform")
-    made = RULES[name](t)
-    return [_function(t, made, place) if isinstance(made, ours.Lambda) else made]
+    parts = {"transforms": [_inner(part, place) for part in t.transforms]} if name in _CONTAINERS else {}
+    made = same_names(t, cls, _OURS[name], **parts)
+    if made.temporal:
+        raise Refused("it chooses frames, and what is translated are images; use gpupipe.datasets.VideoFolder")
+    return [made]
 
 
 def _inner(t: Any, place: _Place) -> Any:
@@ -162,18 +164,14 @@ def _follow(t: Transform, place: _Place) -> None:
 # ---- parameters
 
 
-def _second_generation(t: Any) -> bool:
+def _known(t: Any) -> type:
     cls = known_class(t, "torchvision.transforms")
-    return cls is not None and cls.__module__.startswith("torchvision.transforms.v2")
+    assert cls is not None
+    return cls
 
 
-def _resize(t: Any, place: _Place) -> list[Transform]:
-    # antialias=None means False for tensors; for PIL images it makes no difference.
-    return [ours.Resize(t.size, filter_of(t), t.max_size, antialias=bool(t.antialias))]
-
-
-def _random_resized_crop(t: Any, place: _Place) -> list[Transform]:
-    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, filter_of(t), antialias=bool(t.antialias))]
+def _second_generation(t: Any) -> bool:
+    return _known(t).__module__.startswith("torchvision.transforms.v2")
 
 
 def _random_crop(t: Any, place: _Place) -> list[Transform]:
@@ -183,7 +181,24 @@ def _random_crop(t: Any, place: _Place) -> list[Transform]:
         padding = (left, top, right, bottom)
     if padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
         raise Refused(f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice")
-    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, fill_of(t), t.padding_mode)]
+    return [same_names(t, _known(t), ours.RandomCrop, padding=padding)]
+
+
+def _convert_image_dtype(t: Any, place: _Place) -> list[Transform]:
+    """The second generation's is its ToDtype; the first one's divides, which rounds differently."""
+    return [ours.ToDtype(t.dtype, scale=True) if _second_generation(t) else ours.ConvertImageDtype(t.dtype)]
+
+
+def _lambda(t: Any, place: _Place) -> list[Transform]:
+    if getattr(t, "types", (object,)) != (object,):
+        raise Refused("a Lambda for some types only; leave types out, the images are all that passes")
+    return [_function(t, ours.Lambda(t.lambd), place)]
+
+
+def _mixing(t: Any, place: _Place) -> list[Transform]:
+    if t._labels_getter.__name__ != "_find_labels_default_heuristic":
+        raise Refused("with its own labels_getter; targets are what the dataset gives, so leave it out")
+    return [(ours.MixUp if _known(t).__name__ == "MixUp" else ours.CutMix)(alpha=t.alpha, num_classes=t.num_classes)]
 
 
 def _dtype(t: Any, place: _Place) -> Any:
@@ -218,7 +233,7 @@ def _to_pure_tensor(t: Any, place: _Place) -> list[Transform]:
 def _classification_preset(t: Any, place: _Place) -> list[Transform]:
     """What ``weights.transforms()`` of torchvision's models returns."""
     return [
-        ours.Resize(t.resize_size, filter_of(t), antialias=bool(t.antialias)),
+        ours.Resize(t.resize_size, interpolation(t.interpolation), antialias=bool(t.antialias)),
         ours.CenterCrop(t.crop_size),
         ours.PILToTensor() if place.kind == "pil" else ours.ToImage(),
         ours.ConvertImageDtype("float32"),
@@ -227,25 +242,25 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
 
 
 _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
-    "CenterCrop": lambda t, place: [ours.CenterCrop(t.size)],
-    "ConvertImageDtype": lambda t, place: [
-        ours.ToDtype(t.dtype, scale=True) if _second_generation(t) else ours.ConvertImageDtype(t.dtype)
-    ],
-    "Grayscale": lambda t, place: [ours.Grayscale(t.num_output_channels)],
+    "ConvertImageDtype": _convert_image_dtype,
+    "CutMix": _mixing,
     "Identity": lambda t, place: [],
     "ImageClassification": _classification_preset,
-    "Normalize": lambda t, place: [ours.Normalize(t.mean, t.std, t.inplace)],
-    "PILToTensor": lambda t, place: [ours.PILToTensor()],
-    "Pad": lambda t, place: [ours.Pad(t.padding, fill_of(t), t.padding_mode)],
+    "Lambda": _lambda,
+    "MixUp": _mixing,
     "RGB": _rgb,
     "RandomCrop": _random_crop,
-    "RandomGrayscale": lambda t, place: [ours.RandomGrayscale(t.p)],
-    "RandomHorizontalFlip": lambda t, place: [ours.RandomHorizontalFlip(t.p)],
-    "RandomResizedCrop": _random_resized_crop,
-    "RandomVerticalFlip": lambda t, place: [ours.RandomVerticalFlip(t.p)],
-    "Resize": _resize,
+    # In place or not is the same here, and pipelines have been told apart without it.
+    "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
     "ToDtype": _to_dtype,
-    "ToImage": lambda t, place: [ours.ToImage()],
     "ToPureTensor": _to_pure_tensor,
-    "ToTensor": lambda t, place: [ours.ToTensor()],
 }
+"""By class name: what is not the same under the same name."""
+
+_OURS = {
+    name: cls
+    for name, cls in ((name, getattr(ours, name)) for name in ours.__all__)
+    if issubclass(cls, Transform) and cls is not Transform
+}
+_CONTAINERS = ("RandomApply", "RandomChoice", "RandomOrder")
+"""What holds other transforms, which are translated first."""

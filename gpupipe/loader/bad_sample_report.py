@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from ..errors import BadSample
 
-__all__ = ["Report", "Reported"]
+__all__ = ["BadSampleReport", "Reported"]
 
 
 class Reported(BadSample):
@@ -18,20 +17,21 @@ class Reported(BadSample):
     count: int = 0  # type: ignore[assignment]
 
 
-@dataclass
-class Report:
+class BadSampleReport:
     """What was bad, each sample once, in the order in which they were met."""
 
-    samples: list[Reported] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._by_index: dict[int, Reported] = {}
+
+    @property
+    def samples(self) -> list[Reported]:
+        """(index, path, kind, reason) of each, with its ``count``."""
+        return list(self._by_index.values())
 
     def add(self, samples: Iterable[BadSample]) -> None:
-        known = {s.index: s for s in self.samples}
+        """Count samples that a batch went without."""
         for sample in samples:
-            reported = known.get(sample.index)
-            if reported is None:
-                reported = known[sample.index] = Reported(*sample)
-                self.samples.append(reported)
-            reported.count += 1
+            self._by_index.setdefault(sample.index, Reported(*sample)).count += 1
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """One JSON object per line: index, path, kind, reason, count. Replaces the file."""
@@ -40,7 +40,7 @@ class Report:
                 file.write(json.dumps({**sample._asdict(), "count": sample.count}) + "\n")
 
     def __repr__(self) -> str:
-        if not self.samples:
-            return "Report(no bad samples)"
+        if not self._by_index:
+            return "BadSampleReport(no bad samples)"
         lines = [f"  {s.index}: {s.path}: {s.kind}: {s.reason} ({s.count} times)" for s in self.samples]
-        return "\n".join([f"Report({len(self.samples)} bad samples:", *lines, ")"])
+        return "\n".join([f"BadSampleReport({len(lines)} bad samples:", *lines, ")"])

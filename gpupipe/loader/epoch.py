@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
+from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
-from ..transforms.ops import split_off_mixing
 from ..types import Batch, Plan
+from .arguments import Arguments
+from .bad_sample_report import BadSampleReport
+from .running import Lease, Running
+from .session import Stats
+from .state import Cursor, Position
 
-if TYPE_CHECKING:
-    from .dataloader import DataLoader
-
-__all__ = ["Cursor", "EpochIterator", "Stats"]
-
-
-@dataclass
-class Cursor:
-    """How far an epoch has come."""
-
-    epoch: int = 0
-    delivered: int = 0
-    running: bool = False
-
-
-@dataclass
-class Stats:
-    """What a loader counted since it was made."""
-
-    epochs: int = 0
-    batches: int = 0
-    samples: int = 0
-    repaired: int = 0
-    """Batches that were read a second time, because a sample turned out to be bad."""
-    wait_seconds: float = 0.0
-    work_seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        total = self.wait_seconds + self.work_seconds
-        return {**asdict(self), "stall": self.wait_seconds / total if total else 0.0}
+__all__ = ["EpochIterator"]
 
 
 class _Stream:
@@ -74,49 +50,91 @@ class _Stream:
         return plan
 
 
-class EpochIterator:
-    """``iter(loader)``. It keeps the loader alive, and the loader does not keep it alive."""
+class Source(Protocol):
+    """What an iterator asks of the session that made it, and writes into it."""
 
-    def __init__(self, loader: DataLoader, engine: Engine):
-        self._loader: DataLoader | None = loader
-        self._engine = engine
-        self._plans: EpochPlan
+    arguments: Arguments
+    device: torch.device
+    stats: Stats
+    report: BadSampleReport
+    valid: int
+    position: Position
+    running: Running
+    generation: int
+    """Iterators of an earlier one have ended."""
+    bad_samples: BadSamples
+
+    def begin(self) -> tuple[EpochPlan, Cursor]:
+        """The next epoch: its plans, and where its iterator notes how far it has come."""
+
+    def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
+        """What is left of an epoch that was interrupted."""
+
+    def build(self) -> Engine:
+        """Another engine."""
+
+    @property
+    def user_code_is_sent(self) -> bool:
+        """Whether worker processes run user code, and should have it as it is when an epoch begins."""
+
+
+class EpochIterator:
+    """``iter(loader)``: one epoch, which begins with the first ``next()``.
+
+    Another iterator may take its engine. Then it goes on where it stood, as soon as it is asked for more.
+    """
+
+    def __init__(self, session: Source):
+        self._session: Source | None = session
+        self._generation = session.generation
+        self._lease = Lease(session.device)
+        self._plans: EpochPlan | None = None  # until the first next()
         self._cursor: Cursor
         self._stream: _Stream
-        self._run: Run | None = None  # until the first next()
         self._ready: dict[int, Batch] = {}
         self._missed: list[BadSample] = []  # of batches that became empty
         self._left = time.perf_counter()
+        weakref.finalize(self, session.running.release, self._lease)
 
-    def _start(self, loader: DataLoader) -> None:
-        self._plans, self._cursor = loader._begin()
+    def _start(self, session: Source) -> None:
+        if self._plans is None:
+            # iter() cannot: frameworks call it to see whether it works, and set the epoch afterwards.
+            self._plans, self._cursor = session.begin()
+        else:
+            self._plans = session.rest_of(self._plans, self._cursor)
+        self._ready.clear()
         self._stream = _Stream(self._plans)
-        self._run = loader._running.run = self._engine.run(self._stream)
+        self._run(session)
+
+    def _run(self, session: Source) -> Run:
+        return session.running.run(self._lease, self._stream, session.build)
 
     def __iter__(self) -> EpochIterator:
         return self
 
     def __next__(self) -> Any:
-        loader = self._loader
-        if loader is None:
+        session = self._session
+        if session is None or session.generation != self._generation:
+            self.end()
             raise StopIteration
-        loader._running.check(loader.device)
+        session.running.check(session.device)
         entered = time.perf_counter()
-        loader._stats.work_seconds += entered - self._left
-        loader._running.renew_lease()
+        session.stats.work_seconds += entered - self._left
+        self._lease.renew()
         try:
             # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
             # the engine keeps, nor the script, to its batch.
             with torch.inference_mode(False):
-                if self._run is None:
-                    self._start(loader)
-                return self._deliver(self._next(), loader)
+                if self._lease.run is None:
+                    self._start(session)
+                return self._deliver(self._next(session), session)
         except StopIteration:
             self._cursor.running = False
-            loader._stats.epochs += 1
-            self.end()
-            if not loader._persistent:
-                loader._running.close()
+            session.stats.epochs += 1
+            engine = self._lease.engine
+            self.end(stop=session.arguments.persistent_workers is False)
+            if engine is not None and session.user_code_is_sent:
+                engine.renew()
             raise
         except SampleError:
             raise
@@ -126,49 +144,49 @@ class EpochIterator:
         except BaseException:
             # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
             self.end()
-            loader._running.close()
+            session.running.close()
             raise
         finally:
             self._left = time.perf_counter()
-            loader._stats.wait_seconds += self._left - entered
+            session.stats.wait_seconds += self._left - entered
 
-    def _next(self) -> Batch:
+    def _next(self, session: Source) -> Batch:
         """The batch that is due. Those that overtake a repaired one wait."""
-        assert self._loader is not None
-        stream, policy = self._stream, self._loader._policy
+        stream, bad_samples = self._stream, session.bad_samples
         while True:
             if stream.due and stream.due[0] in self._ready:
                 return self._ready.pop(stream.due.popleft())
             try:
-                assert self._run is not None
-                batch = next(self._run)
+                assert self._lease.run is not None
+                batch = next(self._lease.run)
             except StopIteration:
                 if not stream.repaired:
                     raise
                 # The engine had taken its last plan before the repair was asked for.
-                self._run = self._loader._running.run = self._engine.run(stream)
+                self._lease.stop()
+                self._run(session)
                 continue
             except SampleError as e:
                 plan = stream.taken.popleft()
-                if policy.on_error == "raise":
+                if bad_samples.on_error == "raise":
                     stream.due.popleft()
                     self._cursor.delivered = plan.consumed
-                    self._loader._report.add(e.samples)
+                    session.report.add(e.samples)
                     raise
-                policy.learn(e.samples)
-                if not self._repair(plan.step):
-                    self._loader._report.add(e.samples)
+                bad_samples.learn(e.samples)
+                if not self._repair(plan.step, session):
+                    session.report.add(e.samples)
                     raise SampleError(e.samples, "no other sample of the batch can stand in for these:") from None
                 continue
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
 
-    def _repair(self, step: int) -> bool:
-        """Ask for a batch again without its bad samples; ``False`` where that is impossible."""
-        assert self._loader is not None
-        self._loader._stats.repaired += 1
+    def _repair(self, step: int, session: Source) -> bool:
+        """Ask for a batch again without its bad samples; ``False`` if that is impossible."""
+        session.stats.repaired += 1
+        assert self._plans is not None
         plan = self._plans[step]
-        if self._loader._policy.known(plan.indices):
+        if session.bad_samples.known(plan.indices):
             self._stream.due.remove(step)
             self._cursor.delivered = plan.consumed
             return False
@@ -179,27 +197,26 @@ class EpochIterator:
             self._missed.extend(plan.bad)
         return True
 
-    def _deliver(self, batch: Batch, loader: DataLoader) -> Any:
+    def _deliver(self, batch: Batch, session: Source) -> Any:
         plan = batch.plan
         self._cursor.delivered = plan.consumed
-        loader.valid = plan.valid
-        loader._stats.batches += 1
-        loader._stats.samples += plan.valid
-        loader._running.lease(batch, loader.device)
+        session.position.at(self._cursor)
+        session.valid = plan.valid
+        session.stats.batches += 1
+        session.stats.samples += plan.valid
+        self._lease.keep(batch)
         missed, self._missed = [*self._missed, *plan.bad], []
         if missed:
-            loader._report.add(missed)
-            loader._policy.bear(missed)
+            session.report.add(missed)
+            session.bad_samples.count(missed)
         images, target = batch.images, batch.target
-        changes = () if plan.ops is None or images is plan else split_off_mixing(plan.ops)[1]
-        if changes:
-            images, target = mix(images, target, changes)
+        if plan.mixing and images is not plan:
+            images, target = mix(images, target, plan.mixing)
         return images if target is None else [images, target]
 
-    def end(self) -> None:
-        """Nothing more comes out of this iterator."""
-        if self._loader is not None:
-            self._loader = None
+    def end(self, *, stop: bool = False) -> None:
+        """Nothing more comes out of this iterator. ``stop``: nor out of its engine."""
+        session, self._session = self._session, None
+        if session is not None:
             self._ready.clear()
-            if self._run is not None:
-                self._run.close()
+            session.running.release(self._lease, stop=stop)

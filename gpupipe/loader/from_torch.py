@@ -10,7 +10,7 @@ from ..types import Shard
 
 if TYPE_CHECKING:
     from ..engines.base import EngineConfig
-    from .arguments import Device, EngineName
+    from .arguments import DeviceLike, EngineName
     from .dataloader import DataLoader
 
 __all__ = ["from_torch"]
@@ -19,7 +19,7 @@ __all__ = ["from_torch"]
 def from_torch(
     torch_loader: Any,
     *,
-    device: Device = None,
+    device: DeviceLike = None,
     engine: EngineName | EngineConfig = "auto",
     seed: int | None = None,
     shard: Shard | None = None,
@@ -32,8 +32,8 @@ def from_torch(
         device, engine, seed, shard, on_error: as in :class:`gpupipe.DataLoader`.
 
     Raises:
-        ConfigError: not a torch loader, or one of a kind or with a setting that has no form here. The message says
-            which and what to do; see also :class:`gpupipe.TranslationError`.
+        ConfigError: not a torch loader, one with an ``__iter__`` of its own, or what :class:`gpupipe.DataLoader`
+            refuses.
     """
     from torch.utils.data import DataLoader as TorchLoader, IterableDataset
 
@@ -46,16 +46,11 @@ def from_torch(
             f"from_torch: {class_name(torch_loader)} has its own __iter__, which would not be run; give its dataset "
             "and settings to gpupipe.DataLoader instead"
         )
-    if isinstance(torch_loader.dataset, IterableDataset):
-        raise ConfigError(
-            f"from_torch: {class_name(torch_loader.dataset)} is an IterableDataset, which has no samples to order; "
-            "make it a dataset with __len__ and __getitem__, or keep torch's loader for it"
-        )
     batches: dict[str, Any] = {"drop_last": torch_loader.drop_last, "batch_size": torch_loader.batch_size}
-    if torch_loader.batch_size is not None:
-        batches |= _sampling(torch_loader)
-    elif torch_loader.batch_sampler is not None:
+    if torch_loader.batch_size is None and torch_loader.batch_sampler is not None:
         batches = {"batch_sampler": torch_loader.batch_sampler}
+    elif not isinstance(torch_loader.dataset, IterableDataset):  # whose sampler gives nothing
+        batches |= _sampling(torch_loader)
     return DataLoader(
         torch_loader.dataset,
         **batches,
@@ -67,7 +62,8 @@ def from_torch(
         multiprocessing_context=torch_loader.multiprocessing_context,
         generator=torch_loader.generator,
         prefetch_factor=torch_loader.prefetch_factor,
-        # False is torch's default and says nothing; ours keeps what it has started.
+        # False is torch's default: worker processes begin anew in every epoch. So they do with None here, where False
+        # would end DALI's threads as well.
         persistent_workers=torch_loader.persistent_workers or None,
         pin_memory_device=torch_loader.pin_memory_device,
         in_order=getattr(torch_loader, "in_order", True),

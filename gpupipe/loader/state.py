@@ -1,4 +1,4 @@
-"""Where a loader stands, as a few numbers that can be saved and loaded anywhere."""
+"""Where a loader stands: in its epochs, and as a few numbers that can be saved and loaded anywhere."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..errors import StateError
+from ..errors import ConfigError, StateError
+from ..planning.order import Order
+from .agreement import Agreement
+from .batching import Batching
 
-__all__ = ["State"]
+__all__ = ["VERSION", "Cursor", "Position", "State"]
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -18,10 +21,8 @@ class State:
     """The position of a loader and what it belongs to.
 
     ``epoch`` and ``delivered`` say what comes next: sample number ``delivered`` (over all ranks) of that epoch. After
-    the last batch, and before the
-    iterator has ended, ``delivered`` equals the length of the epoch; once it has ended, the state is sample 0 of the
-    next epoch. So a
-    loader that is loaded goes on exactly as the saved one would have.
+    the last batch, and before the iterator has ended, ``delivered`` equals the length of the epoch; once it has ended,
+    the state is sample 0 of the next epoch. So a loader that is loaded goes on exactly as the saved one would have.
     """
 
     version: int
@@ -34,6 +35,8 @@ class State:
     dataset: str
     pipeline: str
     order: str
+    sampler_epoch: int = -1
+    """The epoch that was set on the script's own sampler; -1 if it has none."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -44,8 +47,10 @@ class State:
         if not isinstance(values, Mapping):
             raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
         version = values.get("version")
-        if type(version) is not int or version != VERSION:
-            raise StateError(f"this state has version {version!r}; this gpupipe reads version {VERSION}")
+        if type(version) is not int or version not in (1, VERSION):
+            raise StateError(f"this state has version {version!r}; this gpupipe reads versions 1 and {VERSION}")
+        if version == 1:
+            values = {**values, "version": VERSION, "sampler_epoch": -1}
         names = {f.name for f in fields(cls)}
         if set(values) != names:
             missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names)
@@ -55,15 +60,16 @@ class State:
             value = values[f.name]
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise StateError(f"a loader's state has {f.name}={value!r}, which must be {kind.__name__}")
-            if isinstance(value, int) and f.name != "seed" and value < 0:
+            if isinstance(value, int) and value < (-1 if f.name == "sampler_epoch" else 0) and f.name != "seed":
                 raise StateError(f"a loader's state has {f.name}={value}, which must not be negative")
         return cls(**values)
 
-    def check(self, now: State, total: int) -> None:
+    def check(self, now: State, total: int | None) -> None:
         """Raise :class:`StateError` if this state cannot go on in a loader that stands at ``now``.
 
         Either the global batch must be the same (then every global batch is), or the batch of one rank (another
-        number of GPUs; then the order of the samples is the same, cut differently).
+        number of GPUs; then the order of the samples is the same, cut differently). An epoch has ``total`` samples, if
+        that is known.
         """
         for name, what, advice in (
             ("dataset", "dataset", "use the same files, or start a new epoch with set_epoch()"),
@@ -83,5 +89,101 @@ class State:
                 f"this state is of another batch: saved {self.batch_size} samples on each of "
                 f"{self.world_size} rank(s), this loader has {now.batch_size} on each of {now.world_size}; {advice}"
             )
-        if self.delivered > total:
+        if total is not None and self.delivered > total:
             raise StateError(f"this state is {self.delivered} samples into an epoch of {total}")
+
+
+@dataclass
+class Cursor:
+    """How far an epoch has come."""
+
+    epoch: int = 0
+    delivered: int = 0
+    """Samples, over all ranks."""
+    running: bool = False
+
+
+class Position:
+    """Which epoch of a loader comes next, where in it, and how far the one has come that gave the last batch."""
+
+    def __init__(self, batching: Batching, seed: int | None, generator: Any = None):
+        self.batching = batching
+        self.drawn = seed
+        """The seed, if there is one yet."""
+        self._generator = generator
+        self._agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
+        self.next_epoch = 0
+        self._resume = 0  # samples to leave out at the start of next_epoch
+        self._cursor = Cursor()
+        self._sampler_epoch = batching.sampler.epoch_of()
+
+    @property
+    def seed(self) -> int:
+        """Of order and augmentation. It is drawn when it is first needed, as torch does, from the loader's generator,
+        the sampler's, or the global one: so every loader has its own, and ``torch.manual_seed`` reproduces them all."""
+        if self.drawn is None:
+            generator = self.batching.sampler.generator if self._generator is None else self._generator
+            self.drawn = self._agreement.seed(generator)
+        return self.drawn
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that begins next, at its first sample. Nothing changes if it would have been that one."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ConfigError(f"set_epoch takes an integer that is not negative, not {epoch!r}")
+        if epoch != self.next_epoch:
+            self.next_epoch, self._resume = epoch, 0
+        self._tell_sampler(epoch)
+
+    def _tell_sampler(self, epoch: int) -> None:
+        if self.batching.sampler.set_epoch(epoch):
+            self._sampler_epoch = epoch
+
+    def order(self, later: int = 0) -> Order:
+        """The samples of the epoch that comes next, or of a later one, over all ranks."""
+        return self.batching.order(self.seed, self.next_epoch + later)
+
+    def begin(self) -> tuple[Order, Cursor]:
+        """The next epoch begins: its samples, and what its iterator notes in how far it has come."""
+        now = self.batching.sampler.epoch_of()
+        if now is not None and now != self._sampler_epoch:
+            # set_epoch() called on the sampler that the script owns counts as called on the loader.
+            self._sampler_epoch = now
+            self.set_epoch(now)
+        order = self.order()
+        self._cursor = Cursor(self.next_epoch, self._resume, running=True)
+        self.next_epoch, self._resume = self.next_epoch + 1, 0
+        return order, self._cursor
+
+    def at(self, cursor: Cursor) -> None:
+        """The epoch of this cursor has given a batch: it is the one that a state tells of."""
+        self._cursor = cursor
+
+    def rest(self) -> None:
+        """No epoch is running any more, also if one was left in its middle."""
+        self._cursor = Cursor()
+
+    def load(self, state: State) -> None:
+        """Go on from there; :meth:`State.check` has allowed it."""
+        self.rest()
+        self.drawn = state.seed
+        self.next_epoch, self._resume = state.epoch, state.delivered
+        if state.sampler_epoch >= 0:
+            self._tell_sampler(state.sampler_epoch)
+
+    def state(self, *, dataset: str, pipeline: str) -> State:
+        """To be saved, with the fingerprints of what it belongs to."""
+        cursor = self._cursor if self._cursor.running else Cursor(self.next_epoch, self._resume)
+        epoch = self.batching.sampler.epoch_of()
+        return State(
+            version=VERSION,
+            seed=self.seed,
+            epoch=cursor.epoch,
+            delivered=cursor.delivered,
+            batch_size=self.batching.batch_size,
+            world_size=self.batching.shard.world_size,
+            drop_last=int(self.batching.drop_last),
+            dataset=dataset,
+            pipeline=pipeline,
+            order=self.batching.sampler.name,
+            sampler_epoch=-1 if epoch is None else epoch,
+        )

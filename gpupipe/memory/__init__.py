@@ -20,10 +20,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .held import Device, Report, estimate, preallocate, release, report
+    from .held import DeviceMemory, MemoryReport, estimate, preallocate, release, report
     from .limits import Estimate
 
-__all__ = ["Device", "Estimate", "Report", "estimate", "preallocate", "release", "report"]
+__all__ = ["DeviceMemory", "Estimate", "MemoryReport", "estimate", "preallocate", "release", "report"]
 
 
 def __getattr__(name: str) -> Any:

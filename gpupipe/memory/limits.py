@@ -1,39 +1,38 @@
-"""Whether a loader fits into memory: the arithmetic, and the refusal of what never can.
+"""Whether a loader fits into memory: the sum of what its engine will hold, and the refusal of what never can.
 
-Engines tell their needs (:meth:`gpupipe.engines.base.EngineConfig.needs`), because only they know what they keep. A
-need that is certain is a lower bound; the others are shown as "about" and refuse nothing. So what fits is never
-refused, and what passes may still not fit.
+Averages are shown and refuse nothing, so what fits is never refused, and what passes may still not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+
+from rich.filesize import decimal
 
 from ..engines.base import EngineConfig
 from ..errors import MemoryBudgetError
-from ..reading.setup import Setup
 from . import system
-from .uses import Load, Need, Place, size_text
+from .uses import MemoryUse, Place, Workload
 
-__all__ = ["Budget", "Estimate"]
+__all__ = ["Estimate", "check_device", "check_host", "estimate"]
+
+_HOST: tuple[Place, ...] = ("host", "pinned", "shm")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a loader will hold. Prints as an arithmetic."""
+    """What a loader will hold, in bytes. Prints as an arithmetic."""
 
-    needs: tuple[Need, ...]
+    uses: tuple[MemoryUse, ...]
 
     def held(self, *places: Place) -> int:
-        """Bytes in these places, averages included."""
-        return sum(n.nbytes for n in self.needs if n.place in places)
+        return _total(use for use in self.uses if use.place in places)
 
     @property
     def host(self) -> int:
-        """Bytes of host memory, pinned and shared ones included."""
-        return self.held("host", "pinned", "shm")
+        """Pinned and shared memory included."""
+        return self.held(*_HOST)
 
     @property
     def pinned(self) -> int:
@@ -41,94 +40,69 @@ class Estimate:
 
     @property
     def shm(self) -> int:
-        """Bytes in /dev/shm."""
+        """In /dev/shm."""
         return self.held("shm")
 
     @property
     def device(self) -> int:
-        """Bytes on the GPU."""
         return self.held("device")
-
-    def certain(self, *places: Place) -> tuple[Need, ...]:
-        """What is held there at once at the least: all that stands in queues, or what passes if that is more."""
-        here = [n for n in self.needs if n.certain and n.place in places]
-        passing = tuple(n for n in here if n.passing)
-        standing = tuple(n for n in here if not n.passing)
-        return max(standing, passing, key=_total)
 
     def __str__(self) -> str:
         lines = []
-        for title, places in (("host", ("host", "pinned", "shm")), ("device", ("device",))):
-            here = [n for n in self.needs if n.place in places]
+        for title, places in (("host", _HOST), ("device", ("device",))):
+            here = [use for use in self.uses if use.place in places]
             if here:
-                about = "about " * any(not n.certain for n in here)
-                lines.append(f"{title}: {about}{size_text(_total(here))}")
-                where = {"pinned": ", pinned", "shm": ", in /dev/shm"}
-                lines += [f"  {n}{where.get(n.place, '')}" for n in here]
+                about = "" if all(use.certain for use in here) else "about "
+                lines += [f"{title}: {about}{decimal(_total(here))}", *(f"  {use}" for use in here)]
         return "\n".join(lines) or "nothing is known before the data is read"
 
 
-def _total(needs: Iterable[Need]) -> int:
-    return sum(n.nbytes for n in needs)
+def _total(uses: Iterable[MemoryUse]) -> int:
+    return sum(use.nbytes for use in uses)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What a loader asks for, against what there is."""
+def estimate(config: EngineConfig, workload: Workload) -> Estimate:
+    """What an engine will hold."""
+    return Estimate(tuple(config.memory_uses(workload)) if workload.samples else ())
 
-    config: EngineConfig
-    setup: Setup
-    samples: int
-    """Of an epoch on this rank."""
-    every: bool
-    """Whether every sample of the dataset comes once in an epoch, none left out."""
 
-    def estimate(self, **changes: Any) -> Estimate:
-        """What the loader will hold; with ``changes`` to the setup."""
-        setup = replace(self.setup, **changes)
-        if self.samples == 0:
-            return Estimate(())
-        setup = replace(setup, batch_size=min(setup.batch_size, self.samples))
-        return Estimate(tuple(self.config.needs(Load(setup, self.samples, self.every))))
+def check_host(config: EngineConfig, workload: Workload) -> None:
+    """Raise :class:`MemoryBudgetError` if host memory or /dev/shm is certainly too small."""
+    _check(config, workload, ("shm",), system.shm_size(), "of shared memory, and /dev/shm has")
+    _check(config, workload, _HOST, system.memory_limit(), "of host memory, and this process may have")
 
-    def check_host(self) -> None:
-        """Raise :class:`MemoryBudgetError` where host memory or /dev/shm is certainly too small."""
-        limit, shm = system.memory_limit(), system.shm_size()
-        if shm is not None:
-            self._check(("shm",), shm, "of shared memory", "/dev/shm has")
-        if limit is not None:
-            self._check(("host", "pinned", "shm"), limit, "of host memory", "this process may have")
 
-    def check_device(self, total: int) -> None:
-        """The same for the memory of the GPU, of which there are ``total`` bytes."""
-        self._check(("device",), total, "of GPU memory", f"{self.setup.device} has")
+def check_device(config: EngineConfig, workload: Workload, total: int) -> None:
+    """The same of the GPU, which has ``total`` bytes."""
+    _check(config, workload, ("device",), total, f"of GPU memory, and {workload.setup.device} has")
 
-    def _check(self, places: tuple[Place, ...], limit: int, what: str, whose: str) -> None:
-        needs = self.estimate().certain(*places)
-        if _total(needs) <= limit:
-            return
 
-        def largest(name: str) -> list[str]:
-            """The largest value of an argument, below the present one, that fits."""
-            low, high = 0, int(getattr(self.setup, name))  # low fits or is 0, high does not fit
-            while high - low > 1:
-                middle = (low + high) // 2
-                fits = _total(self.estimate(**{name: middle}).certain(*places)) <= limit
-                low, high = (middle, high) if fits else (low, middle)
-            return [f"{name} <= {low:,}"] if low else []
+def _check(
+    config: EngineConfig, workload: Workload, places: tuple[Place, ...], limit: int | None, between: str
+) -> None:
+    setup = workload.setup
 
-        ways = largest("batch_size") + largest("prefetch_factor")
-        if places == ("shm",):
-            ways += [*largest("num_workers"), "a larger /dev/shm (docker run --shm-size=...)"]
-        s = self.setup
-        raise MemoryBudgetError(
-            "\n".join(
-                [
-                    f"batch_size={s.batch_size:,}, prefetch_factor={s.prefetch_factor}, num_workers={s.num_workers}: "
-                    "what the loader holds cannot fit.",
-                    *(f"  {need}" for need in needs),
-                    f"That is {size_text(_total(needs))} {what}, and {whose} {size_text(limit)}: use "
-                    + (" or ".join(ways) if ways else "a smaller output size"),
-                ]
-            )
-        )
+    def certain(**changes: int) -> list[MemoryUse]:
+        changed = replace(workload, setup=replace(setup, **changes))  # type: ignore[arg-type]
+        return [use for use in estimate(config, changed).uses if use.certain and use.place in places]
+
+    uses = certain()
+    if limit is None or _total(uses) <= limit:
+        return
+    ways = []
+    for name in ("batch_size", "prefetch_factor", *(["num_workers"] if places == ("shm",) else [])):
+        low, high = 0, getattr(setup, name)  # low fits or is 0, high does not fit
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _total(certain(**{name: middle})) <= limit else (low, middle)
+        ways += [f"{name} <= {low:,}"] * (low > 0)
+    if places == ("shm",):
+        ways.append("a larger /dev/shm (docker run --shm-size=...)")
+    lines = [
+        f"batch_size={setup.batch_size:,}, prefetch_factor={setup.prefetch_factor}, num_workers={setup.num_workers}: "
+        "what the loader holds cannot fit.",
+        *(f"  {use}" for use in uses),
+        f"That is {decimal(_total(uses))} {between} {decimal(limit)}: use "
+        + (" or ".join(ways) or "a smaller output size"),
+    ]
+    raise MemoryBudgetError("\n".join(lines))

@@ -1,201 +1,104 @@
-"""What an engine's memory is made of: needs, and the load that they come from."""
+"""What an engine will hold: it says so by :meth:`gpupipe.engines.base.EngineConfig.memory_uses`, made of these."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
+from rich.filesize import decimal
 
 from ..errors import GpupipeError
 from ..planning.epoch import clip_length
-from ..transforms.base import Images
-from ..transforms.ops import Op, split_off_mixing
+from ..reading.setup import Setup
+from ..transforms.compose import Output
 
-if TYPE_CHECKING:
-    from ..reading.setup import Setup
-
-__all__ = ["Load", "Need", "Place", "size_text"]
+__all__ = ["MemoryUse", "Place", "Workload"]
 
 Place = Literal["host", "pinned", "shm", "device"]
+"""``"pinned"`` and ``"shm"``, which is /dev/shm, are host memory too."""
 
 _ITEMSIZE = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
-_SAMPLED = 1_024
-"""Rows of the index that are looked at: each may be another page of a file on a slow disk."""
-
-
-def size_text(nbytes: float) -> str:
-    """Bytes with a unit, to three digits: ``1.81 TB``."""
-    value = float(nbytes)
-    units = ["TB", "GB", "MB", "kB", "bytes"]
-    while abs(value) >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop()
-    return f"{value:,.0f} {units[-1]}" if value == int(value) or abs(value) >= 99.95 else f"{value:.3g} {units[-1]}"
 
 
 @dataclass(frozen=True)
-class Need:
-    """One kind of memory: ``count`` pieces of ``each`` bytes."""
+class MemoryUse:
+    """One kind of memory, and the arithmetic behind its size."""
 
     what: str
     place: Place
-    """``"shm"`` is host memory that lies in /dev/shm."""
-    each: int
+    nbytes: int
     formula: str
-    """Where ``each`` comes from."""
-    count: int = 1
-    of: str = ""
-    """What ``count`` counts."""
     certain: bool = True
-    """So much at least; otherwise an average."""
-    passing: bool = False
-    """Held while a batch is made, and perhaps never together with a full queue."""
-
-    @property
-    def nbytes(self) -> int:
-        return self.each * self.count
+    """So much once the queues are full; otherwise an average, which refuses nothing."""
 
     def __str__(self) -> str:
-        about = "" if self.certain else "about "
-        one = f"{self.what}: {self.formula} = {about}{size_text(self.each)}"
-        return one if self.count == 1 else f"{one}, × {self.count:,} {self.of} = {about}{size_text(self.nbytes)}"
+        place = {"pinned": ", pinned", "shm": ", in /dev/shm"}.get(self.place, "")
+        return f"{self.what}: {self.formula} = {'' if self.certain else 'about '}{decimal(self.nbytes)}{place}"
 
 
 @dataclass(frozen=True)
-class Load:
-    """What an engine will be asked for, and helpers that turn it into needs."""
+class Workload:
+    """What an engine will be asked for, and the uses of memory that several engines have."""
 
     setup: Setup
-    """Its batch size is no more than ``samples``."""
     samples: int
     """Of an epoch, on this rank."""
-    every: bool
-    """Whether every sample comes once in an epoch, none left out."""
 
     @property
-    def batches(self) -> int:
-        """Of an epoch, on this rank."""
-        return -(-self.samples // self.setup.batch_size)
+    def batch_size(self) -> int:
+        """Of the largest batch."""
+        return min(self.setup.batch_size, self.samples)
 
     @cached_property
-    def frames(self) -> int:
-        """Images of one sample: those of a clip, or 1."""
-        return clip_length(self.setup.dataset, self.setup.pipeline)
+    def outputs(self) -> tuple[Output, ...]:
+        """What goes out of the pipeline, one for each view; sizes known also of images that all have one size."""
+        found, common = self.setup.pipeline.outputs, None
+        if any(out.size is None for out in found):
+            common = self.setup.dataset.common_size()
+        if common is None:
+            return found
+        try:
+            images = self.setup.pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([common]))[1]
+        except GpupipeError:  # the first batch will raise it
+            return found
+        made = [(int(view.height[0]), int(view.width[0])) for view in images.views or (images,)]
+        return tuple(replace(out, size=out.size or size) for out, size in zip(found, made, strict=True))
 
-    @cached_property
-    def _rows(self) -> npt.NDArray[np.int64]:
-        """i64[n, 2]: height and width of evenly sampled images, 0 and 0 of bad ones; empty where only reading tells."""
-        sizes = self.setup.dataset.sizes
-        if sizes is None:
-            return np.zeros((0, 2), np.int64)
-        return np.asarray(sizes[_evenly(len(sizes))], np.int64)
+    def batches(self, what: str, place: Place, count: int, of: str, out: Output) -> list[MemoryUse]:
+        """``count`` batches like ``out``, ``of`` what; none if their size is known only once images are read."""
+        if out.size is None:
+            return []
+        shape = [self.batch_size, clip_length(self.setup.dataset, self.setup.pipeline), out.channels, *out.size]
+        if shape[1] == 1:
+            del shape[1]
+        count, item = min(count, -(-self.samples // self.batch_size)), _ITEMSIZE[out.dtype]
+        formula = f"{' × '.join(f'{n:,}' for n in shape)} × {item} byte{'s' * (item > 1)} × {count} {of}"
+        return [MemoryUse(what, place, math.prod(shape) * item * count, formula)]
 
-    @cached_property
-    def _good(self) -> npt.NDArray[np.int64]:
-        good: npt.NDArray[np.int64] = self._rows[self._rows.min(axis=1, initial=1) > 0]
-        return good
-
-    @cached_property
-    def _resolved(self) -> tuple[tuple[Op, ...], Images] | None:
-        """What the pipeline makes of the good ones in epoch 0; ``None`` where nothing can be said."""
-        if len(self._good):
-            with suppress(GpupipeError):
-                return self.setup.pipeline.resolve(0, 0, np.arange(len(self._good), dtype=np.uint64), self._good)
-        return None
-
-    def batch(self, what: str, place: Place, view: int = 0, *, channels: int, dtype: str) -> Need | None:
-        """One batch of the size that goes out as view number ``view``; ``None`` where that is not known."""
-        shape = self.setup.pipeline.outputs[view].size
-        # Where it depends on the image: Arrays are known to be all alike, of files only a sample is looked at.
-        if shape is None and self.setup.dataset.kind == "pixels" and self._resolved is not None:
-            images = self._resolved[1]
-            height, width = (images.views or (images,))[view].sizes[0].tolist()
-            shape = height, width
-        if shape is None:
-            return None
-        n, item = self.setup.batch_size, _ITEMSIZE[dtype]
-        return Need(
-            what,
-            place,
-            n * self.frames * channels * shape[0] * shape[1] * item,
-            f"{self._count(n)} × {channels} × {shape[0]} × {shape[1]} × {item} byte{'s' * (item > 1)}",
-        )
-
-    def _count(self, samples: int) -> str:
-        return f"{samples:,} × {self.frames} frames" if self.frames > 1 else f"{samples:,}"
-
-    def output(self, count: int, of: str) -> list[Need]:
-        """Batches as they are handed out."""
-        place: Place = "device" if self.setup.cuda else "host"
-        found = []
-        for view, output in enumerate(self.setup.pipeline.outputs):
-            what = f"output batches of view {view + 1}" if len(self.setup.pipeline.outputs) > 1 else "output batches"
-            batch = self.batch(what, place, view, channels=output.channels, dtype=output.dtype)
-            found += self.times(batch, count, of)
-        if split_off_mixing(self.setup.pipeline.skeleton)[1]:
-            output = self.setup.pipeline.output
-            mixing = self.batch("batches while they are mixed", place, channels=output.channels, dtype=output.dtype)
-            found += [replace(need, passing=True) for need in self.times(mixing, 2, "beside the one handed out")]
+    def output(self, count: int, of: str) -> list[MemoryUse]:
+        """Batches as they are handed out, of every view."""
+        found: list[MemoryUse] = []
+        for number, out in enumerate(self.outputs, 1):
+            what = f"output batches of view {number}" if len(self.outputs) > 1 else "output batches"
+            found += self.batches(what, "device" if self.setup.cuda else "host", count, of, out)
         return found
 
-    def times(self, need: Need | None, count: int, of: str) -> list[Need]:
-        """So many of a batch, or none of what is not known. There are no more than an epoch has."""
-        if need is None:
-            return []
-        if count > self.batches:
-            count, of = self.batches, "in the whole epoch"
-        return [replace(need, count=count, of=of)]
+    def decoded(self, place: Place, samples: int, *, at_once: bool = False) -> list[MemoryUse]:
+        """The decoded images of so many samples, or of all that an epoch has.
 
-    def decoded(self, place: Place, *, whole: bool, certain: bool, images: int | None = None) -> list[Need]:
-        """Decoded images in RGB.
-
-        Args:
-            whole: of the size in the index; otherwise of the windows that the first crop takes.
-            certain: whether those of a batch are held all at once.
-            images: how many samples; a batch by default.
+        Certain if they are held ``at_once`` and all images have one size; else an average.
         """
-        if not len(self._good) or self.setup.dataset.kind == "pixels":
+        dataset, sizes = self.setup.dataset, self.setup.dataset.sizes
+        if sizes is None or not len(sizes) or dataset.kind == "pixels":
             return []
-        if whole:
-            area = self._rows.prod(axis=1).astype(float)
-        elif self._resolved is not None:
-            numbers = self._resolved[0][0].numbers()
-            area = numbers["height"].astype(float) * numbers["width"]
-        else:
-            return []
-        mean, certain = float(area.mean()), certain and whole and self.every
-        if images is None:
-            # Some batch of every epoch has at least as many pixels as all of them together, divided by the batches.
-            images = self.samples // self.batches if certain else self.setup.batch_size
-        if certain and len(area) < len(self.setup.dataset):
-            mean = max(0.0, mean - 4 * float(area.std()) / len(area) ** 0.5)  # what is looked at is a sample
-        kind = "frames" if self.setup.dataset.has_frames else "images"
-        return [
-            Need(
-                f"decoded {kind}" if whole else "decoded windows",
-                place,
-                int(images * self.frames * mean * 3),
-                f"{self._count(images)} × {mean / 1e6:.3g} megapixels × 3 bytes",
-                certain=certain,
-                passing=True,
-            )
-        ]
-
-    def encoded(self, place: Place) -> list[Need]:
-        """The files of a batch as they are read."""
-        sizes = self.setup.dataset.file_sizes
-        if sizes is None or self.setup.dataset.has_frames:  # of a video only parts are read
-            return []
-        mean = float(np.mean(sizes[_evenly(len(sizes))]))
-        n = self.setup.batch_size
-        formula = f"{n:,} × {size_text(mean)}"
-        return [Need("encoded files", place, int(n * mean), formula, certain=False, passing=True)]
-
-
-def _evenly(count: int) -> npt.NDArray[np.int64]:
-    """Up to :data:`_SAMPLED` rows of so many."""
-    return np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype(np.int64))
+        samples = min(samples, self.samples)
+        # Of a large index only some rows: each may be another page of a file on a slow disk.
+        some = np.asarray(sizes[np.unique(np.linspace(0, len(sizes) - 1, 1024).astype(np.int64))], np.float64)
+        pixels, frames = float(some.prod(axis=1).mean()), clip_length(dataset, self.setup.pipeline)
+        certain = True and bool((some == some[0]).all()) and dataset.common_size() is not None
+        formula = f"{samples:,}{f' × {frames} frames' * (frames > 1)} × {pixels / 1e6:.3g} megapixels × 3 bytes"
+        what = "decoded frames" if dataset.has_frames else "decoded images"
+        return [MemoryUse(what, place, int(samples * frames * pixels * 3), formula, certain)]

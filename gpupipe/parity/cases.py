@@ -1,39 +1,21 @@
-"""What DALI on a device gives beside DALI on the CPU and beside the reference, for every transform and recipe.
+"""One pipeline for each thing that may differ between two engines or two devices, and the recipes.
 
-These are the numbers that promises for a GPU are made of: ``benchmarks/gpu_parity.py`` collects them, the tests in
-``tests/gpu`` judge them, and the column of :data:`gpupipe.parity.tolerances.TABLE` is filled from them by hand.
+:mod:`.measure` measures them; every row of the table of promises has a case of its own.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
+import math
+from collections.abc import Callable
+from typing import Any
 
 from .. import transforms as T
-from ..datasets import Arrays, Dataset, ImageFolder
-from ..engines import Dali
-from ..errors import ConfigError
-from ..loader.dataloader import DataLoader
-from ..testing.photos import photograph
-from ..transforms.ops import by_view
-from . import tolerances
-from .difference import Difference, difference
+from ..transforms.timm import Levels, Step, TimmRandAugment
 
-__all__ = [
-    "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "jpegs", "measure", "rows",
-    "rows_of",
-]  # fmt: skip
+__all__ = ["CASES", "FINISH", "PAGE", "RECIPES", "Make"]
 
 Make = Callable[[], T.Compose]
-Kind = Literal["photographs", "noise", "blocks"]
-INPUTS: tuple[Kind, ...] = ("photographs", "noise", "blocks")
-"""Photographs are for means; on noise, and on black and white blocks, the largest difference shows."""
 
 SIDE = 96
 _AFFINE: dict[str, Any] = {"degrees": 40, "translate": (0.1, 0.1), "scale": (0.7, 1.2), "shear": 10}
@@ -111,6 +93,7 @@ def _colours() -> dict[str, Make]:
         "colour jitter": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.1),
         "gray": lambda: T.RandomGrayscale(0.5),
         "gray, one channel": lambda: T.Grayscale(1),
+        "channel permutation": T.RandomChannelPermutation,
         "invert": lambda: T.RandomInvert(0.5),
         "posterize": lambda: T.RandomPosterize(3, 0.5),
         "solarize": lambda: T.RandomSolarize(128, 0.5),
@@ -118,13 +101,21 @@ def _colours() -> dict[str, Make]:
         "autocontrast": lambda: T.RandomAutocontrast(0.5),
         "equalize": lambda: T.RandomEqualize(0.5),
         "blur": lambda: T.GaussianBlur(9, (0.3, 2.0)),
+        "jpeg": lambda: T.JPEG((20, 95)),
     }
     found: dict[str, Make] = {}
     for name, step in steps.items():
         found[f"{name}, pil"] = _pil(step)
         found[f"{name}, uint8 tensor"] = _tensor(step)
     found["blur, floats"] = _float(steps["blur"])
+    found["solarize add, timm"] = _pil(_timm("SolarizeAdd"))
+    found["box blur, timm"] = _pil(_timm("GaussianBlur"))
     return found
+
+
+def _timm(name: str) -> Callable[[], T.Transform]:
+    """One operation of timm's policies, on most images, with any strength."""
+    return lambda: TimmRandAugment([Step(name, 0.8, 10.0)], num_layers=1, levels=Levels(magnitude_std=math.inf))
 
 
 def _policies() -> dict[str, Make]:
@@ -174,127 +165,47 @@ RECIPES: dict[str, Make] = {
     "cifar.train": _recipe("cifar", "train"),
 }
 
-DECODERS: dict[str, dict[str, Any]] = {
-    f"{'hardware' if load else 'hybrid'}, {'fancy' if fancy else 'plain'} upsampling, "
-    f"{'windows' if roi else 'whole images'}": {
-        "hw_decoder_load": load,
-        "jpeg_fancy_upsampling": fancy,
-        "roi": roi,
-    }
-    for load in (0.0, 1.0)
-    for fancy in (True, False)
-    for roi in (False, "auto")
+FINISH = (T.ToImage(), T.ToDtype("float32", scale=True))
+"""What stands before transforms of tensors."""
+
+PAGE: dict[str, tuple[T.Transform, ...]] = {
+    "Resize(256)": (T.Resize(256), T.CenterCrop(224)),
+    'Resize(256, "bicubic")': (T.Resize(256, "bicubic"), T.CenterCrop(224)),
+    "RandomResizedCrop(160)": (T.RandomResizedCrop(160),),
+    "RandomCrop(192, padding=8)": (T.RandomCrop(192, padding=8),),
+    "Pad(7, fill=90)": (T.Pad(7, fill=90),),
+    "RandomHorizontalFlip": (T.RandomHorizontalFlip(1.0),),
+    "RandomVerticalFlip": (T.RandomVerticalFlip(1.0),),
+    "RandomGrayscale": (T.RandomGrayscale(1.0),),
+    "ColorJitter(brightness=0.4)": (T.ColorJitter(brightness=0.4),),
+    "ColorJitter(contrast=0.4)": (T.ColorJitter(contrast=0.4),),
+    "ColorJitter(saturation=0.4)": (T.ColorJitter(saturation=0.4),),
+    "ColorJitter(hue=0.1)": (T.ColorJitter(hue=0.1),),
+    "ColorJitter(0.4, 0.4, 0.4, 0.1)": (T.ColorJitter(0.4, 0.4, 0.4, 0.1),),
+    "RandomChannelPermutation": (T.RandomChannelPermutation(),),
+    "RandomInvert": (T.RandomInvert(1.0),),
+    "RandomPosterize(4)": (T.RandomPosterize(4, 1.0),),
+    "RandomSolarize(128)": (T.RandomSolarize(128, 1.0),),
+    "RandomAdjustSharpness(2)": (T.RandomAdjustSharpness(2, 1.0),),
+    "RandomAutocontrast": (T.RandomAutocontrast(1.0),),
+    "RandomEqualize": (T.RandomEqualize(1.0),),
+    "GaussianBlur(23)": (T.GaussianBlur(23),),
+    "JPEG((30, 95))": (T.JPEG((30, 95)),),
+    "RandomRotation(30)": (T.RandomRotation(30),),
+    'RandomRotation(30, "bilinear")': (T.RandomRotation(30, "bilinear"),),
+    'RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear")': (
+        T.RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear"),
+    ),
+    "RandomPerspective": (T.RandomPerspective(p=1.0),),
+    "ElasticTransform": (T.ElasticTransform(),),
+    "RandomZoomOut": (T.RandomZoomOut(p=1.0), T.CenterCrop(224)),
+    "RandomErasing": (*FINISH, T.RandomErasing(p=1.0)),
+    "GaussianNoise": (*FINISH, T.GaussianNoise()),
+    "RandAugment": (T.RandAugment(),),
+    'RandAugment(interpolation="bilinear")': (T.RandAugment(interpolation="bilinear"),),
+    "TrivialAugmentWide": (T.TrivialAugmentWide(),),
+    "AutoAugment": (T.AutoAugment(),),
+    "AugMix": (T.AugMix(),),
 }
-"""What may decode a JPEG on a GPU; ``windows`` only where the self-test passes."""
-
-
-def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
-    """Pixels u8[count, 163, 211, 3] under a pipeline: nothing is decoded. No size here is a simple multiple of another,
-    which would put many places exactly between two pixels."""
-    shape = (count, 163, 211, 3)
-    rng = np.random.default_rng(0)
-    pixels: npt.NDArray[np.uint8]
-    if kind == "photographs":
-        pixels = np.stack([photograph(*shape[1:3], seed) for seed in range(count)])
-    elif kind == "noise":
-        pixels = rng.integers(0, 256, shape, np.uint8)
-    else:
-        blocks = (rng.integers(0, 2, (count, 21, 27, 1), np.uint8) * np.uint8(255)).repeat(8, axis=1).repeat(8, axis=2)
-        pixels = np.ascontiguousarray(np.broadcast_to(blocks[:, : shape[1], : shape[2]], shape))
-    return Arrays(pixels, np.arange(count), transform=make())
-
-
-def jpegs(folder: Path, count: int = 24) -> Path:
-    """JPEG files of many sizes with every chroma subsampling, some gray, some progressive, under ``folder``/class/."""
-    (folder / "class").mkdir(parents=True)
-    for i in range(count):
-        image = Image.fromarray(photograph(200 + 37 * (i % 5), 260 + 41 * (i % 4), i))
-        subsampling = {} if i % 8 == 7 else {"subsampling": ("4:2:0", "4:4:4", "4:2:2")[i % 3]}
-        file = folder / "class" / f"{i:03d}.jpg"
-        (image.convert("L") if i % 8 == 7 else image).save(file, quality=75 + i, progressive=i % 6 == 5, **subsampling)
-    return folder
-
-
-def folder(root: Path, make: Make) -> Dataset:
-    """The files of :func:`jpegs` under a pipeline."""
-    return ImageFolder(root, make())
-
-
-def batches(dataset: Dataset, engine: Any, device: str, batch_size: int = 8) -> list[tuple[Any, ...]]:
-    """All batches of one epoch on the CPU: for each a tuple of [B, C, H, W], one of each view; plans with "null"."""
-    found = []
-    with DataLoader(
-        dataset,
-        batch_size,
-        shuffle=True,
-        num_workers=0 if engine == "torch" else 4,
-        seed=7,
-        engine=engine,
-        device=device,
-    ) as loader:
-        for batch in loader:
-            images = batch[0] if isinstance(batch, list) else batch
-            views = images if isinstance(images, tuple) else (images,)
-            found.append(tuple(x.cpu() if hasattr(x, "cpu") else x for x in views))
-    return found
-
-
-def apart(dataset: Dataset, one: Sequence[tuple[Any, ...]], two: Sequence[tuple[Any, ...]]) -> Difference:
-    """How far two runs of :func:`batches` over the dataset are apart, all views together."""
-    found = Difference()
-    for (plan,), a, b in zip(batches(dataset, "null", "cpu"), one, two, strict=True):
-        for ops, x, y in zip(by_view(plan.ops), a, b, strict=True):
-            found += difference(x, y, ops, plan.sizes)
-    return found
-
-
-def measure(dataset: Dataset, device: str, **options: Any) -> dict[str, Difference]:
-    """DALI on ``device`` beside the reference, and beside DALI on the CPU. ``options`` are those of
-    :class:`gpupipe.engines.Dali`."""
-    there = batches(dataset, Dali(**options), device)
-    return {
-        "reference": apart(dataset, there, batches(dataset, "torch", "cpu")),
-        "cpu": apart(dataset, there, batches(dataset, "dali", "cpu")),
-    }
-
-
-def rows_of(make: Make) -> list[str]:
-    """The rows of the table of tolerances that a pipeline comes under, decoding apart."""
-    found: list[str] = []
-    for ops in by_view(make().skeleton):
-        try:
-            found += tolerances.rows_of(ops)
-        except ConfigError as e:
-            found.append(str(e))
-    return list(dict.fromkeys(found))
-
-
-def rows(measured: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """For every row of the table what was found of it, from the case that has the fewest other rows.
-
-    Args:
-        measured: case, input, and then ``Difference.to_dict()`` against the reference.
-
-    Returns:
-        ``rows``: by row the case, what else it comes under, the largest difference of all inputs, and mean and share
-        above one level of photographs; ``unmeasured``: the rows of the table without any.
-    """
-    exact = {"crop", "flip"}
-    out: dict[str, Any] = {}
-    for name, found in measured.items():
-        keys = rows_of(CASES.get(name) or RECIPES[name])
-        for key in keys:
-            others = [k for k in keys if k not in exact | {key}]
-            if key in out and (len(out[key]["others"]), -out[key]["max"]) < (len(others), 0):
-                continue
-            values = list(found.values())
-            worst = {where: max(v[where]["max"] for v in values) for where in ("interior", "border")}
-            photo = found.get("photographs", values[0])
-            entry = {
-                "case": name, "others": others, "max": worst["interior"], "border_max": worst["border"],
-                "mean": photo["interior"]["mean"], "over_1": photo["interior"]["over_1"],
-                "border_mean": photo["border"]["mean"], "border_over_1": photo["border"]["over_1"],
-            }  # fmt: skip
-            if key not in out or len(others) < len(out[key]["others"]) or entry["max"] > out[key]["max"]:
-                out[key] = entry
-    return {"rows": out, "unmeasured": [k for k in tolerances.TABLE if k not in out and k != tolerances.DECODE]}
+"""The rows of the page of transforms, ``gpupipe/transforms/README.md``: each done with certainty to photographs of
+320 x 320 pixels."""

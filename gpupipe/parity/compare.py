@@ -27,7 +27,7 @@ __all__ = ["Comparison", "Step", "Worst", "compare"]
 
 Pixels = npt.NDArray[np.uint8]
 Views = tuple[Tensor, ...]
-"""The images of a batch, [B, C, H, W] of each view; one where there are no views."""
+"""The images of a batch, [B, C, H, W] of each view; one if there are no views."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Step:
     pipeline: Compose
     difference: Difference
     promised: Tolerance | None
-    """``None`` where it was never measured on this device."""
+    """``None`` if it was never measured on this device."""
     broken: tuple[str, ...]
     """Promises that are not kept, in words."""
     worst: str = ""
-    """The image with the largest difference; empty where all are equal."""
+    """The image with the largest difference; empty if all are equal."""
 
     @property
     def verdict(self) -> Literal["ok", "not ok", "not measured"]:
@@ -111,7 +111,7 @@ def compare(
         dataset: its own transform is not used.
         pipeline: what works on whole batches (MixUp, CutMix) is left out: it is the same code for both. Of several
             views each is a step of its own.
-        samples: how many, chosen by ``seed``; all where there are fewer. Samples that one of the engines cannot read
+        samples: how many, chosen by ``seed``; all if there are fewer. Samples that one of the engines cannot read
             are left out and listed.
         device: of both engines: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         num_workers: threads of DALI.
@@ -230,7 +230,7 @@ class _Runner:
         return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
 
     def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
-        """(plan, DALI's views of the batch, the reference's), in batches of 1 where images differ in size."""
+        """(plan, DALI's views of the batch, the reference's), in batches of 1 if images differ in size."""
         size = 16 if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         while at < len(self.indices):

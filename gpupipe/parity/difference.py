@@ -20,14 +20,12 @@ from torch import Tensor
 from ..engines.forms import FORMS
 from ..errors import ConfigError
 from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
+from ..transforms.ops.base import F64, Mask
 
 __all__ = ["Difference", "Spread", "border_masks", "difference", "grey_levels", "to_pixels"]
 
-F64 = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-
 _SUPPORT = {"bilinear": 1.0, "box": 0.5, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0}
-"""Half the width of each filter, in pixels of the output where it reduces, of the input where it enlarges."""
+"""Half the width of each filter, in pixels of the output if it reduces, of the input if it enlarges."""
 _HARMLESS = ("nearest", "nearest-exact", "box", "hamming")
 _ROUNDING = 0.01
 """A float image that is one level off is one level off, whatever its last bits say."""
@@ -77,7 +75,7 @@ class Difference:
     """Images that are equal in every value."""
     interior: Spread = Spread()
     border: Spread = Spread()
-    """Pixels that a resize filter reached over the edge for; empty where none did."""
+    """Pixels that a resize filter reached over the edge for; empty if none did."""
 
     @property
     def whole(self) -> Spread:
@@ -170,7 +168,7 @@ def difference(a: Tensor, b: Tensor, ops: Sequence[Op], sizes: npt.NDArray[np.in
 
 def border_masks(ops: Sequence[Op], sizes: npt.NDArray[np.integer[Any]]) -> list[Mask | None]:
     """For every image bool[H, W] of the output: whether an antialiased resize reached over the edge for this pixel.
-    ``None`` where that is so for no pixel."""
+    ``None`` if that is so for no pixel."""
     return [_border(ops, i, (int(h), int(w))) for i, (h, w) in enumerate(sizes)]
 
 
@@ -214,6 +212,7 @@ def _reach(have: int, want: int, op: Resize) -> int:
     """How many pixels of the output, from each edge, are made with a filter that reaches over it."""
     if have == want or op.interpolation in _HARMLESS:
         return 0
+    # The filter of an output pixel is centred at (k + 0.5) * ratio of the input and reaches so far to both sides.
     ratio = have / want
     support = _SUPPORT[op.interpolation] * (max(ratio, 1.0) if op.antialias else 1.0)
     if support <= 1.0:  # a triangle reaches half a pixel over the edge; to repeat that pixel and to leave it out is one

@@ -1,8 +1,7 @@
-"""The one table of promises: how far two engines may be apart, in grey levels of 0 to 255.
+"""How far two engines may be apart on a pipeline: what follows from the promises that stand beside its ops.
 
-``gpupipe compare``, the parity tests and the documentation read it; nobody types its numbers a second time.
-``max`` holds for every image, also for noise and for black and white blocks, on which it was measured. ``mean`` and
-``over_1`` hold for photographs. A GPU has a promise only after it was measured there; ``None`` means never measured.
+``gpupipe compare``, the parity tests and the documentation read them here; their numbers are written once.
+See :mod:`gpupipe.transforms.ops.promise`.
 """
 
 from __future__ import annotations
@@ -13,42 +12,16 @@ from typing import Literal
 
 from ..errors import ConfigError
 from ..transforms.compose import Compose
-from ..transforms.ops import (
-    JPEG,
-    AutoContrast,
-    Blur,
-    Brightness,
-    Call,
-    Contrast,
-    Crop,
-    Elastic,
-    Equalize,
-    Erase,
-    Flip,
-    Gray,
-    Hue,
-    Invert,
-    Mix,
-    Noise,
-    Normalize,
-    Op,
-    Perspective,
-    Posterize,
-    Resize,
-    Saturation,
-    Sharpness,
-    Solarize,
-    ToDtype,
-    Warp,
-)
-from .difference import Difference
-from .promises import DECODE, EQUAL, TABLE, Bound, Tolerance
+from ..transforms.ops import OPS, Dtype, Op, ToDtype, Views
+from ..transforms.ops.promise import CPU, CUDA, EQUAL, Bound, Promise, Tolerance
+from .difference import Difference, Spread
 
 __all__ = [
     "DECODE",
     "TABLE",
     "Bound",
     "Pair",
+    "Promise",
     "Tolerance",
     "broken",
     "check",
@@ -61,66 +34,47 @@ __all__ = [
 Pair = Literal["dali/torch", "torch/torchvision", "dali/torchvision"]
 Device = Literal["cpu", "cuda"]
 
-_COLOURS = (Brightness, Hue, Sharpness, Posterize, Solarize, Invert, AutoContrast, Equalize, JPEG)
+DECODE = "decode"
+
+TABLE: dict[str, Promise] = {
+    DECODE: Promise(
+        DECODE,
+        "decode, decode a window",
+        {CPU: Tolerance(EQUAL, reason="the same libjpeg-turbo, the same settings")},
+    ),
+    **{promise.key: promise for op in OPS for promise in op.PROMISES},
+}
+"""Every promise by its key: that of decoding, and those that stand beside the ops."""
 
 
 def _keys(ops: Sequence[Op], i: int) -> list[str]:
     """Which rows of the table a sequence of ops comes under for image ``i``, after the decoding."""
-    keys, dtype, arithmetic = [], "uint8", False
+    keys: list[str] = []
+    last: list[str] = []
+    dtype: Dtype = "uint8"
     for op in ops:
-        mask = getattr(op, "mask", None)
-        if mask is not None and not mask[i]:
+        if isinstance(op, Views):
+            raise ConfigError("each view has promises of its own; ask for the ops of one, see by_view()")
+        if op.passes(i):
             continue
-        if isinstance(op, Crop):
-            keys.append("crop")
-        elif isinstance(op, Flip):
-            keys.append("flip")
-        elif isinstance(op, Gray):
-            keys.append(f"gray {op.kind}")
-        elif isinstance(op, Resize):
-            if op.interpolation in ("nearest", "nearest-exact"):
-                keys.append("resize nearest")
-            else:
-                of = "uint8" if dtype == "uint8" else "float"
-                keys.append(f"resize {op.interpolation} {of}" + (" antialias" if op.antialias else ""))
-        elif isinstance(op, (Warp, Perspective)):
-            what = "warp" if isinstance(op, Warp) else "perspective"
-            of = "uint8" if dtype == "uint8" else "float"
-            if op.interpolation == "bicubic":
-                keys.append("elastic, noise, erase")
-            else:
-                keys.append(f"{what} bilinear {op.kind} {of}" if op.interpolation == "bilinear" else f"{what} nearest")
-        elif isinstance(op, Blur):
-            keys.append("blur uint8" if dtype == "uint8" else "blur float")
-        elif isinstance(op, (Elastic, Noise, Erase)):
-            keys.append("elastic, noise, erase")
-        elif isinstance(op, (Contrast, Saturation)):
-            keys.append(f"{type(op).__name__.lower()} {op.kind}")
-        elif isinstance(op, _COLOURS):
-            keys.append(type(op).__name__.lower())
-        elif isinstance(op, ToDtype):
-            dtype, arithmetic = op.dtype, True
-        elif isinstance(op, Normalize):
-            arithmetic = True
-        elif isinstance(op, Mix):
-            # The sum of a branch's bounds holds for the mean of all branches.
-            keys += [*(key for branch in op.branches for key in _keys(branch, i)), "mix"]
-        elif isinstance(op, Call):
-            keys.append("a function")  # of which nobody knows what it makes of a difference
+        key = op.promise(dtype)
+        if key in TABLE and TABLE[key].once:
+            last = [key]  # of the type that comes out
         else:
-            raise ConfigError(f"the table of tolerances has no row for {type(op).__name__}; add one, after measuring")
-    # Once for the whole pipeline: in half precision it is the type that limits, and not how often it is used.
-    return [*keys, f"arithmetic {dtype}"] if arithmetic else keys
+            keys += [*(key for branch in op.branches for key in _keys(branch, i)), key]
+        if isinstance(op, ToDtype):
+            dtype = op.dtype
+    return [*keys, *last]
 
 
 def rows_of(ops: Sequence[Op]) -> list[str]:
     """The names of the rows that some image of ``ops`` comes under, decoding apart."""
-    images = max((len(v) for op in ops for v in op.numbers().values()), default=1)
+    images = max((op.rows for op in ops), default=0) or 1
     return list(dict.fromkeys(key for i in range(images) for key in _keys(ops, i)))
 
 
 def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -> Tolerance | None:
-    """What is promised of a pipeline, decoding included; ``None`` where one of its parts was never measured there.
+    """What is promised of a pipeline, decoding included; ``None`` if one of its parts was never measured there.
 
     Args:
         pair: which two; ``"torch"`` is the reference engine, ``"torchvision"`` the transforms on PIL images.
@@ -128,18 +82,19 @@ def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -
         device: where the pipeline runs.
 
     Of what a mask selects, only images that it selects have a part; the promise is the widest of all images'. Of a
-    pipeline, these are the few that its shape was found with. The bounds of the parts add up. Where the sum is more
+    pipeline, these are the few that its shape was found with. The bounds of the parts add up. If the sum is more
     than one level, as many values may be off by more than one as the mean allows.
 
     Raises:
-        ConfigError: an op without a row.
+        ConfigError: an op without a promise, or several views.
     """
     if isinstance(ops, Compose):
         ops = ops.skeleton
-    if pair == "torch/torchvision":
+    engine = pair.partition("/")[0]
+    if engine == "torch":
         return Tolerance(EQUAL, reason="the reference does what torchvision does") if device == "cpu" else None
-    images = max((len(v) for op in ops for v in op.numbers().values()), default=1)
-    found = [_sum(keys, device) for keys in dict.fromkeys((DECODE, *_keys(ops, i)) for i in range(images))]
+    images = max((op.rows for op in ops), default=0) or 1
+    found = [_sum(keys, engine, device) for keys in dict.fromkeys((DECODE, *_keys(ops, i)) for i in range(images))]
     if any(t is None for t in found) or not found:
         return None
     return reduce(widest, found)  # type: ignore[arg-type]
@@ -158,10 +113,9 @@ def _wider(a: Bound, b: Bound) -> Bound:
     return Bound(max(a.max, b.max), max(a.mean, b.mean), max(a.over_1, b.over_1))
 
 
-def _sum(keys: Sequence[str], device: Device) -> Tolerance | None:
+def _sum(keys: Sequence[str], engine: str, device: Device) -> Tolerance | None:
     """The bounds of some rows, one after the other."""
-    rows = [TABLE.get(key) for key in keys]
-    parts = [None if row is None else row.cpu if device == "cpu" else row.cuda for row in rows]
+    parts = [TABLE[key].tolerances.get((engine, device)) if key in TABLE else None for key in keys]
     interior, border = EQUAL, None
     for part in parts:
         if part is None:
@@ -173,6 +127,7 @@ def _sum(keys: Sequence[str], device: Device) -> Tolerance | None:
 
 
 def _after(before: Bound, part: Bound, how: Tolerance) -> Bound:
+    # An op bounds what it adds, and by its gain what it makes of the difference that is there already.
     if before.max == 0:
         return part
     if part.max == 0 and how.gain == 1:
@@ -185,7 +140,7 @@ def _after(before: Bound, part: Bound, how: Tolerance) -> Bound:
 
 
 def check(pair: Pair, ops: Sequence[Op] | Compose, found: Difference, device: Device = "cpu") -> list[str]:
-    """The promises that ``found`` breaks, in words; empty where all are kept, or where none was made."""
+    """The promises that ``found`` breaks, in words; empty if all are kept, or none was made."""
     promised = tolerance(pair, ops, device)
     return [] if promised is None else broken(promised, found)
 
@@ -193,8 +148,22 @@ def check(pair: Pair, ops: Sequence[Op] | Compose, found: Difference, device: De
 def broken(promised: Tolerance, found: Difference) -> list[str]:
     """What of ``promised`` is not kept, in words."""
     return [
-        *promised.interior.broken(found.interior, "inside" if found.border.values else "everywhere"),
-        *(promised.border or promised.interior).broken(found.border, "at the border"),
+        *_beyond(promised.interior, found.interior, "inside" if found.border.values else "everywhere"),
+        *_beyond(promised.border or promised.interior, found.border, "at the border"),
+    ]
+
+
+def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
+    slack = 1e-6  # of arithmetic in the measuring itself
+    return [
+        f"{where}: {what} is {100 * value if percent else value:.4g}{percent}, promised is at most "
+        f"{100 * limit if percent else limit:.4g}{percent}"
+        for what, value, limit, percent in (
+            ("the largest difference", found.max, bound.max, ""),
+            ("the mean difference", found.mean, bound.mean, ""),
+            ("the share of values off by more than 1", found.over_1, bound.over_1, " %"),
+        )
+        if value > limit + slack
     ]
 
 
@@ -205,9 +174,9 @@ def markdown() -> str:
         "|---|---|---|---|---|",
     ]
     for row in TABLE.values():
-        cpu = "not measured" if row.cpu is None else str(row.cpu.interior)
-        border = "" if row.cpu is None or row.cpu.border is None else str(row.cpu.border)
-        cuda = "not measured" if row.cuda is None else str(row.cuda)
-        lines.append(f"| {row.what} | {cpu} | {border} | {cuda} | {row.cpu.reason if row.cpu else ''} |")
+        cpu, cuda = row.tolerances.get(CPU), row.tolerances.get(CUDA)
+        border = cpu.border if cpu else None
+        cells = [row.what, cpu.interior if cpu else "not measured", border or "", cuda or "not measured"]
+        lines.append(f"| {' | '.join(map(str, cells))} | {cpu.reason if cpu else ''} |")
     lines += ["", "The reference against torchvision on PIL images, CPU: equal."]
     return "\n".join(lines) + "\n"

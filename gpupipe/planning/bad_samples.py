@@ -19,7 +19,7 @@ from .order import Order
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["OnError", "Policy"]
+__all__ = ["BadSamples", "OnError"]
 
 OnError = Literal["raise", "skip", "replace"]
 I64 = npt.NDArray[np.int64]
@@ -29,13 +29,13 @@ _DRAWS = 32
 """How often a replacement is drawn before all samples of the batch are tried one after another."""
 
 
-class Policy:
-    """The policy of one loader, and the bad samples that it met.
+class BadSamples:
+    """What one loader does about bad samples, and those that it met.
 
     Args:
         on_error: what to do.
-        max_bad: how many bad samples are bearable: a share of the dataset (float in 0..1) or a count (int); ``None``
-            bears any number.
+        max_bad: how many bad samples are allowed: a share of the dataset (float in 0..1) or a count (int); ``None``
+            allows any number.
         dataset: knows the samples that its index found to be bad.
     """
 
@@ -72,7 +72,7 @@ class Policy:
         """Remember samples that turned out to be bad."""
         self._met.update((s.index, s) for s in samples)
 
-    def bear(self, samples: Iterable[BadSample]) -> None:
+    def count(self, samples: Iterable[BadSample]) -> None:
         """Count samples that a batch went without. Raises :class:`SampleError` once there are more than ``max_bad``."""
         samples = tuple(samples)
         fresh = [s for s in samples if s.index not in self._seen]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy.typing as npt
 from ..errors import BadSample, PipelineError
 from ..transforms.compose import Compose
 from ..types import Plan
-from .bad_samples import Policy
-from .order import Order, Slices
+from .bad_samples import BadSamples
+from .batches import Batches
+from .order import Order
 
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
@@ -24,9 +26,9 @@ __all__ = ["EpochPlan", "clip_length", "frames_of", "resolve_missing", "resolve_
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
     """The plan with every number of its ops, for images of ``sizes`` i32[B, 2].
 
-    Raises :class:`PipelineError` where the images would come out in different sizes and could not be stack_images.
+    Raises :class:`PipelineError` if the images would come out in different sizes and could not be stacked.
     """
-    ops, images = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
+    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes
@@ -37,7 +39,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
                 f"and {out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a "
                 "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
             )
-    return plan.with_sizes(sizes, ops)
+    return plan.with_sizes(sizes, ops, mixing)
 
 
 def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -78,21 +80,18 @@ class EpochPlan:
     dataset: Dataset
     pipeline: Compose
     order: Order
-    slices: Slices
+    batches: Batches
     seed: int
     epoch: int
-    policy: Policy | None = None
-    """What happens to bad samples; ``None``: the engine raises."""
-
-    def __len__(self) -> int:
-        return len(self.slices)
+    bad_samples: BadSamples | None = None
+    """What happens to them; ``None``: the engine raises."""
 
     def __getitem__(self, step: int) -> Plan:
-        positions, valid, consumed = self.slices.take(step)
+        positions, valid, consumed = self.batches.take(step)
         indices, keys = self.order.at(positions)
         bad: tuple[BadSample, ...] = ()
-        if self.policy is not None:
-            indices, keys, valid, bad = self.policy.apply(
+        if self.bad_samples is not None:
+            indices, keys, valid, bad = self.bad_samples.apply(
                 indices,
                 keys,
                 valid,
@@ -100,7 +99,7 @@ class EpochPlan:
                 seed=self.seed,
                 epoch=self.epoch,
                 positions=positions,
-                window=self.slices.window(step),
+                window=self.batches.window(step),
             )
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
         frames = frames_of(self.dataset, self.pipeline, plan)
@@ -111,7 +110,7 @@ class EpochPlan:
     def __iter__(self) -> Iterator[Plan]:
         """The plans in order. One that lost all its samples is left out, and its bad ones are told with the next."""
         missed: tuple[BadSample, ...] = ()
-        for step in range(len(self)):
+        for step in takewhile(self.batches.has, count()):
             plan = self[step]
             if not len(plan):
                 missed += plan.bad

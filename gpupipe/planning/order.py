@@ -1,25 +1,25 @@
-"""In which order samples are seen, and who sees which: pure numpy functions of (seed, epoch, world).
+"""In which order samples are seen: pure numpy functions of (seed, epoch), or what a sampler says.
 
-An order is never stored. :class:`Shuffle` computes any part of a permutation of ``n`` samples from the positions
-asked for,
-so that starting an epoch, or resuming in the middle of one, costs the same for ten thousand samples
-and for fourteen million.
+An order of ours is never stored. :class:`Shuffle` computes any part of a permutation of ``n`` samples from the
+positions asked for, so that starting an epoch, or resuming in the middle of one, costs the same for ten thousand
+samples and for fourteen million.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
 from ..rng import mix64, stream, uniforms
-from ..types import Shard
 
-__all__ = ["Explicit", "Order", "Sequential", "Shuffle", "Slices", "weighted"]
+__all__ = ["Explicit", "Order", "Sequential", "Shuffle", "Streamed", "checked_weights", "weighted"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -55,8 +55,7 @@ class Sequential:
 
 class Shuffle:
     """A permutation of ``n`` samples, keyed by (seed, epoch): a Feistel network over ``a x b >= n`` cells with cycle
-    walking
-    (Black and Rogaway, *Ciphers with arbitrary finite domains*, CT-RSA 2002, section "generalized Feistel").
+    walking (Black and Rogaway, *Ciphers with arbitrary finite domains*, CT-RSA 2002, section "generalized Feistel").
     """
 
     ROUNDS = 16  # even; far more than the proofs want, because small n needs them to reach every permutation
@@ -121,6 +120,88 @@ class Explicit:
         return self.indices[positions], self._keys[positions]
 
 
+class Streamed:
+    """What an iterator gives, read no further than it is asked for: a sampler may have no length, and no end.
+
+    Args:
+        given: indices; or lists of indices if ``batched``, and how they are cut is kept: :meth:`batch`.
+        n: the size of the dataset.
+
+    Of what was read long ago only the beginning is kept, for a last batch that is filled up from there.
+    """
+
+    BLOCK = 1 << 16
+    KEPT = 64
+    """Blocks of :data:`BLOCK` samples, besides the first one."""
+
+    def __init__(self, given: Iterable[Any], n: int, *, batched: bool = False):
+        self._given = iter(given)
+        self._batched = batched
+        self._n = n
+        self._times = np.zeros(n, np.uint32)  # how often each index came
+        self._blocks: dict[int, tuple[I64, U64]] = {}
+        self._read = 0
+        self._ended = False
+        self._ends = [0]  # where batches end, from batch number _first on
+        self._first = 0
+
+    def __len__(self) -> int:
+        if not self._ended:
+            raise TypeError("how many samples a sampler without a length gives shows only when it ends")
+        return self._read
+
+    def reach(self, count: int) -> int:
+        """Read until ``count`` samples are there, or all that there are; and how many are there."""
+        while self._read < count and not self._ended:
+            self._more(count - self._read)
+        return self._read
+
+    def batch(self, number: int) -> tuple[int, int] | None:
+        """(position of its first sample, how many it has) of a batch as it was given; ``None`` behind the last one."""
+        while number + 1 >= self._first + len(self._ends) and not self._ended:
+            self._more(1)
+        at = number - self._first
+        return (self._ends[at], self._ends[at + 1] - self._ends[at]) if at + 1 < len(self._ends) else None
+
+    def at(self, positions: I64) -> tuple[I64, U64]:
+        if len(positions):
+            self.reach(int(positions.max()) + 1)
+        indices, keys = np.empty(len(positions), np.int64), np.empty(len(positions), np.uint64)
+        numbers, offsets = np.divmod(positions, self.BLOCK)
+        for number in np.unique(numbers).tolist():
+            here, block = numbers == number, self._blocks[number]
+            indices[here], keys[here] = block[0][offsets[here]], block[1][offsets[here]]
+        return indices, keys
+
+    def _more(self, wanted: int) -> None:
+        if self._batched:
+            batch = next(self._given, None)
+            self._ended = batch is None
+        else:
+            batch = list(islice(self._given, wanted))
+            self._ended = len(batch) < wanted
+        new = Explicit([] if batch is None else batch, self._n)  # checks them, and counts those that it has twice
+        indices, keys = new.at(np.arange(len(new), dtype=np.int64))
+        keys += self._times[indices].astype(np.uint64) << _OCCURRENCE_BIT
+        np.add.at(self._times, indices, 1)
+        done = 0
+        while done < len(indices):
+            number, offset = divmod(self._read, self.BLOCK)
+            if offset == 0:
+                self._blocks[number] = np.empty(self.BLOCK, np.int64), np.empty(self.BLOCK, np.uint64)
+                if number > self.KEPT:
+                    del self._blocks[number - self.KEPT]
+            part = min(self.BLOCK - offset, len(indices) - done)
+            self._blocks[number][0][offset : offset + part] = indices[done : done + part]
+            self._blocks[number][1][offset : offset + part] = keys[done : done + part]
+            done, self._read = done + part, self._read + part
+        if self._batched and not self._ended:
+            self._ends.append(self._read)
+            if len(self._ends) > 2 * self.BLOCK:
+                del self._ends[: self.BLOCK]
+                self._first += self.BLOCK
+
+
 def _occurrence(indices: I64) -> U64:
     """For every entry, how often its value came before: [7, 3, 7, 7] -> [0, 0, 1, 2]."""
     by_value = np.argsort(indices, kind="stable")
@@ -134,66 +215,31 @@ def _occurrence(indices: I64) -> U64:
 
 def weighted(weights: npt.ArrayLike, num_samples: int, replacement: bool, seed: int, epoch: int) -> Explicit:
     """``num_samples`` indices drawn with probability proportional to ``weights`` (f64[N]), as torch's
-    WeightedRandomSampler
-    does. Without replacement: the largest Gumbel-perturbed log weights (Efraimidis and Spirakis, 2006).
+    WeightedRandomSampler does. Without replacement: the largest Gumbel-perturbed log weights (Efraimidis and Spirakis,
+    2006).
+
+    Raises :class:`ConfigError` for weights as :func:`checked_weights` does.
     """
-    w = np.asarray(weights, np.float64)
-    if w.ndim != 1 or len(w) == 0 or not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:
-        raise ConfigError("weights must be a list of finite numbers, none negative and not all zero")
+    w = checked_weights(weights, num_samples, replacement)
     if replacement:
         u = uniforms(seed, epoch, "weighted", np.arange(num_samples), 1)[:, 0]
         edges = np.cumsum(w)
         drawn = np.searchsorted(edges, u * edges[-1], side="right")
         return Explicit(np.minimum(drawn, np.flatnonzero(w)[-1]), len(w))
     positive = np.flatnonzero(w)
-    if num_samples > len(positive):
-        raise ConfigError(
-            f"{num_samples} samples without replacement, but only {len(positive)} weights are above zero: "
-            "lower num_samples or allow replacement"
-        )
     u = uniforms(seed, epoch, "weighted", positive, 1)[:, 0]
     arrival = -np.log1p(-u) / w[positive]
     return Explicit(positive[np.argsort(arrival, kind="stable")[:num_samples]], len(w))
 
 
-@dataclass(frozen=True)
-class Slices:
-    """How an order is cut into batches and over ranks.
-
-    Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = batch_size * world_size``; rank ``r`` takes the ``r``-th
-    part of it. So the global batches do not depend on the number of ranks. With ``drop_last`` a short last batch is
-    dropped; otherwise
-    every rank gets an equal part of it, wrapped round to the front of the order as torch's DistributedSampler does.
-
-    ``start`` samples were delivered before (a resume): batches are counted from there.
-    """
-
-    total: int
-    batch_size: int
-    shard: Shard
-    drop_last: bool
-    start: int = 0
-
-    @property
-    def global_batch(self) -> int:
-        return self.batch_size * self.shard.world_size
-
-    def __len__(self) -> int:
-        """Batches that are left, the same on every rank."""
-        left = max(self.total - self.start, 0)
-        return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
-
-    def window(self, step: int) -> I64:
-        """i64[2]: first position and number of samples of global batch ``step``."""
-        first = self.start + step * self.global_batch
-        return np.array([first, min(self.global_batch, self.total - first)], np.int64)
-
-    def take(self, step: int) -> tuple[I64, int, int]:
-        """Batch ``step`` of this rank: (positions i64[B], how many of them are real, samples consumed after it)."""
-        if not 0 <= step < len(self):
-            raise IndexError(f"step {step} of {len(self)}")
-        first, count = self.window(step).tolist()
-        share = -(-count // self.shard.world_size)
-        mine = first + self.shard.rank * share + np.arange(share, dtype=np.int64)
-        valid = int(np.clip(count - self.shard.rank * share, 0, share))
-        return mine % self.total if valid < share else mine, valid, first + count
+def checked_weights(weights: npt.ArrayLike, num_samples: int, replacement: bool) -> npt.NDArray[np.float64]:
+    """f64[N]. Raises :class:`ConfigError` if they cannot be, or are above zero for fewer than ``num_samples``."""
+    w = np.asarray(weights, np.float64)
+    if w.ndim != 1 or len(w) == 0 or not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:
+        raise ConfigError("weights must be a list of finite numbers, none negative and not all zero")
+    if not replacement and num_samples > np.count_nonzero(w):
+        raise ConfigError(
+            f"{num_samples} samples without replacement, but only {np.count_nonzero(w)} weights are above zero: "
+            "lower num_samples or allow replacement"
+        )
+    return w

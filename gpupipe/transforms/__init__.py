@@ -1,81 +1,56 @@
-"""Transforms with the names, arguments and rules of ``torchvision.transforms.v2``."""
+"""Transforms with the names, arguments and rules of ``torchvision.transforms.v2``.
 
-from .auto_augment import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
-from .base import Transform
-from .blur_noise import GaussianBlur, GaussianNoise
-from .color import ColorJitter
-from .compose import Compose
-from .containers import RandomApply, RandomChoice, RandomOrder
-from .dtype import ConvertImageDtype, Grayscale, Normalize, PILToTensor, RandomGrayscale, ToDtype, ToImage, ToTensor
-from .enhance import (
-    JPEG,
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
+The names of each module's ``__all__`` are handed out here; what else a module has is for the other modules.
+"""
+
+from . import (
+    auto_augment,
+    blur_noise,
+    color,
+    containers,
+    dtype,
+    enhance,
+    erasing,
+    geometry,
+    lambda_,
+    mixing,
+    random_resize,
+    resize,
+    temporal,
+    views,
+    warp,
 )
-from .erasing import RandomErasing
-from .geometry import CenterCrop, Pad, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from .lambda_ import Lambda
-from .mixing import CutMix, MixUp
-from .random_resize import RandomShortestSize, RandomZoomOut, ScaleJitter
-from .resize import RandomResizedCrop, Resize
-from .temporal import RandomTemporalReverse, TemporalSubsample, UniformTemporalSubsample
-from .views import FiveCrop, MultiView, TenCrop
-from .warp import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
+from .auto_augment import *
+from .base import Transform
+from .blur_noise import *
+from .color import *
+from .compose import Compose
+from .containers import *
+from .dtype import *
+from .enhance import *
+from .erasing import *
+from .geometry import *
+from .lambda_ import *
+from .mixing import *
+from .random_resize import *
+from .resize import *
+from .temporal import *
+from .views import *
+from .warp import *
 
-__all__ = [
-    "JPEG",
-    "AugMix",
-    "AutoAugment",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ConvertImageDtype",
-    "CutMix",
-    "ElasticTransform",
-    "FiveCrop",
-    "GaussianBlur",
-    "GaussianNoise",
-    "Grayscale",
-    "Lambda",
-    "MixUp",
-    "MultiView",
-    "Normalize",
-    "PILToTensor",
-    "Pad",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomApply",
-    "RandomAutocontrast",
-    "RandomChoice",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomInvert",
-    "RandomOrder",
-    "RandomPerspective",
-    "RandomPosterize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomShortestSize",
-    "RandomSolarize",
-    "RandomTemporalReverse",
-    "RandomVerticalFlip",
-    "RandomZoomOut",
-    "Resize",
-    "ScaleJitter",
-    "TemporalSubsample",
-    "TenCrop",
-    "ToDtype",
-    "ToImage",
-    "ToTensor",
-    "Transform",
-    "TrivialAugmentWide",
-    "UniformTemporalSubsample",
-]
+__all__ = ["Compose", "Transform"]
+__all__ += auto_augment.__all__
+__all__ += blur_noise.__all__
+__all__ += color.__all__
+__all__ += containers.__all__
+__all__ += dtype.__all__
+__all__ += enhance.__all__
+__all__ += erasing.__all__
+__all__ += geometry.__all__
+__all__ += lambda_.__all__
+__all__ += mixing.__all__
+__all__ += random_resize.__all__
+__all__ += resize.__all__
+__all__ += temporal.__all__
+__all__ += views.__all__
+__all__ += warp.__all__

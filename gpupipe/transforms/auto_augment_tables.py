@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .base import F64, I64
+from .ops.base import F64, I64
 
 __all__ = ["AUGMIX", "AUGMIX_PART", "AUTO", "POLICIES", "RAND", "WIDE", "Range", "Space", "SubPolicy"]
 
 Range = Callable[[int, I64], F64] | None
-"""f64[B, bins], or f64[1, bins] where sizes do not matter, of (bins, sizes i64[B, 2]). ``None``: nothing to choose."""
+"""f64[B, bins], or f64[1, bins] if sizes do not matter, of (bins, sizes i64[B, 2]). ``None``: nothing to choose."""
 Space = dict[str, tuple[Range, bool]]
 """Operations by name, in the order in which they are numbered: (magnitudes, whether half of them are negative)."""
 SubPolicy = tuple[tuple[str, float, int | None], tuple[str, float, int | None]]
@@ -27,7 +27,7 @@ def _steps(end: npt.ArrayLike, bins: int, start: float = 0.0) -> F64:
     """``torch.linspace`` in float32, from both ends to the middle, for several ``end``.
 
     torch rounds the last bit differently on processors with fused multiplication. That moves an image by a pixel less
-    where a translation falls on a whole number.
+    if a translation falls on a whole number.
     """
     first, last = np.float32(start), np.atleast_1d(np.asarray(end, np.float32))[:, None]
     i = np.arange(bins, dtype=np.float32)

@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, Images, Transform, items, pair, resolves
-from .ops import Blur, Noise, Op
-from .warp import seeds
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Converted, Flag, Pair, frozen, items
+from .numbers import between, everywhere, seeds
+from .ops import Blur, Noise
+from .ops.base import F64
 
 __all__ = ["GaussianBlur", "GaussianNoise"]
 
 
-@dataclass(frozen=True, repr=False)
+def _odd(value: int | Sequence[int], what: str) -> tuple[int, int]:
+    size = fields.pair(value, what)
+    if not all(n % 2 for n in size):
+        raise ConfigError(f"{what} must be odd, not {value!r}")
+    return size
+
+
+def _deviations(value: float | Sequence[float], what: str) -> tuple[float, float]:
+    sigma = items(value)
+    if len(sigma) not in (1, 2) or not 0 < sigma[0] <= sigma[-1]:
+        raise ConfigError(f"{what} must be a positive number or (low, high) with 0 < low <= high, not {value!r}")
+    return float(sigma[0]), float(sigma[-1])
+
+
+def _real(value: Any, what: str) -> float:
+    if not isinstance(value, (int, float)):
+        raise ConfigError(f"{what} must be a number, not {value!r}")
+    return float(value)
+
+
+def _not_negative(value: Any, what: str) -> float:
+    if _real(value, what) < 0:
+        raise ConfigError(f"{what} must not be negative, not {value!r}")
+    return float(value)
+
+
+@frozen
 class GaussianBlur(Transform):
     """Blur by a Gaussian of a deviation uniform in ``sigma`` (low, high), cut off at ``kernel_size``: one odd number,
-    or one for x and one for y."""
+    or one for x and one for y.
+
+    >>> GaussianBlur(23, sigma=1.5)
+    GaussianBlur(kernel_size=(23, 23), sigma=(1.5, 1.5))
+    """
 
     DRAWS: ClassVar[int] = 1
 
-    kernel_size: int | Sequence[int]
-    sigma: float | Sequence[float] = (0.1, 2.0)
+    kernel_size: Pair = Converted(_odd)
+    sigma: Converted[float | Sequence[float], tuple[float, float]] = Converted(_deviations, default=(0.1, 2.0))
 
-    def __post_init__(self) -> None:
-        size = pair(self.kernel_size, "GaussianBlur: kernel_size")
-        if not all(n % 2 for n in size):
-            raise ConfigError(f"GaussianBlur: kernel_size must be odd, not {self.kernel_size!r}")
-        sigma = items(self.sigma)
-        if len(sigma) not in (1, 2) or not 0 < sigma[0] <= sigma[-1]:
-            raise ConfigError(
-                f"GaussianBlur: sigma must be a positive number or (low, high) with 0 < low <= high, not {self.sigma!r}"
-            )
-        self.set(kernel_size=size, sigma=(float(sigma[0]), float(sigma[-1])))
-
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        assert isinstance(self.kernel_size, tuple) and isinstance(self.sigma, tuple)
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         small = (images.width <= self.kernel_size[0] // 2) | (images.height <= self.kernel_size[1] // 2)
         if small.any():
             h, w = images.sizes[int(np.argmax(small))]
@@ -46,39 +66,27 @@ class GaussianBlur(Transform):
                 f"an image of {h}x{w} pixels is too small to reflect half the kernel at its edges; "
                 "use a smaller kernel_size, or put a Resize before it"
             )
-        low, high = self.sigma
-        op = Blur(
-            np.ones(len(u), np.bool_),
-            low + (high - low) * u[:, 0],
-            kernel_size=self.kernel_size,
-            kind=images.kind,
-            always=True,
-        )
-        return resolves((op,), images)
+        sigma = between(u[:, 0], *self.sigma)
+        op = Blur(everywhere(len(u)), sigma, kernel_size=self.kernel_size, kind=images.kind, always=True)
+        return (op,), images
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class GaussianNoise(Transform):
-    """Add normal noise to every value of a tensor; ``mean`` and ``sigma`` are shares of the range of values."""
+    """Add normal noise to every value of a tensor; ``mean`` and ``sigma`` are shares of the range of values.
+
+    >>> GaussianNoise(sigma=0.05)
+    GaussianNoise(mean=0.0, sigma=0.05, clip=True)
+    """
 
     DRAWS: ClassVar[int] = 1
 
-    mean: float = 0.0
-    sigma: float = 0.1
-    clip: bool = True
+    mean: Converted[float, float] = Converted(_real, default=0.0)
+    sigma: Converted[float, float] = Converted(_not_negative, default=0.1)
+    clip: Flag = Converted(fields.flag, default=True)
 
-    def __post_init__(self) -> None:
-        for name in ("mean", "sigma"):
-            if not isinstance(getattr(self, name), (int, float)):
-                raise ConfigError(f"GaussianNoise: {name} must be a number, not {getattr(self, name)!r}")
-        if self.sigma < 0:
-            raise ConfigError(f"GaussianNoise: sigma must not be negative, not {self.sigma!r}")
-        self.set(mean=float(self.mean), sigma=float(self.sigma), clip=bool(self.clip))
-
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "tensor":
             raise self.refuse("torchvision adds noise to tensors only; put ToTensor() or ToImage() before it")
-        noise = Noise(
-            np.ones(len(u), np.bool_), seeds(u[:, 0]), mean=self.mean, sigma=self.sigma, clip=self.clip, always=True
-        )
-        return resolves((noise,), images)
+        noise = Noise(everywhere(len(u)), seeds(u[:, 0]), mean=self.mean, sigma=self.sigma, clip=self.clip, always=True)
+        return (noise,), images

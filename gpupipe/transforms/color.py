@@ -1,23 +1,57 @@
-"""Brightness, contrast, saturation and hue by chance."""
+"""Colours: brightness, contrast, saturation and hue by chance, and gray."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, Images, Transform, resolves
-from .ops import Brightness, Contrast, Hue, Op, Saturation
+from . import fields, ops
+from .base import Images, Ops, Transform
+from .fields import Converted, Probability, frozen
+from .numbers import between, everywhere
+from .ops.base import F64
 
-__all__ = ["ColorJitter"]
+__all__ = ["ColorJitter", "Grayscale", "RandomChannelPermutation", "RandomGrayscale"]
 
 Range = tuple[float, float] | None
 
+Strength: TypeAlias = Converted[float | Sequence[float] | None, Range]
 
-@dataclass(frozen=True, repr=False)
+
+def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str], Range]:
+    """Converter to the (low, high) of an argument; ``None`` if it changes nothing."""
+
+    def convert(value: Any, what: str) -> Range:
+        if value is None:
+            return None
+        if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+            if not value >= 0:
+                raise ConfigError(f"{what} as one number must not be negative, but is {value!r}")
+            low, high = float(center - value), float(center + value)
+            if center:
+                low = max(low, 0.0)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+            low, high = float(value[0]), float(value[1])
+        else:
+            raise ConfigError(f"{what} must be one number or a pair (low, high), not {value!r}")
+        if not lowest <= low <= high <= highest:
+            raise ConfigError(
+                f"{what}={value!r} means the range {low:g} to {high:g}, which must be increasing and within "
+                f"{lowest:g} to {highest:g}"
+            )
+        return None if low == high == center else (low, high)
+
+    return convert
+
+
+_factor, _turn = _range(1.0, 0.0, np.inf), _range(0.0, -0.5, 0.5)
+
+
+@frozen
 class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue, always in this order.
 
@@ -35,51 +69,81 @@ class ColorJitter(Transform):
 
     Raises:
         ConfigError: a number is negative, or a range is not increasing or outside of what is allowed.
+
+    >>> ColorJitter(brightness=0.25, hue=0.125)
+    ColorJitter(brightness=(0.75, 1.25), contrast=None, saturation=None, hue=(-0.125, 0.125))
     """
 
-    DRAWS: ClassVar[int] = 4  # also where a step is left out, so that the others keep their numbers
+    DRAWS: ClassVar[int] = 4  # also if a step is left out, so that the others keep their numbers
 
-    brightness: float | Sequence[float] | None = None
-    contrast: float | Sequence[float] | None = None
-    saturation: float | Sequence[float] | None = None
-    hue: float | Sequence[float] | None = None
+    brightness: Strength = Converted(_factor, default=None)
+    contrast: Strength = Converted(_factor, default=None)
+    saturation: Strength = Converted(_factor, default=None)
+    hue: Strength = Converted(_turn, default=None)
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        steps: list[tuple[Any, Range]] = [(ops.Brightness, self.brightness), (ops.Contrast, self.contrast)]
+        if images.channels == 3:
+            steps += [(ops.Saturation, self.saturation), (ops.Hue, self.hue)]
+        mask = everywhere(len(u))
+        made = (
+            op(mask, between(u[:, k], *low_high), kind=images.kind, always=True)
+            for k, (op, low_high) in enumerate(steps)
+            if low_high is not None
+        )
+        return tuple(made), images
+
+
+@frozen
+class Grayscale(Transform):
+    """Luma of ITU-R BT.601, ``0.299 R + 0.587 G + 0.114 B``, in one channel or repeated in three.
+
+    >>> Grayscale(3)
+    Grayscale(num_output_channels=3)
+    """
+
+    num_output_channels: Literal[1, 3] = 1
 
     def __post_init__(self) -> None:
-        around_one = {name: _range(getattr(self, name), name) for name in ("brightness", "contrast", "saturation")}
-        self.set(**around_one, hue=_range(self.hue, "hue", center=0.0, bounds=(-0.5, 0.5)))
+        if self.num_output_channels not in (1, 3):
+            raise ConfigError(f"Grayscale: num_output_channels must be 1 or 3, not {self.num_output_channels!r}")
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        steps: list[tuple[Any, Any]] = [(Brightness, self.brightness), (Contrast, self.contrast)]
-        if images.channels == 3:
-            steps += [(Saturation, self.saturation), (Hue, self.hue)]
-        mask = np.ones(len(u), np.bool_)
-        return resolves(
-            tuple(
-                op(mask, low_high[0] + (low_high[1] - low_high[0]) * u[:, k], kind=images.kind, always=True)
-                for k, (op, low_high) in enumerate(steps)
-                if low_high is not None
-            ),
-            images,
-        )
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        channels = self.num_output_channels
+        gray = ops.Gray(everywhere(len(u)), channels=channels, always=True, kind=images.kind)
+        return (gray,), replace(images, channels=channels)
 
 
-def _range(value: Any, name: str, center: float = 1.0, bounds: tuple[float, float] = (0.0, np.inf)) -> Range:
-    """(low, high) of an argument, ``None`` where it changes nothing."""
-    if value is None:
-        return None
-    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
-        if not value >= 0:
-            raise ConfigError(f"ColorJitter: {name} as one number must not be negative, but is {value!r}")
-        low, high = float(center - value), float(center + value)
-        if center:
-            low = max(low, 0.0)
-    elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-        low, high = float(value[0]), float(value[1])
-    else:
-        raise ConfigError(f"ColorJitter: {name} must be one number or a pair (low, high), not {value!r}")
-    if not bounds[0] <= low <= high <= bounds[1]:
-        raise ConfigError(
-            f"ColorJitter: {name}={value!r} means the range {low:g} to {high:g}, which must be increasing and within "
-            f"{bounds[0]:g} to {bounds[1]:g}"
-        )
-    return None if low == high == center else (low, high)
+@frozen
+class RandomGrayscale(Transform):
+    """Take the colour out with probability ``p``; the number of channels stays.
+
+    >>> RandomGrayscale(0.2)
+    RandomGrayscale(p=0.2)
+    """
+
+    DRAWS: ClassVar[int] = 1
+
+    p: Probability = Converted(fields.probability, default=0.1)
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        if images.channels == 1:
+            return (), images
+        return (ops.Gray(u[:, 0] < self.p, kind=images.kind),), images
+
+
+@frozen
+class RandomChannelPermutation(Transform):
+    """Put the channels into a random order, each of all orders with the same probability.
+
+    >>> RandomChannelPermutation()
+    RandomChannelPermutation()
+    """
+
+    DRAWS: ClassVar[int] = 3
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        if images.channels == 1:
+            return (), images
+        order = np.argsort(u, axis=1, kind="stable").astype(np.int32)  # a random permutation for each image
+        return (ops.ChannelPermutation(everywhere(len(u)), order, always=True),), images

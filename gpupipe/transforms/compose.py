@@ -6,21 +6,24 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
-from .base import F64, I64, Images, Transform
+from .base import Images, Ops, Transform
 from .lambda_ import Lambda
 from .ops import Dtype, Op, Views
+from .ops.base import F64, I64
+from .ops.mixing import Mixing
 
-__all__ = ["Compose", "Output", "as_compose", "flatten"]
+__all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
 
 MemoryFormat = Literal["contiguous_format", "channels_last"]
 
+# Wide, high, large, tiny, and odd ones: what depends on the size of an image differs between these.
 _PROBE = np.array([[375, 500], [500, 375], [2048, 1365], [64, 48], [37, 91]], np.int64)
 
 
@@ -29,9 +32,20 @@ class Output:
     """What a pipeline hands out."""
 
     size: tuple[int, int] | None
-    """(height, width) where it is the same for all images, else ``None``."""
+    """(height, width) if it is the same for all images, else ``None``."""
     channels: int
     dtype: Dtype
+
+
+class Resolved(NamedTuple):
+    """The numbers of a batch."""
+
+    ops: Ops
+    """On samples; what a plan carries to every engine."""
+    images: Images
+    """What goes out."""
+    mixing: tuple[Mixing, ...]
+    """On the finished batch and its targets."""
 
 
 class Compose:
@@ -41,12 +55,15 @@ class Compose:
         transforms: gpupipe transforms, and functions, each of which becomes a
             :class:`~gpupipe.transforms.Lambda`.
         memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch
-        objects.
-            Channels-last costs no copy: DALI's output is a view. Of clips it is ``channels_last_3d``.
+            objects. Channels-last costs no copy: DALI's output is a view. Of clips it is ``channels_last_3d``.
 
     Raises:
         ConfigError: something in the list is not a transform.
         PipelineError: the transforms do not fit together, such as Normalize before ToTensor; names the one.
+
+    >>> from gpupipe.transforms import CenterCrop, ToTensor
+    >>> Compose([CenterCrop(224), ToTensor()]).output
+    Output(size=(224, 224), channels=3, dtype='float32')
     """
 
     def __init__(self, transforms: Sequence[Any], *, memory_format: Any = "contiguous_format"):
@@ -54,7 +71,7 @@ class Compose:
         if name not in ("contiguous_format", "channels_last"):
             raise ConfigError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")
         self.transforms: tuple[Transform, ...] = flatten(transforms, "Compose")
-        self.memory_format: MemoryFormat = name  # type: ignore[assignment]
+        self.memory_format = cast(MemoryFormat, name)
         counts: dict[str, int] = {}
         keys = []
         for t in self.transforms:
@@ -65,10 +82,8 @@ class Compose:
         self._keys = tuple(keys)
         _ = self.outputs  # refuse here what does not fit together
 
-    def resolve(
-        self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]
-    ) -> tuple[tuple[Op, ...], Images]:
-        """Every number of a batch: (ops, what goes out).
+    def resolve(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]) -> Resolved:
+        """Every number of a batch.
 
         Args:
             seed, epoch: as in :func:`gpupipe.rng.uniforms`.
@@ -92,49 +107,55 @@ class Compose:
         """Those that choose frames, and so need clips."""
         return tuple(t for t in self.transforms if t.temporal)
 
-    def _resolve(
-        self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]
-    ) -> tuple[tuple[Op, ...], Images]:
+    def _resolve(self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]) -> Resolved:
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
-        views: Views | None = None
+        mixing: list[Mixing] = []
         on_batch = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
             if transform.temporal:
                 continue
             u = draw(key, transform.draws)
             if transform.on_batch:
+                # One draw for the whole batch: that of the first sample.
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
             elif on_batch is not None:
                 raise transform.refuse(f"it comes after {on_batch!r}, which needs the finished batch; put it before")
-            if views is None:
-                resolved, images = transform.resolve(u, images)
-                ops.extend(resolved)
-                views = ops.pop() if images.views else None  # type: ignore[assignment]
+            if images.views:
+                ops[-1], images = _each(transform, u, ops[-1], images)
+                continue
+            resolved, images = transform.resolve(u, images)
+            if transform.on_batch:
+                mixing += [op for op in resolved if isinstance(op, Mixing)]
             else:
-                views, images = _each(transform, u, views, images)
-        return (*ops, *([] if views is None else [views])), images
+                ops += resolved
+        return Resolved(tuple(ops), images, tuple(mixing))
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """What goes out, one for each view, found by resolving images of several sizes with several draws."""
-        images = self._probed[1]
+        images = self._probed.images
         return tuple(_output(view) for view in images.views or (images,))
 
     @property
     def output(self) -> Output:
-        """What goes out. Raises :class:`PipelineError` where that are several views."""
+        """What goes out. Raises :class:`PipelineError` if that are several views."""
         if len(self.outputs) > 1:
             raise PipelineError(f"the pipeline makes {len(self.outputs)} views of each image; see its .outputs")
         return self.outputs[0]
 
-    @cached_property
-    def skeleton(self) -> tuple[Op, ...]:
+    @property
+    def skeleton(self) -> Ops:
         """The ops with numbers that mean nothing: what a graph can be built from."""
-        return self._probed[0]
+        return self._probed.ops
+
+    @property
+    def mixing(self) -> tuple[Mixing, ...]:
+        """What is done to the finished batch and its targets, with numbers that mean nothing."""
+        return self._probed.mixing
 
     @cached_property
-    def _probed(self) -> tuple[tuple[Op, ...], Images]:
+    def _probed(self) -> Resolved:
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
             try:
@@ -172,7 +193,7 @@ class Compose:
 
 
 def _probing(key: int, draws: int) -> F64:
-    """f64[3 * probes, draws]: any, then the lowest, then the highest. So where some images only have a transform,
+    """f64[3 * probes, draws]: any, then the lowest, then the highest. So if only some images have a transform,
     there are some with it and some without."""
     n = len(_PROBE)
     edge = 2.0**-40
@@ -187,7 +208,7 @@ def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
     Args:
         where: whose list it is, for the error.
 
-    Raises :class:`ConfigError` where something is neither a transform nor a function.
+    Raises :class:`ConfigError` if something is neither a transform nor a function.
     """
     flat: list[Transform] = []
     for t in transforms:
@@ -212,7 +233,7 @@ def _of_torchvision(t: Any) -> bool:
     return any(cls.__module__.partition(".")[0] == "torchvision" for cls in type(t).__mro__)
 
 
-def _each(transform: Transform, u: F64, views: Views, images: Images) -> tuple[Views, Images]:
+def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[Views, Images]:
     """The same transform, with the same draws, on every view."""
     if transform.on_batch:
         raise transform.refuse(

@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, I64, Images, Transform, check_probability, items, resolves
-from .geometry import below
-from .ops import Erase, Op
-from .ops.base import Mask
-from .warp import seeds
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Colour, Converted, Probability, Range, frozen, items
+from .numbers import below, seeds
+from .ops import Erase
+from .ops.base import F64, I64, Mask
 
 __all__ = ["RandomErasing"]
 
 _ATTEMPTS = 10
 
 
-@dataclass(frozen=True, repr=False)
+def _shares(value: Sequence[float], what: str) -> tuple[float, float]:
+    bounds = items(value)
+    if len(bounds) != 2 or not 0.0 <= bounds[0] <= bounds[1] <= 1.0:
+        raise ConfigError(f"{what} must be (low, high) with 0 <= low <= high <= 1, not {bounds!r}")
+    return float(bounds[0]), float(bounds[1])
+
+
+def _shapes(value: Sequence[float], what: str) -> tuple[float, float]:
+    bounds = items(value)
+    if len(bounds) != 2 or not 1e-9 <= bounds[0] <= bounds[1]:
+        raise ConfigError(f"{what} must be (low, high) with 0 < low <= high, not {bounds!r}")
+    return float(bounds[0]), float(bounds[1])
+
+
+def _value(value: Any, what: str) -> str | Colour:
+    if isinstance(value, str):
+        if value not in ("random", "color"):
+            raise ConfigError(f'{what} must be numbers, "random" or "color", not {value!r}')
+        return value
+    values = items(value)
+    if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
+        raise ConfigError(f'{what} must be one or three numbers, "random" or "color", not {value!r}')
+    return tuple(float(v) for v in values)
+
+
+def _count(value: int | Sequence[int], what: str) -> tuple[int, int]:
+    count = items(value)
+    if len(count) not in (1, 2) or not all(isinstance(n, int) for n in count) or not 1 <= count[0] <= count[-1]:
+        raise ConfigError(f"{what} must be a positive integer or (low, high), not {value!r}")
+    return count[0], count[-1]
+
+
+@frozen
 class RandomErasing(Transform):
     """With probability ``p`` overwrite a window (Zhong et al., *Random Erasing Data Augmentation*, 2020).
 
@@ -29,61 +61,40 @@ class RandomErasing(Transform):
     nothing happens. ``value`` is a number, one for each channel, ``"random"``: normal noise (timm's mode "pixel"), or
     ``"color"``: one normal colour per window (timm's mode "rand"). With ``count`` (low, high) so many windows, each of
     a share of the area, as in timm.
+
+    >>> RandomErasing(0.25, value="random").value
+    'random'
     """
 
-    p: float = 0.5
-    scale: Sequence[float] = (0.02, 0.33)
-    ratio: Sequence[float] = (0.3, 3.3)
-    value: Any = 0.0
+    p: Probability = Converted(fields.probability, default=0.5)
+    scale: Range = Converted(_shares, default=(0.02, 0.33))
+    ratio: Range = Converted(_shapes, default=(0.3, 3.3))
+    value: Converted[Any, str | Colour] = Converted(_value, default=0.0)
     inplace: bool = False
-    """Accepted for torchvision's sake: nobody else holds the tensor, so both values mean the same."""
-    count: int | Sequence[int] = 1
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("scale", 0.0, 1.0), ("ratio", 1e-9, np.inf)):
-            bounds = items(getattr(self, name))
-            if len(bounds) != 2 or not least <= bounds[0] <= bounds[1] <= most:
-                limits = "0 <= low <= high <= 1" if name == "scale" else "0 < low <= high"
-                raise ConfigError(f"RandomErasing: {name} must be (low, high) with {limits}, not {bounds!r}")
-        value = self.value
-        if isinstance(value, str):
-            if value not in ("random", "color"):
-                raise ConfigError(f'RandomErasing: value must be numbers, "random" or "color", not {value!r}')
-        elif len(items(value)) not in (1, 3) or not all(isinstance(v, (int, float)) for v in items(value)):
-            raise ConfigError(f'RandomErasing: value must be one or three numbers, "random" or "color", not {value!r}')
-        else:
-            value = tuple(float(v) for v in items(value))
-        count = items(self.count)
-        if len(count) not in (1, 2) or not all(isinstance(n, int) for n in count) or not 1 <= count[0] <= count[-1]:
-            raise ConfigError(f"RandomErasing: count must be a positive integer or (low, high), not {self.count!r}")
-        self.set(
-            p=check_probability(self.p, "RandomErasing: p"),
-            scale=tuple(float(v) for v in items(self.scale)),
-            ratio=tuple(float(v) for v in items(self.ratio)),
-            value=value,
-            count=(count[0], count[-1]),
-        )
+    """Accepted for torchvision's sake: the tensor is held once, so both values mean the same."""
+    count: Converted[int | Sequence[int], tuple[int, int]] = Converted(_count, default=1)
 
     @property
     def draws(self) -> int:
-        return 2 + self.count[1] * (2 * _ATTEMPTS + 3)  # type: ignore[index]
+        return 2 + self.count[1] * (2 * _ATTEMPTS + 3)
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "tensor":
             raise self.refuse(
                 "it erases tensors, and torchvision leaves PIL images as they are; put it after ToTensor()"
             )
-        fixed = not isinstance(self.value, str)
-        if not fixed and images.dtype == "uint8":
+        colour = None if isinstance(self.value, str) else self.value
+        if colour is None and images.dtype == "uint8":
             raise self.refuse(
                 "normal noise around zero means nothing in uint8; put it after ToTensor() or ToDtype(torch.float32)"
             )
-        if fixed and len(self.value) not in (1, images.channels):
-            raise self.refuse(f"{len(self.value)} values for an image of {images.channels} channel(s)")
-        low, high = self.count  # type: ignore[misc]
+        if colour is not None and len(colour) not in (1, images.channels):
+            raise self.refuse(f"{len(colour)} values for an image of {images.channels} channel(s)")
+        low, high = self.count
         count = low + below(u[:, 1], high - low + 1)
         drawn, each = u[:, 0] < self.p, 2 * _ATTEMPTS + 3
         ops = []
+        # As many windows as any image may have, each with a mask: the sequence of ops is the same for all images.
         for k in range(high):
             v = u[:, 2 + k * each : 2 + (k + 1) * each]
             fits, *window = self._window(v, images, count)
@@ -96,16 +107,17 @@ class RandomErasing(Transform):
                     height,
                     width,
                     seeds(v[:, 2]),
-                    value=self.value if fixed else None,
+                    value=colour,
                     per_pixel=self.value != "color",
                 )
             )
-        return resolves(tuple(ops), images)
+        return tuple(ops), images
 
     def _window(self, v: F64, images: Images, count: I64) -> tuple[Mask, I64, I64, I64, I64]:
         """(whether there is one, top, left, height, width), each [B]."""
         h, w = images.height, images.width
         (low, high), (flat, steep) = self.scale, np.log(self.ratio)
+        # As for RandomResizedCrop: area times shape is the square of one side, area over shape that of the other.
         area = (h * w / count)[:, None] * (low + (high - low) * v[:, 3 : 3 + _ATTEMPTS])
         shape = np.exp(flat + (steep - flat) * v[:, 3 + _ATTEMPTS :])
         heights = np.rint(np.sqrt(area * shape)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Somebody's own function in a pipeline."""
+"""A user's own function in a pipeline."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..errors import ConfigError
-from .base import F64, Images, Transform, resolves
-from .ops import Call, Op
+from .base import Images, Ops, Transform
+from .numbers import everywhere, seeds
+from .ops import Call
+from .ops.base import F64
 
-__all__ = ["Lambda", "name_of"]
+__all__ = ["Lambda"]
 
 
-@dataclass(frozen=True, repr=False, init=False)
+@dataclass(frozen=True, repr=False, eq=False, init=False)
 class Lambda(Transform):
     """Call a function on every image. A function in the list of a :class:`Compose` becomes one of these.
 
@@ -38,6 +38,9 @@ class Lambda(Transform):
 
     Raises:
         ConfigError: it cannot be called, or one of ``types`` is torchvision's.
+
+    >>> Lambda(abs, batch=True)
+    Lambda(abs, batch=True)
     """
 
     lambd: Callable[[Any], Any]
@@ -55,23 +58,23 @@ class Lambda(Transform):
                     f"Lambda: images are never {t.__module__}.{t.__qualname__} here, but PIL images or plain tensors; "
                     "say torch.Tensor"
                 )
-        self.set(lambd=lambd, types=types, batch=bool(batch))
+        for name, value in (("lambd", lambd), ("types", types), ("batch", bool(batch))):
+            object.__setattr__(self, name, value)
 
     @property
     def draws(self) -> int:
         return 1
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        n = len(u)
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         call = Call(
-            np.ones(n, np.bool_),
-            (u[:, 0] * 2.0**53).astype(np.uint64),
+            everywhere(len(u)),
+            seeds(u[:, 0]),
             function=_Typed(self.lambd, self.types) if self.types else self.lambd,
             name=name_of(self.lambd),
             batch=self.batch,
             kind=images.kind,
         )
-        return resolves((call,), images)
+        return (call,), images
 
     def __repr__(self) -> str:
         shown = [name_of(self.lambd), *(f"{t.__module__}.{t.__qualname__}" for t in self.types)]

@@ -10,15 +10,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from .base import F64, I64, Images
+from .base import Images
 from .ops import Kind, Warp
+from .ops.base import F64, I32, I64, Mask
 
 __all__ = ["affine_matrix", "affine_warp", "rotation_matrix", "rotation_warp"]
 
-I32 = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 Center = tuple[float, float] | None
 Fill = tuple[float, ...] | None
 
@@ -35,9 +33,7 @@ def _centers(center: Center, sizes: I64, kind: Kind) -> tuple[F64, F64]:
     return (half_w, half_h) if center is None else (half_w * 0 + center[0], half_h * 0 + center[1])
 
 
-def affine_matrix(
-    angle: F64, translate: F64, scale: F64, shear: F64, center: Center, sizes: I64, kind: Kind
-) -> npt.NDArray[np.float64]:
+def affine_matrix(angle: F64, translate: F64, scale: F64, shear: F64, center: Center, sizes: I64, kind: Kind) -> F64:
     """Maps from places in the output to places in the input: rotation, shear, scale, then translation.
 
     The formula is that of torchvision's ``_get_inverse_affine_matrix``, in its order of operations.
@@ -55,6 +51,9 @@ def affine_matrix(
     Returns:
         f64[B, 6]: ``x_in = m[0] x + m[1] y + m[2]``, ``y_in = m[3] x + m[4] y + m[5]``.
     """
+    # The map of points is T(centre + shift) · R(rotation) · shear along y and x · scale · T(-centre). Pixels are looked
+    # up the other way round, so its inverse is needed. That of the linear part is [d, -b; -c, a] / scale, because its
+    # determinant without the scale is 1; the rest follows from where the centre has to come from.
     rot, sx, sy = (_each(math.radians, v) for v in (angle, shear[:, 0], shear[:, 1]))
     cx, cy = _centers(center, sizes, kind)
     tx, ty = cx + translate[:, 0], cy + translate[:, 1]
@@ -67,9 +66,7 @@ def affine_matrix(
     return np.stack([m0, m1, cx - m0 * tx - m1 * ty, m3, m4, cy - m3 * tx - m4 * ty], axis=1)
 
 
-def rotation_matrix(
-    angle: F64, expand: bool, center: Center, sizes: I64, kind: Kind
-) -> tuple[npt.NDArray[np.float64], I64, I32]:
+def rotation_matrix(angle: F64, expand: bool, center: Center, sizes: I64, kind: Kind) -> tuple[F64, I64, I32]:
     """Maps of rotations, of PIL images as ``Image.rotate`` makes them, of tensors as torchvision's ``rotate``.
 
     Args:
@@ -85,6 +82,8 @@ def rotation_matrix(
     h, w = sizes[:, 0], sizes[:, 1]
     turns = np.full(len(angle), -1, np.int32)
     if center is None:
+        # The ways of quarter turns that torchvision takes without any interpolation: half turns always, others if the
+        # turned image fits.
         upright = expand | (h == w)
         for k in range(4):
             turns[(angle == 90 * k) & (upright if k % 2 else True)] = k
@@ -101,6 +100,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
     h, w = sizes.astype(np.float64).T
     cx, cy = _centers(center, sizes, "pil")
     radians = -_each(math.radians, angle)
+    # Pillow rounds to 15 digits, so that quarter turns have zeros in them.
     cos, sin = (np.array([round(f(r), 15) for r in radians.tolist()]) for f in (math.cos, math.sin))
     a, b, d, e = cos, sin, -sin, cos
 
@@ -108,6 +108,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
         return a * x + b * y + c, d * x + e * y + f
 
     zero = np.zeros(len(angle))
+    # The centre stays: what it is turned to is taken back, first for the image, then for the larger canvas.
     c, f = places(-cx, -cy, zero, zero)
     c, f = c + cx, f + cy
     if expand:

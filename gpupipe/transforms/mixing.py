@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, I64, Images, Transform, resolves
-from .geometry import below
-from .ops import CutMix as CutMixOp, MixUp as MixUpOp, Op
+from .base import Images, Ops, Transform
+from .fields import Converted, frozen
+from .numbers import below, i32
+from .ops import CutMix as CutMixOp, MixUp as MixUpOp
+from .ops.base import F64, I64
 
-__all__ = ["CutMix", "MixUp", "beta"]
+__all__ = ["CutMix", "MixUp"]
 
 
 def beta(alpha: float, u: F64) -> F64:
@@ -31,22 +33,32 @@ def beta(alpha: float, u: F64) -> F64:
     return np.asarray(np.where(np.cos(2 * np.pi * u[:, 1]) < 0, low, 1 - low))
 
 
-@dataclass(frozen=True, repr=False, init=False)
-class _Mixing(Transform):
-    alpha: float
-    num_classes: int | None
+def _positive(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < np.inf:
+        raise ConfigError(f"{what} must be a positive number, not {value!r}")
+    return float(value)
 
-    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default"):
-        name = type(self).__name__
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < np.inf:
-            raise ConfigError(f"{name}: alpha must be a positive number, not {alpha!r}")
-        if num_classes is not None and (type(num_classes) is not int or num_classes < 1):
-            raise ConfigError(f"{name}: num_classes must be a positive integer or None, not {num_classes!r}")
+
+def _classes(value: int | None, what: str) -> int | None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise ConfigError(f"{what} must be a positive integer or None, not {value!r}")
+    return value
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class _Mixing(Transform):
+    """What both have."""
+
+    alpha: Converted[float, float] = Converted(_positive, default=1.0)
+    num_classes: Converted[int | None, int | None] = Converted(_classes, default=None)
+    labels_getter: InitVar[Any] = "default"
+
+    def __post_init__(self, labels_getter: Any) -> None:
         if labels_getter not in ("default", None):
             raise ConfigError(
-                f"{name}: labels_getter={labels_getter!r}: the labels are the dataset's targets, so leave it out"
+                f"{type(self).__name__}: labels_getter={labels_getter!r}: the labels are the dataset's targets, so "
+                "leave it out"
             )
-        self.set(alpha=float(alpha), num_classes=num_classes)
 
     @property
     def on_batch(self) -> bool:
@@ -58,36 +70,40 @@ class _Mixing(Transform):
             raise self.refuse("the images are uint8 at this place and must be floats; put ToTensor() before it")
         return np.roll(np.arange(len(images.sizes)), 1)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(alpha={self.alpha!r}, num_classes={self.num_classes!r})"
 
-
-@dataclass(frozen=True, repr=False, init=False)
+@frozen
 class MixUp(_Mixing):
     """``factor * image + (1 - factor) * the image before it in the batch``, and the same of the targets, with one
     factor of Beta(alpha, alpha) for the batch (Zhang et al., *mixup: Beyond Empirical Risk Minimization*, 2018).
 
-    The targets become shares of classes f32[B, num_classes]; ``num_classes`` may be ``None`` where they are that
+    The targets become shares of classes f32[B, num_classes]; ``num_classes`` may be ``None`` if they are that
     already. ``labels_getter`` takes no function: the labels are the dataset's targets.
+
+    >>> MixUp(alpha=0.2, num_classes=1000)
+    MixUp(alpha=0.2, num_classes=1000)
     """
 
     DRAWS: ClassVar[int] = 2
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        return resolves((MixUpOp(self._partner(images), beta(self.alpha, u), num_classes=self.num_classes),), images)
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        return (MixUpOp(self._partner(images), beta(self.alpha, u), num_classes=self.num_classes),), images
 
 
-@dataclass(frozen=True, repr=False, init=False)
+@frozen
 class CutMix(_Mixing):
     """A window out of the image before it in the batch, and targets mixed by area (Yun et al., *CutMix*, 2019). The
     window's centre is anywhere; its share of the area is 1 - Beta(alpha, alpha), less what lies outside. One window
     for the batch.
+
+    >>> CutMix(num_classes=1000)
+    CutMix(alpha=1.0, num_classes=1000)
     """
 
     DRAWS: ClassVar[int] = 4
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         partner = self._partner(images)
+        # A window of the share 1 - factor of the area has the square root of it of both sides.
         half = 0.5 * np.sqrt(1 - beta(self.alpha, u[:, :2]))
         spans = []
         for axis, have in enumerate((images.height, images.width)):
@@ -96,7 +112,6 @@ class CutMix(_Mixing):
             start, end = np.maximum(centre - reach, 0), np.minimum(centre + reach, have)
             spans += [start, end - start]
         top, height, left, width = spans
-        factor = 1 - height * width / (images.height * images.width)
-        top, left, height, width = (n.astype(np.int32) for n in (top, left, height, width))
-        op = CutMixOp(partner, factor, top, left, height, width, self.num_classes)
-        return resolves((op,), images)
+        factor = 1 - height * width / (images.height * images.width)  # of what lies within the image
+        op = CutMixOp(partner, factor, *map(i32, (top, left, height, width)), num_classes=self.num_classes)
+        return (op,), images

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
+from .ops.base import F64
 
 __all__ = ["beta_quantile", "dirichlet", "gamma_quantile"]
-
-F64 = npt.NDArray[np.float64]
 
 _STEPS = 100
 _TERMS = 10_000
@@ -42,6 +41,7 @@ def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
     if a == 1:
         with np.errstate(divide="ignore"):
             return np.asarray(-np.expm1(np.log1p(-u) / b))
+    # The lower tail keeps its digits, so what lies in the upper half is one minus a quantile of Beta(b, a).
     flat = u.ravel()
     out = np.empty_like(flat)
     upper = flat > 0.5
@@ -105,6 +105,8 @@ def _beta_lower(p: F64, a: float, b: float) -> F64:
     for _ in range(_STEPS):
         log_x, log_y = -np.logaddexp(0, -t[todo]), -np.logaddexp(0, t[todo])
         log_cdf = _log_beta_cdf(log_x, log_y, a, b, log_beta)
+        # Newton in t = log(x / (1 - x)), of which dx/dt = x (1 - x). So the derivative of log F is x^a (1-x)^b / (B F),
+        # and the step is what log F is off, divided by it; in logarithms, because all three may be below any float.
         step = (log_cdf - log_p[todo]) * np.exp(log_cdf - (a * log_x + b * log_y - log_beta))
         t[todo] -= step
         todo = todo[np.abs(step) > 1e-14 * np.maximum(1, np.abs(t[todo]))]
@@ -117,6 +119,7 @@ def _log_beta_cdf(log_x: F64, log_y: F64, a: float, b: float, log_beta: float) -
     """Logarithm of the distribution function at x; ``log_y`` is that of 1 - x."""
     front = a * log_x + b * log_y - log_beta
     x, y = np.exp(log_x), np.exp(log_y)
+    # Here the fraction converges fast, in some sqrt(max(a, b)) terms; beyond, that of the other tail does.
     near = x <= (a + 1) / (a + b + 2)
     out = np.empty_like(x)
     out[near] = front[near] - math.log(a) - np.log(_beta_fraction(x[near], a, b))
@@ -156,6 +159,8 @@ def _log_gamma_quantile(u: F64, a: float) -> F64:
     todo = np.flatnonzero(flat > 0)
     for _ in range(_STEPS):
         below, above = _log_gamma_cdf(t[todo], a)
+        # Newton in t = log x, of which dx/dt = x, so the density in t is x^a e^-x / Gamma(a). In the upper half the
+        # probability above is the one that keeps its digits.
         density = a * t[todo] - np.exp(t[todo]) - math.lgamma(a)
         step = np.where(
             upper[todo],
@@ -174,7 +179,7 @@ def _log_gamma_cdf(t: F64, a: float) -> tuple[F64, F64]:
     x = np.exp(t)
     front = a * t - x - math.lgamma(a)
     below, above = np.empty_like(x), np.empty_like(x)
-    near = x < a + 1
+    near = x < a + 1  # here the series is short; beyond, the fraction is
     below[near] = front[near] + np.log(_gamma_series(x[near], a))
     above[near] = np.log1p(-np.minimum(np.exp(below[near]), 1 - 2**-53))
     far = ~near

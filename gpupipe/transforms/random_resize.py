@@ -1,90 +1,96 @@
-"""Random sizes, as detection training draws them. Numbers are float32 where torchvision's are."""
+"""Random sizes, as detection training draws them. Numbers are float32 if torchvision's are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, I64, Images, Transform, check_probability, interpolation_name, items, pair, resolves
-from .geometry import below
-from .ops import Crop, Op
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Converted, Fill, Flag, Interpolation, Probability, Range, frozen, items
+from .numbers import below
+from .ops import Crop
+from .ops.base import F64, I64
 from .resize import resized
 
 __all__ = ["RandomShortestSize", "RandomZoomOut", "ScaleJitter"]
 
-F32 = np.float32
 
-
-def _resized(transform: Any, images: Images, height: I64, width: I64) -> tuple[tuple[Op, ...], Images]:
+def _resized(transform: Any, images: Images, height: I64, width: I64) -> tuple[Ops, Images]:
     height, width = np.maximum(height, 1), np.maximum(width, 1)
-    return resolves(resized(transform, images, height, width), images.sized(height, width))
+    return resized(transform, images, height, width), images.sized(height, width)
 
 
-def _factors(value: Any, what: str, least: float) -> tuple[float, float]:
-    bounds = items(value)
-    if len(bounds) != 2 or not least <= bounds[0] <= bounds[1] or bounds[0] <= 0:
-        raise ConfigError(f"{what} must be (low, high) with low <= high and low at least {least}, not {value!r}")
-    return float(bounds[0]), float(bounds[1])
+def _factors(least: float) -> Callable[[Sequence[float], str], tuple[float, float]]:
+    def convert(value: Sequence[float], what: str) -> tuple[float, float]:
+        bounds = items(value)
+        if len(bounds) != 2 or not least <= bounds[0] <= bounds[1] or bounds[0] <= 0:
+            raise ConfigError(f"{what} must be (low, high) with low <= high and low at least {least}, not {value!r}")
+        return float(bounds[0]), float(bounds[1])
+
+    return convert
 
 
-@dataclass(frozen=True, repr=False)
+def _two(value: Sequence[int], what: str) -> tuple[int, int]:
+    if len(items(value)) != 2:
+        raise ConfigError(f"{what} must be two numbers of pixels, not {value!r}")
+    return fields.pair(value, what)
+
+
+def _sizes(value: int | Sequence[int], what: str) -> tuple[int, ...]:
+    sizes = items(value)
+    if not sizes or not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
+        raise ConfigError(f"{what} must be positive integers, not {value!r}")
+    return tuple(int(n) for n in sizes)
+
+
+@frozen
 class ScaleJitter(Transform):
-    """Resize so that the image would just fit into ``target_size``, times a factor uniform in ``scale_range``."""
+    """Resize so that the image would just fit into ``target_size``, times a factor uniform in ``scale_range``.
+
+    >>> ScaleJitter((480, 640)).scale_range
+    (0.1, 2.0)
+    """
 
     DRAWS: ClassVar[int] = 1
 
-    target_size: Sequence[int]
-    scale_range: Sequence[float] = (0.1, 2.0)
-    interpolation: Any = "bilinear"
-    antialias: bool = True
+    target_size: Converted[Sequence[int], tuple[int, int]] = Converted(_two)
+    scale_range: Range = Converted(_factors(0.0), default=(0.1, 2.0))
+    interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
+    antialias: Flag = Converted(fields.antialias, default=True)
 
-    def __post_init__(self) -> None:
-        if len(items(self.target_size)) != 2:
-            raise ConfigError(f"ScaleJitter: target_size must be two numbers of pixels, not {self.target_size!r}")
-        self.set(
-            target_size=pair(self.target_size, "ScaleJitter: target_size"),
-            scale_range=_factors(self.scale_range, "ScaleJitter: scale_range", 0.0),
-            interpolation=interpolation_name(self.interpolation),
-            antialias=self.antialias is not False,
-        )
-
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         low, high = self.scale_range
         # torchvision divides the second number by the height
         fit = np.minimum(self.target_size[1] / images.height, self.target_size[0] / images.width)
-        r = fit.astype(F32) * (low + u[:, 0] * (high - low)).astype(F32)
-        height, width = ((n.astype(F32) * r).astype(np.int64) for n in (images.height, images.width))
+        r = fit.astype(np.float32) * (low + u[:, 0] * (high - low)).astype(np.float32)
+        height, width = ((n.astype(np.float32) * r).astype(np.int64) for n in (images.height, images.width))
         return _resized(self, images, height, width)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class RandomShortestSize(Transform):
-    """Resize the shorter edge to one of ``min_size``, or less where the longer one would exceed ``max_size``."""
+    """Resize the shorter edge to one of ``min_size``, or less if the longer one would exceed ``max_size``.
+
+    >>> RandomShortestSize([480, 512], max_size=640).min_size
+    (480, 512)
+    """
 
     DRAWS: ClassVar[int] = 1
 
-    min_size: int | Sequence[int]
+    min_size: Converted[int | Sequence[int], tuple[int, ...]] = Converted(_sizes)
     max_size: int | None = None
-    interpolation: Any = "bilinear"
-    antialias: bool = True
+    interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
+    antialias: Flag = Converted(fields.antialias, default=True)
 
     def __post_init__(self) -> None:
-        sizes = items(self.min_size)
-        if not sizes or not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
-            raise ConfigError(f"RandomShortestSize: min_size must be positive integers, not {self.min_size!r}")
         if self.max_size is not None and (not isinstance(self.max_size, int) or self.max_size < 1):
             raise ConfigError(f"RandomShortestSize: max_size must be a positive integer, not {self.max_size!r}")
-        self.set(
-            min_size=tuple(int(n) for n in sizes),
-            interpolation=interpolation_name(self.interpolation),
-            antialias=self.antialias is not False,
-        )
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         sizes = np.array(self.min_size)
         short, long = images.sizes.min(axis=1), images.sizes.max(axis=1)
         r = sizes[below(u[:, 0], len(sizes))] / short
@@ -93,39 +99,34 @@ class RandomShortestSize(Transform):
         return _resized(self, images, (images.height * r).astype(np.int64), (images.width * r).astype(np.int64))
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class RandomZoomOut(Transform):
     """With probability ``p`` put the image at a random place on a canvas whose sides are larger by a factor uniform in
-    ``side_range`` (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016)."""
+    ``side_range`` (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
+
+    >>> RandomZoomOut()
+    RandomZoomOut(fill=(0.0,), side_range=(1.0, 4.0), p=0.5)
+    """
 
     DRAWS: ClassVar[int] = 4
 
-    fill: float | Sequence[float] | None = 0
-    side_range: Sequence[float] = (1.0, 4.0)
-    p: float = 0.5
+    fill: Fill = Converted(fields.fill, default=0)
+    side_range: Range = Converted(_factors(1.0), default=(1.0, 4.0))
+    p: Probability = Converted(fields.probability, default=0.5)
 
-    def __post_init__(self) -> None:
-        fill = (0.0,) if self.fill is None else items(self.fill)
-        if len(fill) not in (1, 3) or not all(isinstance(v, (int, float)) for v in fill):
-            raise ConfigError(f"RandomZoomOut: fill must be a number or three of them, not {self.fill!r}")
-        self.set(
-            fill=tuple(float(v) for v in fill),
-            side_range=_factors(self.side_range, "RandomZoomOut: side_range", 1.0),
-            p=check_probability(self.p, "RandomZoomOut: p"),
-        )
-
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        assert isinstance(self.fill, tuple)
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if len(self.fill) not in (1, images.channels):
             raise self.refuse(f"fill has {len(self.fill)} numbers for an image of {images.channels} channel(s)")
         low, high = self.side_range
         drawn = u[:, 0] < self.p
-        r = np.where(drawn, low + u[:, 1] * (high - low), 1.0).astype(F32)
+        # Who did not draw it has a canvas as large as the image.
+        r = np.where(drawn, low + u[:, 1] * (high - low), 1.0).astype(np.float32)
         sides, starts = [], []
+        # torchvision draws the place along the width first.
         for have, place in ((images.height, u[:, 3]), (images.width, u[:, 2])):
-            side = np.where(drawn, (have.astype(F32) * r).astype(np.int64), have)
+            side = np.where(drawn, (have.astype(np.float32) * r).astype(np.int64), have)
             sides.append(side)
-            starts.append(((side - have).astype(F32) * place.astype(F32)).astype(np.int64))
+            starts.append(((side - have).astype(np.float32) * place.astype(np.float32)).astype(np.int64))
         top, left, height, width = (n.astype(np.int32) for n in (-starts[0], -starts[1], *sides))
         crop = Crop(top, left, height, width, padded=True, fill=self.fill)
-        return resolves((crop,), images.sized(sides[0], sides[1]))
+        return (crop,), images.sized(sides[0], sides[1])

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, I64, Images, Transform, interpolation_name, items, pair, resolves
-from .geometry import below, filled, i32
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Converted, Flag, Interpolation, Names, Pair, Range, frozen, items
+from .numbers import below, filled, i32
 from .ops import Crop, Op, Resize as ResizeOp
+from .ops.base import F64, I64, Mask
 
-__all__ = ["RandomResizedCrop", "Resize", "resized"]
+__all__ = ["RandomResizedCrop", "Resize"]
 
 
-def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | None = None) -> tuple[Op, ...]:
-    """Resize ops with the transform's ``interpolation`` and ``antialias``; where it has several interpolations, ``u``
-    f64[B] chooses one for each image."""
+def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | None = None) -> Ops:
+    """Resize ops with the transform's ``interpolation`` and ``antialias``; of several interpolations, ``u`` f64[B]
+    chooses one for each image."""
     modes = items(transform.interpolation)
     antialias = transform.antialias or images.kind == "pil"  # PIL always filters when it reduces
     if images.kind == "tensor" and not {"box", "hamming"}.isdisjoint(modes):
@@ -28,107 +30,94 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
     for k, mode in enumerate(modes):
         op: Op = ResizeOp(i32(height), i32(width), interpolation=mode, antialias=antialias, kind=images.kind)
         if len(modes) > 1:
+            # Every filter is an op of its own. Who chose another one passes it, in the size that the image has by then.
             op, mine = op.where(choice == k, images.sizes), choice == k
             images = images.sized(np.where(mine, height, images.height), np.where(mine, width, images.width))
         ops.append(op)
     return tuple(ops)
 
 
-@dataclass(frozen=True, repr=False)
+def _size(value: int | Sequence[int] | None, what: str) -> int | tuple[int, int] | None:
+    """One number for the shorter edge stays one."""
+    if value is None:
+        return None
+    size = fields.pair(value, what)
+    return size[0] if len(items(value)) == 1 else size
+
+
+@frozen
 class Resize(Transform):
     """Resize to ``size``: (height, width), or one number for the shorter edge, keeping the shape.
 
     The longer edge is ``int(size * long / short)`` as in torchvision; with ``max_size`` it is at most that.
-    ``size=None`` with ``max_size``
-    makes the longer edge ``max_size``.
+    ``size=None`` with ``max_size`` makes the longer edge ``max_size``.
+
+    >>> Resize((480, 640), "bicubic")
+    Resize(size=(480, 640), interpolation='bicubic', max_size=None, antialias=True)
     """
 
-    size: int | Sequence[int] | None
-    interpolation: Any = "bilinear"
+    size: Converted[int | Sequence[int] | None, int | tuple[int, int] | None] = Converted(_size)
+    interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
     max_size: int | None = None
-    antialias: bool = True
+    antialias: Flag = Converted(fields.antialias, default=True)
 
     def __post_init__(self) -> None:
-        size = self.size
-        if size is None:
+        if self.size is None:
             if not isinstance(self.max_size, int) or self.max_size < 1:
                 raise ConfigError(f"Resize(size=None) needs max_size, a positive integer, not {self.max_size!r}")
-        elif len(items(size)) == 1:
-            short = pair(size, "Resize: size")[0]
-            if self.max_size is not None and self.max_size <= short:
-                raise ConfigError(f"Resize: max_size={self.max_size} must be greater than size={short}")
-            size = short
-        else:
-            size = pair(size, "Resize: size")
-            if self.max_size is not None:
+        elif self.max_size is not None:
+            if isinstance(self.size, tuple):
                 raise ConfigError("Resize: max_size goes with one number as size, not with (height, width)")
-        self.set(size=size, interpolation=interpolation_name(self.interpolation), antialias=self.antialias is not False)
+            if self.max_size <= self.size:
+                raise ConfigError(f"Resize: max_size={self.max_size} must be greater than size={self.size}")
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         h, w = images.height, images.width
         if isinstance(self.size, tuple):
             height, width = filled(len(h), self.size[0]), filled(len(w), self.size[1])
         else:
             short, long = np.minimum(h, w), np.maximum(h, w)
-            if self.size is None:
-                assert self.max_size is not None
-                new_long = filled(len(h), self.max_size)
-                new_short = (self.max_size * short / long).astype(np.int64)
-            else:
-                assert isinstance(self.size, int)
-                new_short = filled(len(h), self.size)
-                new_long = (self.size * long / short).astype(np.int64)
-                if self.max_size is not None:
-                    over = new_long > self.max_size
-                    new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
-                    new_long = np.where(over, self.max_size, new_long)
+            new_short, new_long = short, long
+            if self.size is not None:
+                new_short, new_long = filled(len(h), self.size), (self.size * long / short).astype(np.int64)
+            if self.max_size is not None:
+                # Too long, or only the longer edge was asked for: that becomes max_size, and the shorter one follows.
+                over = (new_long > self.max_size) | (self.size is None)
+                new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
+                new_long = np.where(over, self.max_size, new_long)
             new_short = np.maximum(new_short, 1)
             height, width = np.where(w <= h, new_long, new_short), np.where(w <= h, new_short, new_long)
-        return resolves(resized(self, images, height, width), images.sized(height, width))
+        return resized(self, images, height, width), images.sized(height, width)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class RandomResizedCrop(Transform):
     """A window of random area and shape, resized to ``size``: the training crop of Szegedy et al.,
     *Going deeper with convolutions* (2015), with torchvision's rule.
 
     Ten attempts draw an area uniform in ``scale`` and a shape log-uniform in ``ratio``; the first window that fits is
-    taken at a uniform
-    place. If none fits, the largest centred window within ``ratio`` is.
+    taken at a uniform place. If none fits, the largest centred window within ``ratio`` is.
 
     Of several ``interpolation`` each image draws one, as timm's form of this transform does by default.
+
+    >>> RandomResizedCrop(224, scale=(0.35, 1)).scale
+    (0.35, 1.0)
     """
 
     ATTEMPTS: ClassVar[int] = 10
 
-    size: int | Sequence[int]
-    scale: Sequence[float] = (0.08, 1.0)
-    ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0)
-    interpolation: Any = "bilinear"
-    antialias: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("scale", "ratio"):
-            bounds = items(getattr(self, name))
-            if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1]:
-                raise ConfigError(
-                    f"RandomResizedCrop: {name} must be (low, high) with 0 < low <= high, not {getattr(self, name)!r}"
-                )
-        several = tuple(interpolation_name(i) for i in items(self.interpolation))
-        self.set(
-            size=pair(self.size, "RandomResizedCrop: size"),
-            scale=tuple(float(x) for x in self.scale),
-            ratio=tuple(float(x) for x in self.ratio),
-            interpolation=several[0] if len(several) == 1 else several,
-            antialias=self.antialias is not False,
-        )
+    size: Pair = Converted(fields.pair)
+    scale: Range = Converted(fields.increasing, default=(0.08, 1.0))
+    ratio: Range = Converted(fields.increasing, default=(3.0 / 4.0, 4.0 / 3.0))
+    interpolation: Names = Converted(fields.interpolations, default="bilinear")
+    antialias: Flag = Converted(fields.antialias, default=True)
 
     @property
     def draws(self) -> int:
         return 2 + 2 * self.ATTEMPTS + isinstance(self.interpolation, tuple)
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        assert isinstance(self.size, tuple)
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        # Uniforms: two for the place, ten for areas, ten for shapes, and of several filters one for the choice.
         fits, height, width = self._attempts(u[:, 2 : 2 + 2 * self.ATTEMPTS], images)
         fallback_height, fallback_width = self._fallback(images)
         height = np.where(fits, height, fallback_height)
@@ -139,10 +128,14 @@ class RandomResizedCrop(Transform):
         crop = Crop(i32(top), i32(left), i32(height), i32(width))
         out_h, out_w = (filled(len(u), n) for n in self.size)
         ops = resized(self, images.sized(height, width), out_h, out_w, u[:, -1])
-        return resolves((crop, *ops), images.sized(out_h, out_w))
+        return (crop, *ops), images.sized(out_h, out_w)
 
-    def _attempts(self, u: F64, images: Images) -> tuple[Any, I64, I64]:
-        """The first of ten windows that fits: (whether there is one bool[B], height i64[B], width i64[B])."""
+    def _attempts(self, u: F64, images: Images) -> tuple[Mask, I64, I64]:
+        """The first of ten windows that fits: (whether there is one, height, width), each [B].
+
+        A window of area ``a`` and shape ``s`` = width / height is ``sqrt(a s)`` wide and ``sqrt(a / s)`` high. Shapes
+        are log-uniform, so that twice as wide is as likely as twice as high.
+        """
         (low, high), (ratio_low, ratio_high) = self.scale, np.log(self.ratio)
         h, w = images.height[:, None], images.width[:, None]
         area = h * w * (low + (high - low) * u[:, : self.ATTEMPTS])
@@ -155,6 +148,7 @@ class RandomResizedCrop(Transform):
 
     def _fallback(self, images: Images) -> tuple[I64, I64]:
         """The largest window of an allowed shape: (height i64[B], width i64[B])."""
+        # Whole along the axis that is too short for the shape, and cut along the other.
         narrowest, widest = self.ratio
         h, w = images.height, images.width
         shape = w / h

@@ -6,38 +6,44 @@ and no engine knows of them. All other transforms draw once per clip and do the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, I64, Images, Transform, check_probability
-from .ops import Op
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Converted, Probability, frozen
+from .ops.base import F64, I64
 
-__all__ = ["RandomTemporalReverse", "TemporalSubsample", "UniformTemporalSubsample", "positions"]
+__all__ = ["RandomTemporalReverse", "TemporalSubsample", "UniformTemporalSubsample"]
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class _Temporal(Transform):
+    """What all of them have: no ops."""
+
     @property
     def temporal(self) -> bool:
         return True
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         raise self.refuse(
             "it chooses frames of the whole clip, before images are there; put it into the Compose itself, and not "
             "into views, RandomApply, RandomChoice or RandomOrder"
         )
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class TemporalSubsample(_Temporal):
     """``num_samples`` frames spread evenly over the clip, the first and the last among them: torchvision's
     ``UniformTemporalSubsample``, which is that of pytorchvideo, to the last bit of its rounding. A clip with fewer
     frames repeats some.
 
-    Raises :class:`ConfigError` where ``num_samples`` is no positive integer.
+    Raises :class:`ConfigError` if ``num_samples`` is no positive integer.
+
+    >>> TemporalSubsample(8).choose(np.zeros((1, 0)), np.arange(0, 64, 2)[None]).tolist()
+    [[0, 8, 16, 26, 34, 44, 52, 62]]
     """
 
     num_samples: int
@@ -51,21 +57,26 @@ class TemporalSubsample(_Temporal):
         return frames[:, positions(frames.shape[1], self.num_samples)]
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class UniformTemporalSubsample(TemporalSubsample):
-    """torchvision's name of :class:`TemporalSubsample`."""
+    """torchvision's name of :class:`TemporalSubsample`.
+
+    >>> UniformTemporalSubsample(8)
+    UniformTemporalSubsample(num_samples=8)
+    """
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class RandomTemporalReverse(_Temporal):
-    """Play the clip backwards with probability ``p``."""
+    """Play the clip backwards with probability ``p``.
+
+    >>> RandomTemporalReverse(0.25)
+    RandomTemporalReverse(p=0.25)
+    """
 
     DRAWS: ClassVar[int] = 1
 
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        self.set(p=check_probability(self.p, f"{type(self).__name__}: p"))
+    p: Probability = Converted(fields.probability, default=0.5)
 
     def choose(self, u: F64, frames: I64) -> I64:
         return np.where(u < self.p, frames[:, ::-1], frames)

@@ -1,176 +1,62 @@
 """What timm's ``create_transform`` builds and torchvision has not: its policies, with their own operations and levels.
 
-The levels are those of timm's ``auto_augment``, which follows the TPU implementation of EfficientNet. Colours and
-choices are drawn as there; where it calls Pillow, so does the reference.
+Colours and choices are drawn as in timm's ``auto_augment``; if it calls Pillow, so does the reference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, I64, Images, Transform, interpolation_name, items, resolves
-from .geometry import below
-from .matrices import rotation_warp
-from .ops import (
-    AutoContrast,
-    BoxBlur,
-    Brightness,
-    Contrast,
-    Equalize,
-    Invert,
-    Mix,
-    Op,
-    Posterize,
-    Saturation,
-    Sharpness,
-    Solarize,
-    SolarizeAdd,
-    Warp,
-)
-from .ops.base import Mask
+from .base import Images, Ops, Transform
+from .fields import Converted, frozen
+from .numbers import below, everywhere
+from .ops import Mix, Op
+from .ops.base import F64, I64
 from .quantiles import beta_quantile, dirichlet
+from .timm_steps import DRAWS, NAMES, Drawn, Levels, Step, operation
 
 __all__ = ["Levels", "Step", "TimmAugMix", "TimmAutoAugment", "TimmRandAugment"]
 
 
-class Step(NamedTuple):
-    """timm's ``AugmentOp``."""
-
-    name: str
-    prob: float = 0.5
-    magnitude: float = 10.0
-
-
-@dataclass(frozen=True)
-class Levels:
-    """What all steps of a policy share: timm's ``hparams``."""
-
-    magnitude_std: float = 0.0
-    """Of normal noise on the magnitude; infinity means uniform from 0 to it."""
-    magnitude_max: float = 10.0
-    translate_const: float = 250.0
-    """Pixels of ``TranslateX`` and ``TranslateY`` at magnitude 10."""
-    translate_pct: float = 0.45
-    """Share of the image of ``TranslateXRel`` and ``TranslateYRel`` at magnitude 10."""
-    fill: tuple[float, ...] = (128.0, 128.0, 128.0)
-    interpolation: tuple[str, ...] = ("bilinear", "bicubic")
-    """One of them for each step, at random."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fill", tuple(float(v) for v in items(self.fill)))
-        object.__setattr__(self, "interpolation", tuple(map(interpolation_name, items(self.interpolation))))
+def _steps(value: Sequence[Any], what: str) -> tuple[Step, ...]:
+    name = what.partition(":")[0]
+    found = tuple(Step(*step) for step in value)
+    for step in found:
+        if step.name not in NAMES:
+            raise ConfigError(f"{name}: no operation {step.name!r}; there are {', '.join(NAMES)}")
+        if not 0 <= step.prob <= 1:
+            raise ConfigError(f"{name}: {step}: prob must be between 0 and 1")
+    return found
 
 
-_DRAWS = 6
-"""Of a step: whether, two for the magnitude, the sign, which interpolation, one more for what draws itself."""
+def _policy(value: Sequence[Sequence[Any]], what: str) -> tuple[tuple[Step, ...], ...]:
+    policy = tuple(_steps(steps, what) for steps in value)
+    if not policy:
+        raise ConfigError(f"{what} is empty")
+    return policy
 
 
-class _Drawn(NamedTuple):
-    """Rows of one operation in one step."""
-
-    mask: Mask
-    level: F64
-    """Magnitude over 10."""
-    sign: F64
-    extra: F64
-
-
-def _increasing(d: _Drawn) -> F64:
-    return np.maximum(0.1, 1.0 + d.sign * d.level * 0.9)
+def _weights(value: Sequence[float] | None, what: str) -> tuple[float, ...] | None:
+    """With a sum of 1."""
+    if value is None:
+        return None
+    weights = tuple(float(w) for w in value)
+    if min(weights) < 0 or not sum(weights):
+        raise ConfigError(f"{what} must be numbers of at least 0 with a sum above 0, not {value!r}")
+    return tuple(w / sum(weights) for w in weights)
 
 
-def _enhance(d: _Drawn) -> F64:
-    return d.level * 1.8 + 0.1
+Steps: TypeAlias = Converted[Sequence[Any], tuple[Step, ...]]
 
 
-_FACTORS: dict[str, tuple[type[Any], Callable[[_Drawn], F64]]] = {
-    "Color": (Saturation, _enhance),
-    "Contrast": (Contrast, _enhance),
-    "Brightness": (Brightness, _enhance),
-    "Sharpness": (Sharpness, _enhance),
-    "ColorIncreasing": (Saturation, _increasing),
-    "ContrastIncreasing": (Contrast, _increasing),
-    "BrightnessIncreasing": (Brightness, _increasing),
-    "SharpnessIncreasing": (Sharpness, _increasing),
-    "Desaturate": (Saturation, lambda d: np.clip(1.0 - np.clip(0.5 + 0.5 * d.level, 0.5, 1.0), 0.0, 1.0)),
-}
-_BITS: dict[str, Callable[[F64], F64]] = {
-    "Posterize": lambda level: np.trunc(level * 4),
-    "PosterizeIncreasing": lambda level: 4 - np.trunc(level * 4),
-    "PosterizeOriginal": lambda level: np.trunc(level * 4) + 4,
-}
-_THRESHOLDS: dict[str, Callable[[F64], F64]] = {
-    "Solarize": lambda level: np.minimum(256, np.trunc(level * 256)),
-    "SolarizeIncreasing": lambda level: 256 - np.minimum(256, np.trunc(level * 256)),
-}
-_RADII: dict[str, Callable[[_Drawn], F64]] = {
-    "GaussianBlur": lambda d: np.clip(0.1 + 1.9 * d.level, 0.1, 2.0),
-    "GaussianBlurRand": lambda d: 0.1 + (2.0 * np.clip(d.level, 0.0, 1.0) - 0.1) * d.extra,
-}
-_PLAIN: dict[str, type[Any]] = {"AutoContrast": AutoContrast, "Equalize": Equalize, "Invert": Invert}
-_MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "TranslateXRel", "TranslateYRel")
-_NAMES = (*_FACTORS, *_BITS, *_THRESHOLDS, *_RADII, *_PLAIN, *_MOVES, "Rotate", "SolarizeAdd")
-
-
-def _apply(name: str, d: _Drawn, modes: I64, images: Images, levels: Levels) -> list[Op]:
-    """One operation on the samples that drew it; ``modes`` i64[B] tells which interpolation."""
-    if name in _PLAIN:
-        return [_PLAIN[name](d.mask)]
-    if name in _FACTORS:
-        op, factor = _FACTORS[name]
-        return [op(d.mask, np.where(d.mask, factor(d), 1.0), images.kind)]
-    if name in _BITS:
-        return [Posterize(d.mask, np.where(d.mask, _BITS[name](d.level), 8).astype(np.int32))]
-    if name in _THRESHOLDS:
-        return [Solarize(d.mask, np.where(d.mask, _THRESHOLDS[name](d.level), 256.0))]
-    if name in _RADII:
-        return [BoxBlur(d.mask, np.where(d.mask, _RADII[name](d), 0.0))]
-    if name == "SolarizeAdd":
-        return [SolarizeAdd(d.mask, np.minimum(128, np.trunc(d.level * 110)).astype(np.int32))]
-    masks = [d.mask & (modes == k) for k in range(len(levels.interpolation))]
-    return [
-        _move(name, d._replace(mask=mask), images, mode, levels)
-        for mask, mode in zip(masks, levels.interpolation, strict=True)
-    ]
-
-
-def _move(name: str, d: _Drawn, images: Images, mode: str, levels: Levels) -> Warp:
-    signed = d.sign * d.level
-    if name == "Rotate":
-        return rotation_warp(images, d.mask, angle=30.0 * signed, interpolation=mode, fill=levels.fill)
-    matrix = np.tile([1.0, 0, 0, 0, 1, 0], (len(signed), 1))
-    along = 0 if "X" in name else 1
-    if name.startswith("Shear"):
-        matrix[:, 1 if along == 0 else 3] = 0.3 * signed
-    elif name.endswith("Rel"):
-        matrix[:, 2 if along == 0 else 5] = levels.translate_pct * signed * (images.height if along else images.width)
-    else:
-        matrix[:, 2 if along == 0 else 5] = levels.translate_const * signed
-    size = images.sizes.astype(np.int32)
-    turns = np.full(len(signed), -1, np.int32)
-    return Warp(
-        d.mask, matrix, size[:, 0], size[:, 1], size, turns, interpolation=mode, fill=levels.fill, kind=images.kind
-    )
-
-
-@dataclass(frozen=True, repr=False)
+@frozen
 class _Timm(Transform):
     """What the policies have in common."""
-
-    def _check_steps(self, steps: Sequence[Any]) -> tuple[Step, ...]:
-        found = tuple(Step(*step) for step in steps)
-        for step in found:
-            if step.name not in _NAMES:
-                raise ConfigError(f"{type(self).__name__}: no operation {step.name!r}; there are {', '.join(_NAMES)}")
-            if not 0 <= step.prob <= 1:
-                raise ConfigError(f"{type(self).__name__}: {step}: prob must be between 0 and 1")
-        return found
 
     def _check_images(self, images: Images) -> None:
         if images.kind != "pil" or images.dtype != "uint8":
@@ -191,97 +77,99 @@ class _Timm(Transform):
         ops: list[Op] = []
         for name in dict.fromkeys(s.name for s in options):
             mine = np.isin(choice, [k for k, s in enumerate(options) if s.name == name])
-            ops += _apply(name, _Drawn(happens & mine, level, sign, u[:, 5]), modes, images, levels)
+            ops += operation(name, Drawn(happens & mine, level, sign, u[:, 5]), modes, images, levels)
         return ops
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class TimmRandAugment(_Timm):
-    """``num_layers`` steps one after another, chosen among ``steps``: with ``weights`` no step twice."""
+    """``num_layers`` steps one after another, chosen among ``steps``: with ``weights`` no step twice.
 
-    steps: Sequence[Any]
+    >>> TimmRandAugment([("Invert", 0.5, 9), ("Rotate", 0.5, 9)], 1, weights=[1, 3]).weights
+    (0.25, 0.75)
+    """
+
+    steps: Steps = Converted(_steps)
     num_layers: int = 2
-    weights: Sequence[float] | None = None
+    weights: Converted[Sequence[float] | None, tuple[float, ...] | None] = Converted(_weights, default=None)
     levels: Levels = Levels()
 
     def __post_init__(self) -> None:
-        self.set(steps=self._check_steps(self.steps))
-        if self.weights is not None:
-            weights = tuple(float(w) for w in self.weights)
-            if len(weights) != len(self.steps) or min(weights) < 0 or sum(w > 0 for w in weights) < self.num_layers:
-                raise ConfigError(
-                    f"TimmRandAugment: weights must be one number per step, none negative, at least {self.num_layers} "
-                    f"of them above zero, not {self.weights!r}"
-                )
-            self.set(weights=tuple(w / sum(weights) for w in weights))
+        weights = self.weights
+        if weights is not None and (len(weights) != len(self.steps) or sum(w > 0 for w in weights) < self.num_layers):
+            raise ConfigError(
+                f"TimmRandAugment: weights must be one number per step, none negative, at least {self.num_layers} "
+                f"of them above zero, not {weights!r}"
+            )
 
     @property
     def draws(self) -> int:
-        return self.num_layers * (1 + _DRAWS)
+        return self.num_layers * (1 + DRAWS)
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         self._check_images(images)
         left = None if self.weights is None else np.tile(np.array(self.weights), (len(u), 1))
         ops: list[Op] = []
         for k in range(self.num_layers):
-            v = u[:, k * (1 + _DRAWS) : (k + 1) * (1 + _DRAWS)]
+            v = u[:, k * (1 + DRAWS) : (k + 1) * (1 + DRAWS)]
             if left is None:
                 choice = below(v[:, 0], len(self.steps))
             else:
+                # Without replacement: what was taken has no weight any more, as numpy's choice does it.
                 cumulative = np.cumsum(left, axis=1)
                 at = v[:, :1] * cumulative[:, -1:]
                 choice = np.minimum((cumulative <= at).sum(axis=1), len(self.steps) - 1)
                 left[np.arange(len(u)), choice] = 0.0
             ops += self._step(v[:, 1:], self.steps, choice, images, self.levels)
-        return resolves(tuple(ops), images)
+        return tuple(ops), images
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class TimmAutoAugment(_Timm):
-    """One of several sequences of steps."""
+    """One of several sequences of steps.
 
-    policy: Sequence[Sequence[Any]]
+    >>> len(TimmAutoAugment([[("Invert", 0.5, 9)], [("Rotate", 0.5, 9)]]).policy)
+    2
+    """
+
+    policy: Converted[Sequence[Sequence[Any]], tuple[tuple[Step, ...], ...]] = Converted(_policy)
     levels: Levels = Levels()
-
-    def __post_init__(self) -> None:
-        self.set(policy=tuple(self._check_steps(steps) for steps in self.policy))
-        if not self.policy:
-            raise ConfigError("TimmAutoAugment: policy is empty")
 
     @property
     def draws(self) -> int:
-        return 1 + _DRAWS * max(map(len, self.policy))
+        return 1 + DRAWS * max(map(len, self.policy))
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         self._check_images(images)
         chosen = below(u[:, 0], len(self.policy))
         ops: list[Op] = []
         for k in range(max(map(len, self.policy))):
             options = [steps[k] for steps in self.policy if len(steps) > k]
+            # Sequences may be of different lengths: the number of each one's step among those that have one here.
             number = np.cumsum([len(steps) > k for steps in self.policy]) - 1
             has = np.array([len(steps) > k for steps in self.policy])
             choice = np.where(has, number, -1)[chosen]
-            v = u[:, 1 + k * _DRAWS : 1 + (k + 1) * _DRAWS]
+            v = u[:, 1 + k * DRAWS : 1 + (k + 1) * DRAWS]
             ops += self._step(v, options, choice, images, self.levels)
-        return resolves(tuple(ops), images)
+        return tuple(ops), images
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class TimmAugMix(_Timm):
     """A weighted sum of chains of steps, and a weighted sum of that and the image (Hendrycks et al., 2020).
 
     The second sum is Pillow's ``blend`` in timm, and a sum in float32 here: at most one grey level apart.
+
+    >>> TimmAugMix([("Invert", 0.5, 9)], width=4).depth
+    -1
     """
 
-    steps: Sequence[Any]
+    steps: Steps = Converted(_steps)
     alpha: float = 1.0
     width: int = 3
     depth: int = -1
-    """Steps of a chain; where it is not positive, 1 to 3 of them."""
+    """Steps of a chain; if it is not positive, 1 to 3 of them."""
     levels: Levels = Levels()
-
-    def __post_init__(self) -> None:
-        self.set(steps=self._check_steps(self.steps))
 
     @property
     def _depth(self) -> int:
@@ -289,15 +177,15 @@ class TimmAugMix(_Timm):
 
     @property
     def draws(self) -> int:
-        return 1 + self.width * (2 + self._depth * (1 + _DRAWS))
+        return 1 + self.width * (2 + self._depth * (1 + DRAWS))
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         self._check_images(images)
         n, w = len(u), self.width
         weights = dirichlet(u[:, 1 : 1 + w], self.alpha).astype(np.float32)
         share = beta_quantile(u[:, 0], self.alpha, self.alpha).astype(np.float32)
         lengths = 1 + below(u[:, 1 + w : 1 + 2 * w], 3) if self.depth <= 0 else np.full((n, w), self.depth)
-        steps = u[:, 1 + 2 * w :].reshape(n, w, self._depth, 1 + _DRAWS)
+        steps = u[:, 1 + 2 * w :].reshape(n, w, self._depth, 1 + DRAWS)
         chains = []
         for i in range(w):
             ops: list[Op] = []
@@ -306,8 +194,8 @@ class TimmAugMix(_Timm):
                 choice = np.where(k < lengths[:, i], below(v[:, 0], len(self.steps)), -1)
                 ops += self._step(v[:, 1:], self.steps, choice, images, self.levels)
             chains.append(tuple(ops))
-        every = np.ones(n, np.bool_)
+        every = everywhere(n)
         inner = Mix(every, weights, branches=tuple(chains), kind=images.kind, always=True)
         both = np.stack([np.float32(1) - share, share], axis=1)
         outer = Mix(every, both, branches=((), (inner,)), kind=images.kind, always=True)
-        return resolves((outer,), images)
+        return (outer,), images

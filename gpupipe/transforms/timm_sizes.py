@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from .base import F64, Images, Transform, interpolation_name, items, pair, resolves
-from .geometry import CenterCrop, Pad
-from .ops import Op
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Converted, Fill, Pair, Range, frozen, items
+from .geometry import CenterCrop, Mode, known_mode
+from .ops import Crop
+from .ops.base import F64
 from .resize import resized
 
 __all__ = ["CenterCropOrPad", "ResizeKeepRatio"]
 
 
-@dataclass(frozen=True, repr=False)
+def _several(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(fields.interpolation(v, what) for v in items(value))
+
+
+def _bounds(value: Sequence[float], what: str) -> tuple[float, float]:
+    low, high = fields.numbers(2)(value, what)
+    return low, high
+
+
+@frozen
 class CenterCropOrPad(CenterCrop):
     """:class:`CenterCrop` with a choice of what surrounds a smaller image."""
 
-    fill: float | Sequence[float] = 0
-    padding_mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
+    fill: Fill = Converted(fields.fill, default=0)
+    padding_mode: Mode = Converted(known_mode, default="constant")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pad = Pad(0, self.fill, self.padding_mode)  # which checks both
-        self.set(fill=pad.fill, padding_mode=pad.padding_mode)
-
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        (crop,), images = super().resolve(u, images)
-        return resolves((replace(crop, fill=self.fill, mode=self.padding_mode),), images)  # type: ignore[call-arg]
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        ops, images = super().resolve(u, images)
+        crops = (replace(op, fill=self.fill, mode=self.padding_mode) for op in ops if isinstance(op, Crop))
+        return tuple(crops), images
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class ResizeKeepRatio(Transform):
     """Resize so that both edges are ``size`` or more (``longest=0``) or less (``longest=1``), keeping the shape but for
     a random zoom and a random stretch.
@@ -42,29 +50,21 @@ class ResizeKeepRatio(Transform):
     one over the square root of the number drawn, as for a share of the area.
     """
 
-    size: int | Sequence[int]
+    size: Pair = Converted(fields.pair)
     longest: float = 0.0
-    interpolation: Any = "bilinear"
+    interpolation: Converted[Any, tuple[str, ...]] = Converted(_several, default="bilinear")
     random_scale_prob: float = 0.0
-    random_scale_range: Sequence[float] = (0.85, 1.05)
+    random_scale_range: Range = Converted(_bounds, default=(0.85, 1.05))
     random_scale_area: bool = False
     random_aspect_prob: float = 0.0
-    random_aspect_range: Sequence[float] = (0.9, 1.11)
+    random_aspect_range: Range = Converted(_bounds, default=(0.9, 1.11))
     antialias: bool = True
-
-    def __post_init__(self) -> None:
-        self.set(
-            size=pair(self.size, "ResizeKeepRatio: size"),
-            interpolation=tuple(map(interpolation_name, items(self.interpolation))),
-            random_scale_range=tuple(map(float, self.random_scale_range)),
-            random_aspect_range=tuple(map(float, self.random_aspect_range)),
-        )
 
     @property
     def draws(self) -> int:
         return 5
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         by_edge = images.sizes / np.array(self.size, np.float64)
         ratio = by_edge.max(axis=1) * self.longest + by_edge.min(axis=1) * (1.0 - self.longest)
         low, high = self.random_scale_range
@@ -76,4 +76,4 @@ class ResizeKeepRatio(Transform):
         factors = np.stack([scale / aspect, scale * aspect], axis=1)
         sizes = np.maximum(np.rint(images.sizes * factors / ratio[:, None]).astype(np.int64), 1)
         ops = resized(self, images, sizes[:, 0], sizes[:, 1], u[:, 4])
-        return resolves(ops, images.sized(sizes[:, 0], sizes[:, 1]))
+        return ops, images.sized(sizes[:, 0], sizes[:, 1])

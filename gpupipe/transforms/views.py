@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import F64, Images, Transform, pair, resolves
+from . import fields
+from .base import Images, Ops, Transform
 from .compose import flatten
+from .fields import Converted, Pair, frozen
+from .numbers import everywhere, filled, i32
 from .ops import Crop, Flip, Op, Views
+from .ops.base import F64
 
 __all__ = ["FiveCrop", "MultiView", "TenCrop"]
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class MultiView(Transform):
     """Several views of each image, as contrastive and self-distilling methods need them. Each is drawn for itself.
 
@@ -25,6 +29,10 @@ class MultiView(Transform):
     the image; what comes after is done to all views, with the same draws.
 
     The batch is ``[(view, view, ...), target]``, and view k is [B, C, h_k, w_k].
+
+    >>> from gpupipe.transforms import RandomResizedCrop
+    >>> len(MultiView([RandomResizedCrop(224)] * 2 + [RandomResizedCrop(96)] * 6).branches)
+    8
     """
 
     transforms: Any
@@ -42,7 +50,7 @@ class MultiView(Transform):
             if isinstance(self.views, bool) or not isinstance(self.views, int) or self.views < 1:
                 raise ConfigError(f"MultiView: views must be a positive integer, not {self.views!r}")
             branches = [_pipeline(self.transforms)]
-        self.set(transforms=tuple(branches))
+        object.__setattr__(self, "transforms", tuple(branches))  # what it is depends on the other field
 
     @property
     def branches(self) -> tuple[tuple[Transform, ...], ...]:
@@ -54,7 +62,7 @@ class MultiView(Transform):
     def draws(self) -> int:
         return sum(t.draws for branch in self.branches for t in branch)
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         made, out, start = [], [], 0
         for branch in self.branches:
             view = images
@@ -69,7 +77,7 @@ class MultiView(Transform):
                 start += t.draws
             made.append(tuple(ops))
             out.append(view)
-        return resolves((Views(tuple(made)),), replace(images, views=tuple(out)))
+        return (Views(tuple(made)),), replace(images, views=tuple(out))
 
     def __repr__(self) -> str:
         shown = [f"[{', '.join(map(repr, branch))}]" for branch in self.transforms]
@@ -80,23 +88,23 @@ def _pipeline(value: Any) -> tuple[Transform, ...]:
     return flatten(value if isinstance(value, (list, tuple)) else [value], "MultiView")
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class FiveCrop(Transform):
     """Five windows of ``size``: top left, top right, bottom left, bottom right, and the middle. They are views: what
-    comes after is done to each, and the batch is ``[(5 × [B, C, h, w]), target]``."""
+    comes after is done to each, and the batch is ``[(5 × [B, C, h, w]), target]``.
 
-    size: int | Sequence[int]
+    >>> FiveCrop(224)
+    FiveCrop(size=(224, 224))
+    """
 
-    def __post_init__(self) -> None:
-        self.set(size=pair(self.size, f"{type(self).__name__}: size"))
+    size: Pair = Converted(fields.pair)
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         branches = [(crop,) for crop in self._crops(images, False, False)]
         return self._views(branches, images)
 
     def _crops(self, images: Images, from_right: bool, from_bottom: bool) -> list[Crop]:
         """The windows of the image, or of the mirrored image, with places in the image as it is."""
-        assert isinstance(self.size, tuple)
         h, w = self.size
         down, right = images.height - h, images.width - w
         if (down < 0).any() or (right < 0).any():
@@ -111,26 +119,29 @@ class FiveCrop(Transform):
         crops = []
         for top, left in places:
             top, left = down - top if from_bottom else top, right - left if from_right else left
-            height, width = (np.full(len(top), n, np.int32) for n in (h, w))
-            crops.append(Crop(top.astype(np.int32), left.astype(np.int32), height, width))
+            height, width = (i32(filled(len(top), n)) for n in (h, w))
+            crops.append(Crop(i32(top), i32(left), height, width))
         return crops
 
-    def _views(self, branches: Sequence[tuple[Op, ...]], images: Images) -> tuple[tuple[Op, ...], Images]:
-        assert isinstance(self.size, tuple)
-        height, width = (np.full(len(images.sizes), n, np.int64) for n in self.size)
+    def _views(self, branches: Sequence[tuple[Op, ...]], images: Images) -> tuple[Ops, Images]:
+        height, width = (filled(len(images.sizes), n) for n in self.size)
         view = images.sized(height, width)
-        return resolves((Views(tuple(branches)),), replace(images, views=(view,) * len(branches)))
+        return (Views(tuple(branches)),), replace(images, views=(view,) * len(branches))
 
 
-@dataclass(frozen=True, repr=False)
+@frozen
 class TenCrop(FiveCrop):
-    """:class:`FiveCrop` of the image, then of the image mirrored; top and bottom with ``vertical_flip``."""
+    """:class:`FiveCrop` of the image, then of the image mirrored; top and bottom with ``vertical_flip``.
+
+    >>> TenCrop(224).vertical_flip
+    False
+    """
 
     vertical_flip: bool = False
 
-    def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         # The window first: to mirror it is less work than to mirror the image.
-        flip = Flip(np.ones(len(u), np.bool_), axis="vertical" if self.vertical_flip else "horizontal")
+        flip = Flip(everywhere(len(u)), axis="vertical" if self.vertical_flip else "horizontal")
         mirrored = self._crops(images, not self.vertical_flip, self.vertical_flip)
         crops = self._crops(images, False, False)
         return self._views([*((crop,) for crop in crops), *((crop, flip) for crop in mirrored)], images)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from gpupipe.cli import app
 from gpupipe.commands import doctor
 from gpupipe.commands.findings import Installed, examine
+from gpupipe.commands.selfcheck import self_check
 
 HEALTHY = Installed(
     wheels=("nvidia-dali-cuda130",),
@@ -95,6 +96,6 @@ def test_an_engine_that_dies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("libnvjpeg.so: not found")
 
     monkeypatch.setattr(compare, "compare", dies)
-    lines, broken = doctor.self_check(cuda=False, dali_works=True)
+    lines, broken = self_check(cuda=False, dali_works=True)
     assert dict(lines)["DALI"] == "fails: OSError: libnvjpeg.so: not found"
     assert [f.level for f in broken] == ["wrong"]

@@ -1,4 +1,4 @@
-"""The examples run as a reader would run them: as commands, on small pictures, without a GPU."""
+"""The example for images: stopped and resumed, over ranks, on small pictures, without a GPU."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interpreter import Interpreter
+from launch import run_ranks
 
 from gpupipe.testing.photos import make_photos
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = str(ROOT / "examples" / "train_imagenet.py")
+SCRIPT = ROOT / "examples" / "train_imagenet.py"
 SIZES = ((64, 80), (80, 64), (72, 72))
+SMALL = ("--size", 32, "--workers", 1, "--device", "cpu", "--save-every", 2)
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +32,22 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(*arguments: object, ranks: int = 1) -> str:
-    command = [sys.executable]
-    if ranks > 1:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [SCRIPT, *map(str, arguments)]
-    # One thread each: several would fight for the cores of a small machine.
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+Train = Callable[..., None]
 
 
-def train(data: Path, out: Path, *more: object, batch: int = 8, ranks: int = 1, epochs: int = 2) -> None:
-    fixed = ("--epochs", epochs, "--size", 32, "--workers", 1, "--device", "cpu", "--save-every", 2)
-    run(data, "--out", out, "--batch-size", batch, *fixed, *more, ranks=ranks)
+@pytest.fixture
+def train(warm: Interpreter, data: Path) -> Train:
+    """``train(out, *more)``, also over several ranks."""
+
+    def run(out: Path, *more: object, batch: int = 8, ranks: int = 1, epochs: int = 2) -> None:
+        arguments = (SCRIPT, data, "--out", out, "--batch-size", batch, "--epochs", epochs, *SMALL, *more)
+        if ranks > 1:
+            run_ranks(warm, ranks, *arguments)
+        else:
+            done = warm.run(*arguments, cwd=ROOT)
+            assert done.returncode == 0, done.stderr[-3000:]
+
+    return run
 
 
 def checkpoint(out: Path) -> dict[str, Any]:
@@ -68,33 +72,38 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "whole")
+def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(train: Train, tmp_path: Path) -> None:
+    train(tmp_path / "whole")
     # 6 steps an epoch, a checkpoint at every even step: both stops throw one step away.
-    train(data, tmp_path / "parts", "--max-steps", 3)
+    train(tmp_path / "parts", "--max-steps", 3)
     middle = checkpoint(tmp_path / "parts")
     assert (middle["step"], middle["loader"]["epoch"], middle["loader"]["delivered"]) == (2, 0, 16)
-    train(data, tmp_path / "parts", "--resume", "--max-steps", 9)
+    train(tmp_path / "parts", "--resume", "--max-steps", 9)
     assert checkpoint(tmp_path / "parts")["loader"]["delivered"] == 16
-    train(data, tmp_path / "parts", "--resume")
+    train(tmp_path / "parts", "--resume")
 
     assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
     assert [row["val_images"] for row in metrics(tmp_path / "whole")] == [15, 15]
 
 
-def test_two_ranks_evaluate_every_image_once_and_resume_exactly(data: Path, tmp_path: Path) -> None:
-    two = {"batch": 4, "ranks": 2, "epochs": 1}
-    train(data, tmp_path / "whole", "--engine", "torch", **two)
+def test_two_ranks_evaluate_every_image_once_and_resume_exactly(train: Train, data: Path, tmp_path: Path) -> None:
+    # As a reader would run it; one thread each, because several would fight for the cores of a small machine.
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT, data]
+    command += ["--out", tmp_path / "whole", "--engine", "torch", "--batch-size", 4, "--epochs", 1, *SMALL]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=120, cwd=ROOT, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     rows = metrics(tmp_path / "whole")
-    assert [(row["step"], row["val_images"]) for row in rows] == [
-        (6, 15)
-    ]  # odd: one of the two ranks gets one image of padding
-    train(data, tmp_path / "parts", "--engine", "torch", "--max-steps", 3, **two)
-    train(data, tmp_path / "parts", "--engine", "torch", "--resume", **two)
+    # 15 is odd: one of the two ranks gets one image of padding.
+    assert [(row["step"], row["val_images"]) for row in rows] == [(6, 15)]
+    for more in (("--max-steps", 3), ("--resume",)):
+        train(tmp_path / "parts", "--engine", "torch", *more, batch=4, ranks=2, epochs=1)
     assert same(checkpoint(tmp_path / "whole")["model"], checkpoint(tmp_path / "parts")["model"])
 
 
-def test_it_says_what_is_missing(data: Path, tmp_path: Path) -> None:
+def test_it_says_what_is_missing(train: Train, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="there is no"):
-        train(data, tmp_path, "--resume")
+        train(tmp_path, "--resume")

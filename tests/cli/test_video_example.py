@@ -1,42 +1,39 @@
-"""The example for videos, run as a reader would run it: as a command, on small clips, without a GPU."""
+"""The example for videos: stopped and resumed, over ranks, on small clips, without a GPU."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interpreter import Interpreter
+from launch import run_ranks
 
 pytest.importorskip("av")
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = str(ROOT / "examples" / "train_video.py")
+SCRIPT = ROOT / "examples" / "train_video.py"
 
 
-def run(out: Path, *arguments: object, ranks: int = 1) -> str:
-    command = [sys.executable]
+SMALL = ("--device", "cpu", "--size", 32, "--frames", 4, "--workers", 1, "--save-every", 2, "--val-clips", 2)
+
+
+def run(warm: Interpreter, out: Path, *arguments: object, ranks: int = 1) -> None:
+    argv = (SCRIPT, *arguments, "--out", out, *SMALL)
     if ranks > 1:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    fixed = ("--device", "cpu", "--size", 32, "--frames", 4, "--workers", 1, "--save-every", 2, "--val-clips", 2)
-    command += [SCRIPT, *map(str, (*arguments, "--out", out, *fixed))]
-    # One thread each: several would fight for the cores of a small machine.
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+        run_ranks(warm, ranks, *argv)
+    else:
+        done = warm.run(*argv, cwd=ROOT)
+        assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the example makes where it is given nothing: 4 classes of 5 videos, and of 1 to validate on."""
+def data(warm: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the example makes if it is given nothing: 4 classes of 5 videos, and of 1 to validate on."""
     out = tmp_path_factory.mktemp("made")
-    run(out, "--epochs", 0, "--videos", 5)
+    run(warm, out, "--epochs", 0, "--videos", 5)
     return out / "videos"
 
 
@@ -56,15 +53,17 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(data: Path, tmp_path: Path, ranks: int) -> None:
+def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(
+    warm: Interpreter, data: Path, tmp_path: Path, ranks: int
+) -> None:
     # 5 steps an epoch, a checkpoint at every even step.
     engine = "auto" if ranks == 1 else "torch"
     fixed = (data, "--epochs", 3 - ranks, "--batch-size", 4 // ranks, "--engine", engine)
-    run(tmp_path / "whole", *fixed, ranks=ranks)
-    run(tmp_path / "parts", *fixed, "--max-steps", 3, ranks=ranks)
+    run(warm, tmp_path / "whole", *fixed, ranks=ranks)
+    run(warm, tmp_path / "parts", *fixed, "--max-steps", 3, ranks=ranks)
     middle = checkpoint(tmp_path / "parts")
     assert (middle["step"], middle["loader"]["epoch"], middle["loader"]["delivered"]) == (2, 0, 8)
-    run(tmp_path / "parts", *fixed, "--resume", ranks=ranks)
+    run(warm, tmp_path / "parts", *fixed, "--resume", ranks=ranks)
     assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
     # 4 videos of 2 clips; over two ranks nothing is counted twice.

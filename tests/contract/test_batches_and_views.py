@@ -19,7 +19,6 @@ from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.mixing import mix
 from gpupipe.errors import ConfigError, PipelineError
-from gpupipe.transforms.ops import split_off_mixing
 
 VIEWS = T.Compose(
     [
@@ -268,7 +267,7 @@ def test_a_function_that_fails_in_a_worker_is_named(numbered: Path) -> None:
 def wanted() -> Any:
     def make(images: Tensor, plan: Any) -> tuple[Tensor, Tensor]:
         assert plan.ops is not None
-        return mix(images, torch.from_numpy(plan.indices), split_off_mixing(plan.ops)[1])
+        return mix(images, torch.from_numpy(plan.indices), plan.mixing)
 
     return make
 

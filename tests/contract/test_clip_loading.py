@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from clips import BATCH, ENGINES, FRAMES, RAW, SEED, TRAIN, clips
-from support import identical, plans_of, python_threads, settled
+from support import identical, native, plans_of, python_threads, settled
 from torch import Tensor
 
 from gpupipe import DataLoader, Shard, datasets, engines, memory, transforms as T
@@ -130,7 +130,7 @@ def test_threads_and_memory_end_with_the_loader(clip_files: list[Path], clip_loa
     loader = clip_loaders(clips(clip_files), "dali", num_workers=2)
     for _ in range(3):
         list(loader)
-        held = loader._running.engine.reader.buffers.nbytes
+        held = native(loader).running.engine.reader.buffers.nbytes
     names = python_threads() - before
     assert names and all(name.startswith("gpupipe-clips") for name in names)
     most = BATCH * FRAMES * 64 * 96 * 3
@@ -147,14 +147,15 @@ def test_what_it_says_of_itself(engine: str, clip_files: list[Path], clip_loader
     assert ("2 threads" in repr(loader)) == (engine == "dali")
 
 
-def test_needs_count_all_frames(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
+def test_memory_is_estimated_of_all_frames(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:
     pipeline = T.Compose([T.TemporalSubsample(4), *TRAIN])
     estimate = memory.estimate(clip_loaders(clips(clip_files, pipeline), engine))
-    output = next(n for n in estimate.needs if n.what == "output batches")
-    assert output.each == BATCH * 4 * 3 * 24 * 24 * 4
-    decoded = next(n for n in estimate.needs if n.what == "decoded frames")
+    output = next(n for n in estimate.uses if n.what == "output batches")
+    assert output.nbytes == BATCH * 4 * 3 * 24 * 24 * 4 * (3 if engine == "dali" else 1)
+    assert "× 4 × 3 × 24 × 24 × 4 bytes" in output.formula
+    decoded = next(n for n in estimate.uses if n.what == "decoded frames")
     mean = np.mean([h * w for h, w in clips(clip_files).sizes.tolist()])
-    assert decoded.each == pytest.approx((BATCH if engine == "dali" else 1) * 4 * mean * 3, rel=0.01)
+    assert decoded.nbytes == pytest.approx((len(clip_files) if engine == "dali" else 1) * 4 * mean * 3, rel=0.01)
 
 
 def test_subsets_and_several_clips_of_a_video(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:

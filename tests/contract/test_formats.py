@@ -23,6 +23,7 @@ from gpupipe import DataLoader, Shard
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Dataset, ImageFolder
 from gpupipe.errors import DatasetError
+from gpupipe.reading.buffers import Borrowed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 
@@ -237,3 +238,21 @@ def test_a_file_that_is_cut_while_it_is_open(format: Format, engine: str, images
     assert bad == {i: "truncated" for i, end in enumerate(ends) if end > cut}
     assert len(bad) > 3
     assert sorted([*labels, *bad]) == list(range(N))
+
+
+def test_memory_is_used_again_only_after_it_was_read(
+    dataset: Dataset, engine: str, folder_batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine reads samples in place, and goes on with those of an epoch that was left."""
+    given_back = Borrowed.__del__
+
+    def spoil(self: Borrowed) -> None:
+        self.buffer.zero_()
+        given_back(self)
+
+    monkeypatch.setattr(Borrowed, "__del__", spoil)
+    with loader(dataset, engine, prefetch_factor=4) as it:
+        next(iter(it))
+        it.set_epoch(0)
+        assert same(list(it), folder_batches[engine][: -(-N // BATCH)])
+        next(iter(it))

@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -19,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreter import QUIET, Interpreter
 from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads, same, settled
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import dataloader as facade, epoch as iteration
+from gpupipe.loader import epoch as iteration, session
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
 
@@ -89,41 +88,35 @@ SENT = [
 
 @pytest.mark.parametrize(("engine", "kind", "place", "sent"), SENT)
 def test_a_signal_ends_everything(
-    engine: str, kind: str, place: str, sent: str, numbered: Path, tmp_path: Path, device: str
+    engine: str, kind: str, place: str, sent: str, warm: Interpreter, numbered: Path, tmp_path: Path, device: str
 ) -> None:
     script = textwrap.dedent(SCRIPT).format(
         tests=str(TESTS), engine=engine, kind=kind, device=device, root=str(numbered), place=place
     )
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", script],
-        env={**os.environ, "TMPDIR": str(tmp_path)}, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    pids = [process.pid]
-    try:
-        assert process.stdout is not None
-        pids = json.loads(process.stdout.readline())
-        assert len(pids) == (3 if kind == "bytes-2" else 1)
-        time.sleep(0.4)  # into later batches; the slow one waits for its fifth
-        number = signal.Signals[sent.split()[0]]
-        began = time.monotonic()
-        (os.killpg if sent.endswith("all") else os.kill)(pids[0], number)
-        # Not communicate(): it would wait for orphans, which hold the pipes.
-        process.wait(30)
-        ended = time.monotonic() - began
-        while (alive(pids) or list(tmp_path.iterdir())) and time.monotonic() - began < BOUND:
-            time.sleep(0.02)
-        gone = time.monotonic() - began
-        print(f"{engine} {kind} {place} {sent}: ended after {ended:.2f} s, all gone after {gone:.2f} s")
-        assert alive(pids) == []
-        assert list(tmp_path.iterdir()) == []
-        assert left_in_shared_memory(pids) == []
-        assert process.returncode == -number
-        _, said = process.communicate(timeout=10)
-    finally:
-        for pid in alive(pids):
-            os.kill(pid, signal.SIGKILL)
-        process.wait(10)
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with warm.start(code=script, env=env, warn=QUIET, session=True) as process:
+        pids = [process.pid]
+        try:
+            pids = json.loads(process.line())
+            assert len(pids) == (3 if kind == "bytes-2" else 1)
+            time.sleep(0.4)  # into later batches; the slow one waits for its fifth
+            number = signal.Signals[sent.split()[0]]
+            began = time.monotonic()
+            (os.killpg if sent.endswith("all") else os.kill)(pids[0], number)
+            process.wait(30)
+            ended = time.monotonic() - began
+            while (alive(pids) or list(tmp_path.iterdir())) and time.monotonic() - began < BOUND:
+                time.sleep(0.02)
+            gone = time.monotonic() - began
+            print(f"{engine} {kind} {place} {sent}: ended after {ended:.2f} s, all gone after {gone:.2f} s")
+            assert alive(pids) == []
+            assert list(tmp_path.iterdir()) == []
+            assert left_in_shared_memory(pids) == []
+            assert process.returncode == -number
+        finally:
+            for pid in alive(pids):
+                os.kill(pid, signal.SIGKILL)
+        said = process.stderr
     if number == signal.SIGINT:
         assert said.count("Traceback") == 1 and said.rstrip().endswith("KeyboardInterrupt"), said
     else:
@@ -134,7 +127,7 @@ BYTES_0, BYTES_2 = ("torch", "bytes-0"), ("torch", "bytes-2")
 FOLDER, DALI_2 = ("dali", "folder"), ("dali", "bytes-2")
 
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
-    "begin": (facade.DataLoader, "_begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "begin": (session.Session, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
     "stream": (iteration._Stream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "deliver": (iteration.EpochIterator, "_deliver", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
@@ -179,6 +172,7 @@ def interrupt_once(patch: pytest.MonkeyPatch, place: str, when: str) -> list[int
     return raised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("place", "engine", "kind"), [(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres]
@@ -320,7 +314,8 @@ def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor
         raise KeyboardInterrupt
 
     with Case("torch", "bytes-2", device, numbered).loader() as loader:
-        monkeypatch.setattr(resource_sharer._resource_sharer, "get_connection", leave)
+        sharer: Any = resource_sharer
+        monkeypatch.setattr(sharer._resource_sharer, "get_connection", leave)
         with pytest.raises(KeyboardInterrupt):
             next(iter(loader))
     assert capfd.readouterr().err == ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import textwrap
 import time
 import weakref
@@ -12,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Case, N, all_seen, children, native_threads, python_threads, seen, settled
+from interpreter import QUIET, Interpreter
+from support import Case, N, all_seen, children, native, native_threads, python_threads, seen, settled
 
 from gpupipe import DataLoader
 
@@ -78,9 +77,12 @@ def test_dropping_a_loader_frees_it_without_the_collector(case: Case, no_collect
     case.made.clear()
     iterator = iter(loader)
     next(iterator)
-    gone, engine = weakref.ref(loader), weakref.ref(loader._running.engine)  # type: ignore[arg-type]
+    running = native(loader).running.engine
+    assert running is not None
+    gone, engine = weakref.ref(loader), weakref.ref(running)
+    del running
     del loader
-    assert gone() is not None  # the iterator keeps it
+    assert engine() is not None  # the iterator keeps it
     next(iterator)
     del iterator
     assert gone() is None, f"a reference cycle: {gc.get_referrers(gone())}"
@@ -166,7 +168,7 @@ def test_persistent_workers_are_the_same_in_the_next_epoch(decoding: Case) -> No
 @pytest.mark.parametrize("end", ["runs out", "exits"])
 @pytest.mark.parametrize(("engine", "kind"), [("torch", "bytes-2"), ("dali", "folder"), ("dali", "bytes-2")])
 def test_interpreter_exit_with_a_live_iterator_is_silent(
-    engine: str, kind: str, end: str, numbered: Path, device: str
+    engine: str, kind: str, end: str, warm: Interpreter, numbered: Path, device: str
 ) -> None:
     if end != "runs out" and kind == "bytes-2" and engine == "dali":
         pytest.skip("the other two cover it")
@@ -186,10 +188,7 @@ def test_interpreter_exit_with_a_live_iterator_is_silent(
         print("reached the end")
         {last}
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = warm.run(code=textwrap.dedent(script), warn=QUIET)
     assert done.stderr == ""
     assert done.stdout.strip() == "reached the end"
     assert done.returncode == (3 if end == "exits" else 0)
@@ -211,7 +210,7 @@ def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
     if pid == 0:
         status = 1
         try:
-            loader._running.close()
+            native(loader).running.close()
             status = 0
         finally:
             os._exit(status)

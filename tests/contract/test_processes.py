@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from interpreter import QUIET, Interpreter
 from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, same, seen, settled
 
 from gpupipe import DataLoader
@@ -69,6 +68,7 @@ def load(request: pytest.FixtureRequest, device: str) -> Iterator[Callable[..., 
         one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("at", [0, 12, 22])
 def test_a_worker_that_dies_once_costs_nothing(
@@ -262,13 +262,12 @@ FORK = """
 
 @pytest.mark.parametrize("then", ["exit", "drop", "own"])
 @pytest.mark.parametrize(("engine", "kind"), [("torch", "bytes-2"), ("dali", "folder"), ("dali", "bytes-2")])
-def test_a_forked_child_is_refused_and_ends_in_peace(engine: str, kind: str, then: str, numbered: Path) -> None:
+def test_a_forked_child_is_refused_and_ends_in_peace(
+    engine: str, kind: str, then: str, warm: Interpreter, numbered: Path
+) -> None:
     """DALI's destructors wait for threads that a child does not have, and multiprocessing ends its parent's workers."""
     script = textwrap.dedent(FORK).format(tests=str(TESTS), engine=engine, kind=kind, root=str(numbered), then=then)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", script],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = warm.run(code=script, warn=QUIET)
     assert (done.stdout.splitlines(), done.stderr) == (["child: 7", "parent: True"], "")
 
 
@@ -281,9 +280,9 @@ def test_a_loader_that_nobody_started_may_be_used_in_a_child(numbered: Path) -> 
 
 
 def test_fork_after_cuda_is_refused(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = Case("null", "folder", "cpu", numbered).loader()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
-    assert len(list(loader)) == 5  # the CPU does not mind
-    loader.device = torch.device("cuda", 0)
+    assert len(list(Case("null", "folder", "cpu", numbered).loader())) == 5  # the CPU does not mind
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    loader = Case("null", "folder", "cuda:0", numbered).loader()
     with pytest.raises(EngineError, match=r"device='cuda:0': CUDA was initialised in the parent.*'spawn'"):
         iter(loader)

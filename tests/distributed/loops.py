@@ -51,7 +51,7 @@ def accumulate(root: str, _: Path, batch_size: int, every: int) -> Any:
     """Weights after an epoch that adds up the gradients of ``every`` batches, and exchanges them only then."""
     loader = make_loader(root, batch_size=batch_size, shuffle=True, drop_last=True, seed=3)
     net = model()
-    parallel = DistributedDataParallel(net) if dist.get_world_size() > 1 else net
+    parallel: Any = DistributedDataParallel(net) if dist.get_world_size() > 1 else net
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for step, (images, _target) in enumerate(loader):
         exchange = step % every == every - 1

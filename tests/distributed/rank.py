@@ -55,7 +55,7 @@ def run(task: dict[str, Any], dataset: ImageFolder) -> dict[str, Any]:
         states.append(loader.state_dict())
         epochs.append(batches)
     loader.close()
-    return {"epochs": epochs, "states": states, "len": len(loader)}
+    return {"epochs": epochs, "states": states, "len": len(loader), "seed": loader.seed}
 
 
 def main(root: str, tasks: list[dict[str, Any]], out: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from interpreter import Interpreter
 from launch import launch
 from support import N
 from torch.distributed.checkpoint.stateful import Stateful
@@ -23,21 +24,21 @@ needs_gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 
 
 @pytest.fixture(scope="module")
-def saved(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+def saved(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """The folder of the checkpoints that two ranks made, and what each rank says of it."""
     out = tmp_path_factory.mktemp("saved")
-    return out, [tasks[0] for tasks in launch(SCRIPT, 2, out, numbered, [["save"]])]
+    return out, [tasks[0] for tasks in launch(warm, SCRIPT, 2, out, numbered, [["save"]])]
 
 
 @needs_gloo
 @pytest.mark.parametrize("world", [1, 3])
 def test_two_ranks_save_and_another_number_of_them_goes_on(
-    numbered: Path, saved: tuple[Path, list[Any]], world: int, tmp_path: Path
+    warm: Interpreter, numbered: Path, saved: tuple[Path, list[Any]], world: int, tmp_path: Path
 ) -> None:
     folder, before = saved
     assert before[0]["state"] == before[1]["state"]
     assert (before[0]["state"]["world_size"], before[0]["state"]["delivered"]) == (2, 16)
-    ranks = [tasks[0] for tasks in launch(SCRIPT, world, tmp_path, numbered, [["load", folder]])]
+    ranks = [tasks[0] for tasks in launch(warm, SCRIPT, world, tmp_path, numbered, [["load", folder]])]
     order = Shuffle(N, 5, 0).at(np.arange(N))[0].tolist()
     assert sorted(before[0]["done"] + before[1]["done"]) == sorted(order[:16])
     for form in (0, 1):

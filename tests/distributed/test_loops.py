@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.distributed as dist
+from interpreter import Interpreter
 from launch import launch
 from support import N
 
@@ -21,7 +22,7 @@ Runs = dict[int, dict[str, list[Any]]]
 
 
 @pytest.fixture(scope="module")
-def runs(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Per number of ranks and task: what every rank returned."""
     plan: dict[int, dict[str, list[Any]]] = {
         1: {"evaluate": [], "as two": ["accumulate", 8, 1], "as three": ["accumulate", 12, 1]},
@@ -31,7 +32,7 @@ def runs(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     found: Runs = {}
     for world, named in plan.items():
         tasks = [task or [name] for name, task in named.items()]
-        ranks = launch(SCRIPT, world, tmp_path_factory.mktemp("loops"), numbered, tasks)
+        ranks = launch(warm, SCRIPT, world, tmp_path_factory.mktemp("loops"), numbered, tasks)
         found[world] = {name: [rank[i] for rank in ranks] for i, name in enumerate(named)}
     return found
 
@@ -53,7 +54,7 @@ def test_a_rank_that_stops_early_holds_up_nobody(runs: Runs, world: int) -> None
     # The rank that stopped stands in its epoch, the others have ended it; all begin the next one together.
     assert (ranks[0]["state"]["epoch"], ranks[0]["state"]["delivered"]) == (0, 2 * world)
     assert {(r["state"]["epoch"], r["state"]["delivered"]) for r in ranks[1:]} == {(1, 0)}
-    order = Shuffle(N, 0, 1).at(np.arange(N))[0].tolist()
+    order = Shuffle(N, ranks[0]["state"]["seed"], 1).at(np.arange(N))[0].tolist()
     assert sorted(i for r in ranks for i in r["second"]) == sorted(order)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.distributed as dist
+from interpreter import Interpreter
 from launch import launch
 from support import N
+from torch.utils.data.distributed import DistributedSampler
 
 from gpupipe import Shard
 from gpupipe.errors import ConfigError
@@ -31,30 +33,30 @@ Ranks = list[dict[str, Any]]
 """What every rank saw of one task."""
 
 
-def start(world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
+def start(warm: Interpreter, world: int, root: Path, out: Path, tasks: list[dict[str, Any]]) -> list[Ranks]:
     """What the ranks saw, task by task."""
-    return [list(results) for results in zip(*launch(SCRIPT, world, out, root, tasks), strict=True)]
+    return [list(results) for results in zip(*launch(warm, SCRIPT, world, out, root, tasks), strict=True)]
 
 
 @pytest.fixture(scope="module")
-def three(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
+def three(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
     tasks = [
         task(engine="null", init=False),  # from the variables alone: torch.distributed is not initialised yet
         task(sampler=True),
         task(batch_size=2, epochs=1, stop=2),
     ]
-    return start(3, numbered, tmp_path_factory.mktemp("three"), tasks)
+    return start(warm, 3, numbered, tmp_path_factory.mktemp("three"), tasks)
 
 
 @pytest.fixture(scope="module")
-def two(three: list[Ranks], numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
+def two(warm: Interpreter, three: list[Ranks], numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
     tasks = [
         task(),
         task(engine="torch", sampler=True),
         task(drop_last=True, epochs=1),
         task(batch_size=3, epochs=1, state=three[2][0]["states"][0]),
     ]
-    return start(2, numbered, tmp_path_factory.mktemp("two"), tasks)
+    return start(warm, 2, numbered, tmp_path_factory.mktemp("two"), tasks)
 
 
 def steps(ranks: list[dict[str, Any]], epoch: int) -> list[list[Any]]:
@@ -64,7 +66,12 @@ def steps(ranks: list[dict[str, Any]], epoch: int) -> list[list[Any]]:
     return list(map(list, zip(*(r["epochs"][epoch] for r in ranks), strict=True)))
 
 
-def check_epoch(ranks: list[dict[str, Any]], epoch: int, seed: int = 0, reduced: bool = True) -> None:
+def order_of(seed: int, epoch: int) -> list[int]:
+    return [int(i) for i in Shuffle(N, seed, epoch).at(np.arange(N))[0]]
+
+
+def check_epoch(ranks: list[dict[str, Any]], epoch: int, reduced: bool = True, sampler: bool = False) -> None:
+    assert len({r["seed"] for r in ranks}) == 1  # nobody gave one
     real: list[int] = []
     padding = 0
     for parts in steps(ranks, epoch):
@@ -73,13 +80,20 @@ def check_epoch(ranks: list[dict[str, Any]], epoch: int, seed: int = 0, reduced:
         padding += sum(len(part[0]) - part[1] for part in parts)
         if reduced:
             assert {part[2] for part in parts} == {sum(part[1] for part in parts)}
-    assert real == [int(i) for i in Shuffle(N, seed, epoch).at(np.arange(N))[0]]
+    if sampler:  # each rank has exactly what torch gives it
+        assert sorted(real) == list(range(N))
+        for rank, r in enumerate(ranks):
+            theirs: Any = DistributedSampler(range(N), len(ranks), rank)  # type: ignore[arg-type]
+            theirs.set_epoch(epoch)
+            assert [i for part in r["epochs"][epoch] for i in part[0]] == list(theirs)
+    else:
+        assert real == order_of(ranks[0]["seed"], epoch)
     assert padding == -N % len(ranks)  # no more than is needed to make the ranks equal
 
 
-def check(ranks: Ranks, reduced: bool = True) -> None:
+def check(ranks: Ranks, reduced: bool = True, sampler: bool = False) -> None:
     for epoch in range(2):
-        check_epoch(ranks, epoch, reduced=reduced)
+        check_epoch(ranks, epoch, reduced, sampler)
     assert {r["len"] for r in ranks} == {-(-N // (4 * len(ranks)))}
     assert steps(ranks, 0) != steps(ranks, 1)
 
@@ -89,7 +103,7 @@ def test_three_ranks_from_the_environment_alone(three: list[Ranks]) -> None:
 
 
 def test_three_ranks_with_a_distributed_sampler(three: list[Ranks]) -> None:
-    check(three[1])
+    check(three[1], sampler=True)
 
 
 def test_two_ranks_share_every_epoch(two: list[Ranks]) -> None:
@@ -97,7 +111,7 @@ def test_two_ranks_share_every_epoch(two: list[Ranks]) -> None:
 
 
 def test_two_ranks_of_the_torch_engine_with_a_distributed_sampler(two: list[Ranks]) -> None:
-    check(two[1])
+    check(two[1], sampler=True)
 
 
 def test_drop_last_gives_full_batches_on_all_ranks(two: list[Ranks]) -> None:
@@ -110,7 +124,7 @@ def test_two_ranks_go_on_where_three_stopped(three: list[Ranks], two: list[Ranks
     states = [r["states"][0] for r in three[2]]
     assert states[0] == states[1] == states[2]  # one checkpoint serves all
     real = [i for run in (three[2], two[3]) for parts in steps(run, 0) for part in parts for i in part[0][: part[1]]]
-    assert real == [int(i) for i in Shuffle(N, 0, 0).at(np.arange(N))[0]]
+    assert real == order_of(states[0]["seed"], 0)
 
 
 # ---- Shard.from_env in this process

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401
 import torch
 from accelerate import Accelerator
-from common import features, make
+from records import features, make
 from torch import nn
 
 from gpupipe import DataLoader, Shard

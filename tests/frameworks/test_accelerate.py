@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from common import EPOCHS, STEPS, features, make, plain, record
+from interpreter import Interpreter
 from launch import launch
+from records import EPOCHS, STEPS, features, make, plain, record
 from support import SEED, N
 from torch import nn
 
@@ -97,8 +98,8 @@ def test_what_would_build_a_loader_of_torchs_is_refused() -> None:
 
 
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
-def test_two_ranks(tmp_path: Path) -> None:
-    ranks = launch(Path(__file__).with_name("accelerate_ranks.py"), 2, tmp_path)
+def test_two_ranks(frameworks: Interpreter, tmp_path: Path) -> None:
+    ranks = launch(frameworks, Path(__file__).with_name("accelerate_ranks.py"), 2, tmp_path)
     order = Shuffle(N, SEED, 0).at(np.arange(N))[0].tolist()
     steps = list(zip(*(r["trained"] for r in ranks), strict=True))
     assert [i for parts in steps for labels, valid in parts for i in labels[:valid]] == order

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from common import EPOCHS, STEPS, Record, features, make, plain, record
+from records import EPOCHS, STEPS, Record, features, make, plain, record
 from support import SEED, N
 from torch import Tensor, nn
 from torch.utils.data import RandomSampler, SequentialSampler
@@ -184,6 +184,7 @@ def test_fabric_takes_no_loader_but_torchs_and_says_so() -> None:
         L.Fabric(accelerator="cpu").setup_dataloaders(make())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 def test_two_ranks_that_lightning_starts_itself(tmp_path: Path) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}

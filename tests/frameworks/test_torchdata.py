@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from common import STEPS, make, plain, record
+from records import STEPS, make, plain, record
 from support import BATCH, N
 from torch.distributed.checkpoint.stateful import Stateful as CheckpointStateful
 

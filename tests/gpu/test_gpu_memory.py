@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import SEED, N, all_seen, images_of
+from support import SEED, N, all_seen, images_of, spawned
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.dali.roi import _try, roi_decoding_works
+from gpupipe.engines.dali.decoder import _try, windows_work
 from gpupipe.pipelines import imagenet
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -108,17 +108,14 @@ def script(root: Path, engine: str, seed: int) -> list[str]:
 
 
 def test_two_processes_share_a_gpu(numbered: Path) -> None:
-    running = [
-        subprocess.Popen(script(numbered, engine, seed), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for seed, engine in enumerate(("dali", "dali"))
-    ]
-    with load(numbered) as loader:
-        for _ in range(10):
-            assert sorted(all_seen(loader)) == list(range(N))
-    for process in running:
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        assert out.strip() == f"True {N}"
+    with spawned(script(numbered, "dali", 0)) as one, spawned(script(numbered, "dali", 1)) as other:
+        with load(numbered) as loader:
+            for _ in range(10):
+                assert sorted(all_seen(loader)) == list(range(N))
+        for process in (one, other):
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            assert out.strip() == f"True {N}"
 
 
 def test_torch_and_dali_of_two_versions_of_cuda(numbered: Path, measured: Callable[..., None]) -> None:
@@ -150,12 +147,12 @@ def test_the_window_self_test_gives_a_verdict_and_remembers_it(cache: Path, meas
     import time
 
     started = time.perf_counter()
-    works = roi_decoding_works("cuda:0")
+    works = windows_work("cuda:0", fancy=False)
     first = time.perf_counter() - started
     started = time.perf_counter()
-    assert roi_decoding_works("cuda:0") is works
+    assert windows_work("cuda:0", fancy=False) is works
     again = time.perf_counter() - started
-    verdict, reason = _try("cuda:0")
+    verdict, reason = _try("cuda:0", False)
     measured("windows", works=works, reason=reason, seconds=first, again_seconds=again)
     assert isinstance(works, bool) and verdict is works and reason
     assert again < 0.5

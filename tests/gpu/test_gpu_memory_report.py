@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import TRAIN
+from support import TRAIN, spawned
 
 from gpupipe import DataLoader, engines, memory
 from gpupipe.datasets import ImageFolder
@@ -22,7 +22,7 @@ from gpupipe.pipelines import imagenet
 MIB = 1 << 20
 
 
-def here() -> memory.Device:
+def here() -> memory.DeviceMemory:
     """The current GPU as the report has it."""
     torch.cuda.synchronize()
     return next(d for d in memory.report().devices if d.index == torch.cuda.current_device())
@@ -125,7 +125,7 @@ def test_what_is_held_is_at_least_the_estimate(engine: str, large: Path, measure
         del batch, it
     grown = before.free - during.free
     measured(f"estimate: {engine}", estimate_mib=estimate.device / MIB, grown_mib=grown / MIB)
-    assert grown >= 0.9 * sum(n.nbytes for n in estimate.certain("device"))
+    assert grown >= 0.9 * sum(use.nbytes for use in estimate.uses if use.certain and use.place == "device")
 
 
 def test_what_cannot_fit_on_the_gpu_is_refused_at_the_first_iter(numbered: Path, monkeypatch: Any) -> None:
@@ -151,16 +151,11 @@ def test_two_processes_on_one_gpu_report_their_own() -> None:
     """
     torch.empty(1, device="cuda")
     before, children = here(), memory.report().worker_count
-    other = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout is not None
-    try:
+    with spawned([sys.executable, "-c", textwrap.dedent(code)]) as other:
+        assert other.stdout is not None
         theirs = int(other.stdout.readline())
         during = here()
         assert memory.report().worker_count == children + 1
-    finally:
-        other.communicate("")
     after = here()
     assert theirs == 256 * MIB
     assert during.allocated == before.allocated and during.reserved == before.reserved

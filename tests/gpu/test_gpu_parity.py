@@ -19,7 +19,7 @@ from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
 from gpupipe.engines.forms.reference import reference
 from gpupipe.errors import ConfigError
-from gpupipe.parity import cases as parity
+from gpupipe.parity import measure as parity
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet

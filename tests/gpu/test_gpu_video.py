@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from clips import FRAMES, NAMES, RAW, SEED, TRAIN, clips
-from support import plans_of
+from support import native, plans_of
 from torch import Tensor
 
 from gpupipe import DataLoader, transforms as T
@@ -93,7 +93,7 @@ def test_pinned_buffers_do_not_grow(files: list[Path]) -> None:
         held = []
         for _ in range(3):
             list(loader)
-            held.append(loader._running.engine.reader.buffers.nbytes)  # type: ignore[union-attr,attr-defined]
+            held.append(native(loader).running.engine.reader.buffers.nbytes)  # type: ignore[union-attr,attr-defined]
     assert held[1] == held[2]
 
 

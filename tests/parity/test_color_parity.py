@@ -13,8 +13,9 @@ from support import SEED, images_of, plans_of
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
+from gpupipe.engines.forms import BATCH_FORMS
 from gpupipe.engines.forms.apply import apply_batch, apply_sample
-from gpupipe.engines.forms.batch_hue import _hsv, _rgb, pil_hue
+from gpupipe.engines.forms.hue import _hsv, _rgb, pil_hue
 from gpupipe.engines.forms.picture import array
 from gpupipe.engines.forms.reference import reference
 from gpupipe.parity.difference import Difference, difference
@@ -137,18 +138,11 @@ def test_tensors(name: str, dtype: torch.dtype, gray: bool) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_all_rows_at_once(name: str, kind: str) -> None:
     """What a GPU does: one number per image in a tensor; where floats multiply and add in one step there, in two."""
-    from gpupipe.engines.forms import batch_color
-
     make, _ = CASES[name]
     x = torch.stack([as_tensor(photograph(40, 50, i)) for i in range(4)])
     op = make(kind, 4)
-    form = getattr(batch_color, f"_{type(op).__name__.lower()}", None)
-    if form is None:
-        form = {
-            "Invert": lambda x, op: batch_color.inverse(x),
-            "Equalize": lambda x, op: batch_color.tensor_equalize(x),
-        }[name]
-    got, want = form(x.clone(), op), apply_batch(x, (op,))
+    at_once: Any = BATCH_FORMS[type(op)].__wrapped__  # type: ignore[attr-defined]
+    got, want = at_once(x.clone(), op), apply_batch(x, (op,))
     if kind == "pil":
         equal(got, want, name)
     else:

@@ -13,8 +13,9 @@ from support import images_of
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.testing.photos import photograph
-from gpupipe.transforms.base import F64, Images, resolves
+from gpupipe.transforms.base import Images
 from gpupipe.transforms.ops import Gray, Mix, Op
+from gpupipe.transforms.ops.base import F64
 from gpupipe.transforms.quantiles import dirichlet
 
 
@@ -29,7 +30,7 @@ class Sum(T.Transform):
         gray = Gray(u[:, 3] < 0.5, kind="tensor")
         (flip,), _ = T.RandomHorizontalFlip().resolve(u[:, 4:], images)
         mask = np.ones(len(u), np.bool_)
-        return resolves((Mix(mask, weights, ((), (gray,), (flip, gray)), kind=images.kind, always=True),), images)
+        return (Mix(mask, weights, ((), (gray,), (flip, gray)), kind=images.kind, always=True),), images
 
 
 def run(transforms: list[T.Transform], engine: Any) -> torch.Tensor:

@@ -48,7 +48,7 @@ class Numbers:
         return torch.from_numpy(tables._steps(end, steps, start)[0].astype(np.float32))
 
 
-def asked(space: tables.Space, choice: float, which: float | None, sign: float) -> list[float]:
+def asked(space: tables.Space, choice: float, which: float | None, sign: float) -> list[Any]:
     """What torchvision asks for to apply one operation."""
     ranges, signed = list(space.values())[int(choice * len(space))]
     return [choice] + [which] * (ranges is not None and which is not None) + [sign] * signed  # type: ignore[list-item]

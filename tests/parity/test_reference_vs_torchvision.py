@@ -37,7 +37,7 @@ def pictures() -> list[Image.Image]:
 def ours(pipeline: T.Compose, images: list[Image.Image], seed: int = 3) -> tuple[list[torch.Tensor], tuple[Op, ...]]:
     """[C, H, W] of every image, and the ops with their numbers."""
     sizes = np.array([size_of(image) for image in images])
-    ops, _ = pipeline.resolve(seed, 0, np.arange(len(images), dtype=np.uint64), sizes)
+    ops, *_ = pipeline.resolve(seed, 0, np.arange(len(images), dtype=np.uint64), sizes)
     head, tail = head_and_tail(ops)
     out = []
     for i, image in enumerate(images):
@@ -214,7 +214,7 @@ def test_random_grayscale_and_flips(kind: str) -> None:
 def test_arrays_and_pil_images_give_the_same() -> None:
     pipeline = imagenet.train(48)
     images = pictures()
-    ops, _ = pipeline.resolve(1, 2, np.arange(5, dtype=np.uint64), np.array([size_of(image) for image in images]))
+    ops, *_ = pipeline.resolve(1, 2, np.arange(5, dtype=np.uint64), np.array([size_of(image) for image in images]))
     head, _ = head_and_tail(ops)
     for i, image in enumerate(images):
         assert np.array_equal(apply_sample(image, head, i), apply_sample(np.asarray(image), head, i))

@@ -1,7 +1,9 @@
 """``python -m tests.scripts``: the table of all scripts, what falls back and why, and the totals."""
 
-from tests import conftest  # noqa: F401 - defines what torchvision may lack, before anything imports it
+from gpupipe.testing.torchvision_ops import define_missing_operators
 
-from .harness.table import main
+define_missing_operators()
+
+from .harness.table import main  # noqa: E402 - imports torchvision
 
 main()

@@ -19,7 +19,7 @@ pytest.importorskip("timm")
 from PIL import Image
 from torchvision import transforms
 
-from gpupipe.bench.tolerances import Bound, Tolerance
+from gpupipe.parity.tolerances import Bound, Tolerance
 
 from . import corpus  # noqa: F401 - fills SCRIPTS
 from .corpus.common import normalize

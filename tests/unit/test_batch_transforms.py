@@ -85,7 +85,7 @@ def test_one_draw_for_the_batch_and_another_for_the_next() -> None:
     factors = []
     for start in range(0, 4000, 4):
         keys = np.arange(start, start + 4, dtype=np.uint64)
-        op = pipeline.resolve(0, 0, keys, [[9, 9]] * 4)[0][-1]
+        (op,) = pipeline.resolve(0, 0, keys, [[9, 9]] * 4).mixing
         assert isinstance(op, MixUp) and op.partner.tolist() == [3, 0, 1, 2]
         assert len(np.unique(op.factor)) == 1
         factors.append(op.factor[0])
@@ -97,7 +97,7 @@ def test_a_choice_is_of_the_whole_batch() -> None:
     pipeline = T.Compose([T.Resize((32, 32)), T.ToTensor(), choice])
     mixed = 0
     for start in range(0, 8000, 4):
-        mixup, cutmix = pipeline.resolve(0, 0, np.arange(start, start + 4, dtype=np.uint64), [[9, 9]] * 4)[0][-2:]
+        mixup, cutmix = pipeline.resolve(0, 0, np.arange(start, start + 4, dtype=np.uint64), [[9, 9]] * 4).mixing
         assert isinstance(mixup, MixUp) and isinstance(cutmix, CutMix)
         assert (mixup.factor == mixup.factor[0]).all() and (cutmix.height == cutmix.height[0]).all()
         assert (mixup.factor == 1).all() or ((cutmix.factor == 1).all() and not cutmix.height.any())
@@ -112,8 +112,8 @@ def _ops(batch: int, factor: float = 0.3, num_classes: int | None = 7) -> list[A
     partner, same = np.roll(np.arange(batch), 1), np.full(batch, factor)
     box = [np.full(batch, n, np.int32) for n in (2, 1, 4, 5)]
     return [
-        MixUp(partner, same, num_classes),
-        CutMix(partner, np.full(batch, 1 - 20 / 80), *box, num_classes),
+        MixUp(partner, same, num_classes=num_classes),
+        CutMix(partner, np.full(batch, 1 - 20 / 80), *box, num_classes=num_classes),
     ]
 
 
@@ -158,7 +158,7 @@ def test_what_is_left_out_still_has_shares() -> None:
 
 def test_any_partner() -> None:
     images, target = torch.randn(3, 3, 8, 10), torch.arange(3)
-    op = MixUp(np.array([2, 2, 0]), np.full(3, 0.25), 3)
+    op = MixUp(np.array([2, 2, 0]), np.full(3, 0.25), num_classes=3)
     got, shares = mix(images, target, [op])
     assert torch.allclose(got, 0.25 * images + 0.75 * images[[2, 2, 0]])
     assert torch.allclose(shares, 0.25 * torch.eye(3) + 0.75 * torch.eye(3)[[2, 2, 0]])
@@ -183,7 +183,7 @@ def test_targets_that_cannot_be_mixed(target: Any, num_classes: int | None, matc
 
 
 def test_rows_with_other_numbers_are_refused() -> None:
-    op = MixUp(np.array([1, 0]), np.array([0.5, 0.6]), 3)
+    op = MixUp(np.array([1, 0]), np.array([0.5, 0.6]), num_classes=3)
     with pytest.raises(PipelineError, match="the same numbers for all samples"):
         mix(torch.zeros(2, 3, 4, 4), torch.tensor([0, 1]), [op])
 

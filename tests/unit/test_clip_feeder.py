@@ -14,6 +14,7 @@ from clips import BATCH, NAMES, clips
 from support import plans_of, settled
 
 from gpupipe import transforms as T
+from gpupipe.codecs.video.decode import decode_clip
 from gpupipe.errors import PipelineError
 from gpupipe.reading import clips as module
 from gpupipe.reading.buffers import BufferPool
@@ -61,11 +62,12 @@ def test_buffers_come_back_and_grow() -> None:
     assert staging.take(10).buffer.numel() == 10
 
 
+@pytest.mark.slow
 def test_what_a_run_left_behind_does_not_write_into_the_next_one(
     dataset: Any, feeder: ClipReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = plans_of(dataset, shuffle=False, batch_size=BATCH)
-    true, calls = module.decode_clip, list[int]()
+    true, calls = decode_clip, list[int]()
 
     def slowly(entry: Any, frames: Any, *, out: Any) -> Any:
         call = len(calls)
@@ -102,7 +104,7 @@ def test_plans_before_one_that_cannot_be_made_are_good(dataset: Any, feeder: Cli
 
 
 def test_no_more_buffers_than_are_in_use(dataset: Any, feeder: ClipReader) -> None:
-    one = None
+    one = 0
     for ready in feeder.run(iter(plans_of(dataset, batch_size=BATCH))):
         one = one or sum(frame.nbytes for frame in ready.media)
         del ready

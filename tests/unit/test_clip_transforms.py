@@ -55,7 +55,7 @@ def test_they_go_in_order_and_leave_no_ops() -> None:
     assert pipeline.choose(0, 0, KEYS, FRAMES)[0].tolist() == [22, 12, 0]
     assert [type(op).__name__ for op in pipeline.skeleton] == ["ToDtype"]
     assert [type(t).__name__ for t in pipeline.temporal] == ["RandomTemporalReverse", "TemporalSubsample"]
-    ops, _ = pipeline.resolve(0, 0, KEYS, np.full((5, 2), 32))
+    ops, *_ = pipeline.resolve(0, 0, KEYS, np.full((5, 2), 32))
     assert [type(op).__name__ for op in ops] == ["ToDtype"]
     assert not T.Compose([T.ToTensor()]).temporal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,18 @@ def test_jitter_of_gray_images_and_of_tensors() -> None:
 def test_jitter_refuses(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         T.ColorJitter(**arguments)
+
+
+# ---- channels
+
+
+def test_channels_come_in_every_order_as_often() -> None:
+    (op,) = resolve(T.RandomChannelPermutation())
+    orders, counts = np.unique(op.permutation, axis=0, return_counts=True)
+    assert op.always and op.permutation.dtype == np.int32
+    assert sorted(map(tuple, orders.tolist())) == sorted(itertools.permutations(range(3)))
+    assert chi_square_p(counts, np.full(6, 500.0)) > P
+    assert resolve([T.Grayscale(1), T.RandomChannelPermutation()])[1:] == ()
 
 
 # ---- by chance

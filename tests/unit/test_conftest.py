@@ -18,31 +18,36 @@ from gpupipe.testing.photos import make_photos, photograph
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def run_gpu_test(folder: Path, require: str | None) -> subprocess.CompletedProcess[str]:
-    shutil.copy(TESTS / "conftest.py", folder / "conftest.py")
+def run_gpu_tests(folder: Path, require: str | None) -> str:
+    """What pytest says of two tests on a machine without a GPU: one for every device, one that is marked."""
+    for name in ("conftest.py", "interpreter.py"):
+        shutil.copy(TESTS / name, folder / name)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs a CUDA device\n")
-    (folder / "test_tiny.py").write_text("def test_on(device):\n    assert device == 'cpu'\n")
+    (folder / "test_tiny.py").write_text(
+        "import pytest\n"
+        "def test_on(device):\n    assert device == 'cpu'\n"
+        "@pytest.mark.gpu\ndef test_marked():\n    raise AssertionError\n"
+    )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "GPUPIPE"))}
     env["CUDA_VISIBLE_DEVICES"] = ""  # the same answer on a machine that has one
     if require is not None:
         env["GPUPIPE_REQUIRE_CUDA"] = require
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-ra", str(folder)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == int(require == "1"), done.stdout + done.stderr
+    return done.stdout
 
 
-@pytest.mark.parametrize("require", [None, "0"])
-def test_gpu_tests_are_skipped_without_a_gpu(tmp_path: Path, require: str | None) -> None:
-    done = run_gpu_test(tmp_path, require)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed, 1 skipped" in done.stdout
-    assert "needs a CUDA device" in done.stdout
+@pytest.mark.slow
+def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_name(tmp_path: Path) -> None:
+    said = run_gpu_tests(tmp_path, "0")
+    assert "1 passed, 1 skipped" in said and "needs a CUDA device" in said
 
 
-def test_required_gpu_turns_the_skip_into_a_failure(tmp_path: Path) -> None:
-    done = run_gpu_test(tmp_path, "1")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 passed, 1 error" in done.stdout
-    assert "GPUPIPE_REQUIRE_CUDA=1" in done.stdout
+@pytest.mark.slow
+def test_a_required_gpu_makes_them_fail(tmp_path: Path) -> None:
+    said = run_gpu_tests(tmp_path, "1")
+    assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
 
 
 def test_torchvision_imports() -> None:
@@ -50,6 +55,7 @@ def test_torchvision_imports() -> None:
     assert transforms.Resize(8).size == [8]
 
 
+@pytest.mark.slow
 def test_pipelines_are_found_without_installing(tmp_path: Path) -> None:
     """With the checkout on PYTHONPATH and nothing installed, as on a borrowed machine."""
     code = (

@@ -6,13 +6,14 @@ import functools
 import itertools
 import pickle
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from goodness import chi_square_p
 from PIL import Image
+from support import settings_of
 
 from gpupipe import transforms as T
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
@@ -27,13 +28,13 @@ N = 4000
 
 
 def resolve(pipeline: Any, n: int = N, size: tuple[int, int] = (40, 50)) -> tuple[tuple[Any, ...], np.ndarray]:
-    found, images = as_compose(pipeline).resolve(5, 0, np.arange(n, dtype=np.uint64), np.tile(size, (n, 1)))
+    found, images, _ = as_compose(pipeline).resolve(5, 0, np.arange(n, dtype=np.uint64), np.tile(size, (n, 1)))
     return found, images.sizes
 
 
 def run(pipeline: Any, pictures: list[Image.Image]) -> list[np.ndarray]:
     sizes = np.array([(p.height, p.width) for p in pictures])
-    found, _ = as_compose(pipeline).resolve(5, 0, np.arange(len(pictures), dtype=np.uint64), sizes)
+    found, *_ = as_compose(pipeline).resolve(5, 0, np.arange(len(pictures), dtype=np.uint64), sizes)
     head, tail = head_and_tail(found)
     made = [np.array(apply_sample(p.copy(), head, i)) for i, p in enumerate(pictures)]
     return [apply_tail(torch.from_numpy(x)[None], tail)[0].permute(1, 2, 0).numpy() for x in made]
@@ -217,7 +218,7 @@ def test_names_have_no_addresses() -> None:
     assert name_of(lambda x: x) == f"{__name__}.{here.__name__}.<locals>.<lambda>:{here.__code__.co_firstlineno + 3}"
     assert name_of(Adds(1)) == f"{__name__}.Adds"
     assert name_of(Adds(1).method) == f"{__name__}.Adds.method"
-    assert name_of(functools.partial(invert, 3, f=len, o=Adds(1))) == (
+    assert name_of(functools.partial(cast(Any, invert), 3, f=len, o=Adds(1))) == (
         f"partial({__name__}.invert, 3, f=len, o={__name__}.Adds)"
     )
     assert name_of(torch.nn.ReLU()) == "ReLU()"
@@ -259,7 +260,7 @@ def test_a_function_may_write_into_its_image() -> None:
     pixels = photograph(20, 20, 1)
     before = pixels.copy()
     key = np.arange(1, dtype=np.uint64)
-    found, _ = T.Compose([T.PILToTensor(), lambda x: x.zero_()]).resolve(0, 0, key, [[20, 20]])
+    found, *_ = T.Compose([T.PILToTensor(), lambda x: x.zero_()]).resolve(0, 0, key, [[20, 20]])
     assert not np.array(apply_sample(pixels, head_and_tail(found)[0], 0)).any() and np.array_equal(pixels, before)
 
     def blacken(image: Any) -> Any:
@@ -267,7 +268,7 @@ def test_a_function_may_write_into_its_image() -> None:
         return image
 
     views = T.Compose([T.MultiView([[blacken], [T.RandomHorizontalFlip(0.0)]])])
-    found, _ = views.resolve(0, 0, key, [[20, 20]])
+    found, *_ = views.resolve(0, 0, key, [[20, 20]])
     black, clean = apply_sample(Image.fromarray(pixels), found, 0)
     assert not np.array(black).any() and np.array_equal(clean, before)
 
@@ -314,7 +315,7 @@ def test_plans_travel_without_functions() -> None:
     assert sent.ops is None and plan.ops is not None
     there = resolve_missing(sent, pipeline)
     for a, b in zip(ops.by_view(plan.ops), ops.by_view(there.ops), strict=True):
-        assert [op.spec() for op in a] == [op.spec() for op in b]
+        assert settings_of(a) == settings_of(b)
         for x, y in zip(a, b, strict=True):
             assert all(np.array_equal(v, y.numbers()[k]) for k, v in x.numbers().items())
     simple = resolve_plan(replaced(plan), T.Compose([T.RandomResizedCrop(8)]), np.full((3, 2), 40, np.int32))

@@ -209,7 +209,8 @@ class TestBadFiles:
 class TestImageList:
     def test_paths_from_python(self, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(zoo)
-        ds = ImageList(["cat/b.png", zoo / "ant/9.png", b"nowhere.png"], [4, 5, 6])
+        paths: list[Any] = ["cat/b.png", zoo / "ant/9.png", b"nowhere.png"]
+        ds = ImageList(paths, [4, 5, 6])
         assert [ds.describe(i) for i in range(3)] == [str(zoo / p) for p in ("cat/b.png", "ant/9.png", "nowhere.png")]
         assert ds.labels is not None and ds.labels.tolist() == [4, 5, 6] and ds.classes == []
         assert [(b.index, b.kind) for b in ds.bad(all_of(ds))] == [(2, "missing")]
@@ -378,6 +379,14 @@ class TestArrays:
         assert len(set(prints)) == len(prints) and Arrays(images.copy()).fingerprint == prints[0]
 
 
+def test_sizes_of_files_come_from_the_index(zoo: Path) -> None:
+    dataset = ImageFolder(zoo)
+    expected = [Path(path).stat().st_size for path, _ in dataset.samples]
+    assert dataset.file_sizes.tolist() == expected
+    assert Subset(dataset, [3, 1]).file_sizes.tolist() == [expected[3], expected[1]]  # type: ignore[union-attr]
+    assert Arrays(np.zeros((1, 2, 2, 3), np.uint8)).file_sizes is None
+
+
 class TestSubset:
     def test_is_a_view(self, zoo: Path) -> None:
         (zoo / "cat" / "c-empty.png").touch()
@@ -428,6 +437,7 @@ class TestSubset:
         assert len(ds) == 0 and ds.sizes is not None and ds.sizes.shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_datasets_do_not_import_torch() -> None:
     code = (
         "import sys, gpupipe.datasets; assert 'gpupipe.datasets.folder' in sys.modules; print('torch' in sys.modules)"

@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("nvidia.dali")
 
 from gpupipe import DataLoader
-from gpupipe.parity import cases as parity
+from gpupipe.parity import measure as parity
 
 NAMES = ("imagenet.train", "AugMix", "mixup", "erasing with noise", "hue, pil")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset as TorchDataset, IterableDataset, default_collate
+from torch.utils.data import Dataset as TorchDataset, IterableDataset
 
 from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode
 from gpupipe.datasets.base import Dataset
-from gpupipe.datasets.user_code import FromTorch, Opaque, from_torch
+from gpupipe.datasets.user_code import FromTorch, from_torch
 from gpupipe.engines.torch import Torch
 from gpupipe.errors import DatasetError, PipelineError, SampleError
 from gpupipe.reading.buffers import views_of
@@ -145,7 +145,7 @@ def test_datasets_that_cannot_be_ordered() -> None:
     with pytest.raises(DatasetError, match=r"Stream has no __getitem__\(\) and no __len__\(\).*map-style"):
         from_torch(Stream())
     with pytest.raises(DatasetError, match=r"Endless has no __len__\(\)"):
-        Opaque(Endless())
+        from_torch(Endless())
     with pytest.raises(DatasetError, match="list is empty"):
         from_torch([])
     with pytest.raises(DatasetError, match="media must be one of path, bytes, array, pil, not 'jpeg'"):
@@ -175,12 +175,11 @@ def test_exceptions_of_the_dataset_are_bad_samples() -> None:
                 raise KeyError("no row 2")
             return super().__getitem__(i)
 
-    for dataset in (from_torch(Faulty("bytes"), "bytes", PIPELINE), Opaque(Faulty("array"), list)):
-        engine = engine_of(dataset)
-        batches = engine.run(iter([make_plan([1, 2]), make_plan([3, 4])]))
-        with pytest.raises(SampleError, match=r"sample 2 of Faulty\): error: KeyError: 'no row 2'"):
-            next(batches)
-        assert next(batches).plan.indices.tolist() == [3, 4]
+    engine = engine_of(from_torch(Faulty("bytes"), "bytes", PIPELINE))
+    batches = engine.run(iter([make_plan([1, 2]), make_plan([3, 4])]))
+    with pytest.raises(SampleError, match=r"sample 2 of Faulty\): error: KeyError: 'no row 2'"):
+        next(batches)
+    assert next(batches).plan.indices.tolist() == [3, 4]
 
 
 def test_images_of_different_size_without_a_resize() -> None:
@@ -202,6 +201,7 @@ def as_it_is(media: Any, coding: str) -> Any:
 def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
     dataset = from_torch(Items(media, tmp_path), media, PIPELINE)
     jobs = Workers(Pack(dataset, PIPELINE, as_it_is), Setup(dataset, PIPELINE, "cpu", 4, workers))
+    packed: Any
     ((plan, packed),) = list(jobs.run(iter([make_plan([4, 1, 6])])))
     assert plan.indices.tolist() == [4, 1, 6] and packed.bad == [] and packed.target.tolist() == [4, 1, 6]
     assert packed.plan.sizes.tolist() == [[44, 56], [41, 59], [46, 54]]
@@ -221,32 +221,11 @@ def test_pack_names_bad_samples(tmp_path: Path) -> None:
     assert packed.blob is None and [(b.index, b.kind) for b in packed.bad] == [(0, "missing"), (1, "empty")]
 
 
-# Datasets run as they are
-
-
-class Noisy(TorchDataset[Any]):
-    """Draws from all three global generators."""
-
-    def __len__(self) -> int:
-        return 16
-
-    def __getitem__(self, i: int) -> Any:
-        numbers = [random.random(), float(np.random.rand()), float(torch.rand(()))]  # noqa: NPY002
-        return torch.tensor(numbers, dtype=torch.float64), i
+# Random numbers
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_opaque_draws_depend_on_epoch_and_sample_alone(workers: int, rng_untouched: None) -> None:
-    dataset = Opaque(Noisy())
-    a, b = run(dataset, make_plan(range(8)), make_plan(range(8, 16)), workers=workers)
-    c, d = run(dataset, make_plan(range(15, -1, -1)), make_plan(range(16), epoch=1))
-    together = torch.cat([a.images, b.images])
-    assert torch.equal(together, c.images.flip(0)) and a.target.tolist() == list(range(8))
-    assert not (together == d.images).any() and len(together.unique()) == 48
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_generators_are_seeded_for_from_torch_as_well(workers: int, rng_untouched: None) -> None:
+def test_draws_depend_on_epoch_and_sample_alone(workers: int, rng_untouched: None) -> None:
     class Random(Items):
         def __getitem__(self, i: int) -> Any:
             return jpeg(i), random.random()
@@ -254,27 +233,3 @@ def test_generators_are_seeded_for_from_torch_as_well(workers: int, rng_untouche
     dataset = from_torch(Random("bytes"), "bytes", PIPELINE)
     a, b = run(dataset, make_plan([1, 2, 3]), make_plan([3, 2]), workers=workers)
     assert a.target.tolist()[:0:-1] == b.target.tolist() and len(a.target.unique()) == 3
-
-
-def test_opaque_structures() -> None:
-    class Rows(list[Any]):
-        pass
-
-    def batch(item: Any, collate: Any = None) -> Any:
-        return run(Opaque(Rows([item] * 4), collate), make_plan([0, 1]))[0]
-
-    image = torch.zeros(3, 4, 4)
-    pair = batch((image, 5))
-    assert pair.images.shape == (2, 3, 4, 4) and pair.target.tolist() == [5, 5]
-    alone = batch(image)
-    assert alone.images.shape == (2, 3, 4, 4) and alone.target is None
-    three = batch((image, 1, 2))
-    assert len(three.images) == 3 and three.target is None
-    named = batch({"x": image})
-    assert named.images["x"].shape == (2, 3, 4, 4) and named.target is None
-    assert batch((image, 5), lambda items: default_collate(items)[1]).images.tolist() == [5, 5]
-
-
-def test_opaque_has_no_media() -> None:
-    with pytest.raises(DatasetError, match=r"Noisy is run as it is.*engine='torch'"):
-        Opaque(Noisy()).fetch(0)

@@ -244,7 +244,7 @@ def test_an_index_of_another_user_is_made_again(
 
     assert mine != theirs
     with monkeypatch.context() as patch:
-        patch.setattr(column_file.os, "fstat", of_them)
+        patch.setattr("os.fstat", of_them)
         assert ImageFolder(tree).index_summary().built
     assert f"belongs to user {theirs}" in caplog.text
 

@@ -84,7 +84,7 @@ def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, mon
     pytest.importorskip("nvidia.dali")
     from gpupipe.engines.dali import engine as module, pools
     from gpupipe.engines.dali.graph import DecoderOptions
-    from gpupipe.parity import cases as parity
+    from gpupipe.parity import measure as parity
     from gpupipe.reading.setup import Setup
 
     calls: list[str] = []

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, head_and_tail, stack
+from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.image_threads import ImageThreads
+from gpupipe.engines.forms.stacking import stack_images
 from gpupipe.testing.photos import photograph
 
 PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])
@@ -28,7 +29,9 @@ def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -
     ops = resolved(T.ColorJitter(hue=0.2), T.RandomGrayscale(0.5), T.RandomEqualize(), *FLOAT, T.RandomErasing(1.0))
     batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
     head, tail = head_and_tail(ops)
-    want = apply_tail(stack([apply_sample(p.copy(), head, i) for i, p in enumerate(PIXELS)]), tail, memory_format)
+    want = apply_tail(
+        stack_images([apply_sample(p.copy(), head, i) for i, p in enumerate(PIXELS)]), tail, memory_format
+    )
     before = batch.clone()
     pool = ImageThreads(threads)
     got = pool.apply(batch, ops, memory_format)

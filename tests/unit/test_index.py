@@ -10,20 +10,21 @@ import shutil
 import signal
 import stat
 import struct
-import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from support import spawned
 
 from gpupipe.codecs.files import Place
-from gpupipe.codecs.probe import Probe, pack, pack_places, unpack, unpack_places
+from gpupipe.codecs.probe import UNREADABLE, Probe, pack, pack_places, probe, receive, send, unpack, unpack_places
 from gpupipe.datasets import ImageFolder, ImageList
 from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
@@ -59,7 +60,7 @@ def tree(tmp_path: Path) -> Path:
 def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The files whose headers were read in this process."""
     seen: list[bytes] = []
-    real = pool.probe
+    real = probe
 
     def spy(place: Place, max_pixels: int | None = None) -> Probe:
         seen.append(place.path)
@@ -165,7 +166,7 @@ class TestRebuild:
 
     def test_unreadable_becomes_readable(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # chmod leaves the times alone, and the tests may run as root, whom chmod does not stop.
-        refused = Probe(index_module.UNREADABLE, reason="Permission denied")
+        refused = Probe(UNREADABLE, reason="Permission denied")
         with monkeypatch.context() as patch:
             patch.setattr(pool, "probe", lambda path, max_pixels: refused)
             assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["unreadable"] * 4
@@ -359,7 +360,7 @@ class TestDamage:
             evil.all_bad()
 
     def test_roundtrip(self, tmp_path: Path) -> None:
-        columns = {
+        columns: dict[str, np.ndarray[Any, Any]] = {
             "a": np.arange(7, dtype=np.uint8),
             "b": np.arange(6, dtype=np.int32).reshape(3, 2),
             "c": np.empty((0, 2), np.int64),
@@ -428,7 +429,7 @@ class TestCache:
         def refuse(*args: Any) -> None:
             raise OSError("no locks here")
 
-        monkeypatch.setattr(cache_module.fcntl, "flock", refuse)
+        monkeypatch.setattr("fcntl.flock", refuse)
         assert ImageFolder(tree).index_summary().path is not None
 
     def test_pixel_limit_has_its_own_index(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,6 +438,7 @@ class TestCache:
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
         assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["bomb"]
 
+    @pytest.mark.slow
     def test_two_processes_at_once(self, tree: Path) -> None:
         """The second waits, and takes what the first made."""
         code = """
@@ -451,12 +453,10 @@ def slow(*args):
 build._build = slow
 print(len(ImageFolder(sys.argv[1])), flush=True)
 """
-        both = [
-            subprocess.Popen([sys.executable, "-c", code, str(tree)], stdout=subprocess.PIPE, text=True)
-            for _ in range(2)
-        ]
-        output = sorted(p.communicate(timeout=60)[0] for p in both)
-        assert [p.returncode for p in both] == [0, 0]
+        command = [sys.executable, "-c", code, str(tree)]
+        with spawned(command) as one, spawned(command) as other:
+            output = sorted(p.communicate(timeout=60)[0] for p in (one, other))
+        assert [one.returncode, other.returncode] == [0, 0]
         assert output == ["4\n", "building\n4\n"]
 
     def test_a_racy_tree_is_not_built_by_every_process_that_waited(
@@ -506,14 +506,14 @@ class TestPool:
         assert ds.index_summary().formats == {"PPM": self.COUNT - 5}
 
     def test_workers_import_little(self) -> None:
-        process = subprocess.Popen(pool._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdin is not None and process.stdout is not None
-        pool.send(process.stdin, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))  # type: ignore[arg-type]
-        answer = pool.receive(process.stdout)  # type: ignore[arg-type]
-        assert answer is not None and [r.status for r in unpack(answer)] == [1, 2]
-        maps = Path(f"/proc/{process.pid}/maps").read_text()
-        assert "_imaging" in maps and "numpy" not in maps and "torch" not in maps
-        process.communicate(timeout=10)  # closes stdin
+        with spawned(pool._command()) as process:
+            assert isinstance(process.stdin, TextIOWrapper) and isinstance(process.stdout, TextIOWrapper)
+            send(process.stdin.buffer, pack_places([Place(b"/nowhere"), Place(b"/dev/null")]))
+            answer = receive(process.stdout.buffer)
+            assert answer is not None and [r.status for r in unpack(answer)] == [1, 2]
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            assert "_imaging" in maps and "numpy" not in maps and "torch" not in maps
+            process.communicate(timeout=10)  # closes stdin
         assert process.returncode == 0
 
     @pytest.mark.parametrize(

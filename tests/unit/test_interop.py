@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ import gpupipe
 from gpupipe import datasets, from_torch, transforms as T
 from gpupipe.errors import ConfigError, TranslationError
 from gpupipe.interop import split_batch_sampler, translate_dataset, translate_sampler, translate_transform
-from gpupipe.planning.order import Slices
+from gpupipe.planning.batches import Slices
 
 pytest.importorskip("torchvision")
 from torchvision import datasets as tvd, transforms as v1, tv_tensors
@@ -30,7 +29,7 @@ P = 1e-3
 BOTH = pytest.mark.parametrize("tv", [v1, v2], ids=["v1", "v2"])
 
 
-def one(t: Any) -> T.Transform:
+def one(t: Any) -> Any:
     (only,) = translate_transform(t)
     return only
 
@@ -134,6 +133,28 @@ def test_to_dtype_by_kind_of_image(before: list[Any], dtype: dict[Any, Any], wan
     assert str(made.dtype) == f"torch.{pipeline.output.dtype}"
 
 
+def test_no_fill_stays_none_where_it_is_not_black() -> None:
+    """On tensors torchvision blends the border with black twice, and without a fill once."""
+    for name, arguments in (("RandomRotation", {"degrees": 9}), ("RandomAffine", {"degrees": 9}),
+                            ("RandomPerspective", {}), ("ElasticTransform", {})):  # fmt: skip
+        assert one(getattr(v2, name)(**arguments, fill=None)).fill is None
+        assert one(getattr(v2, name)(**arguments)).fill == (0.0,)
+    assert one(v2.Pad(1, fill=None)) == T.Pad(1)
+
+
+def test_a_parameter_that_ours_has_not_is_refused() -> None:
+    """A later torchvision may add one, and what it does must not be left out in silence."""
+
+    class RandomInvert(nn.Module):
+        def __init__(self, p: float = 0.5, strength: float = 1.0):
+            super().__init__()
+            self.p, self.strength = p, strength
+
+    RandomInvert.__module__ = "torchvision.transforms.v2._color"
+    with pytest.raises(TranslationError, match="gpupipe's RandomInvert has no strength"):
+        translate_transform(RandomInvert())
+
+
 def test_containers_in_any_depth() -> None:
     flip = nn.Sequential(v1.RandomHorizontalFlip(), v1.RandomVerticalFlip())
     crop = v1.CenterCrop(8)
@@ -202,6 +223,8 @@ def a_function(image: Any) -> Any:
     ("t", "why"),
     [
         (v1.LinearTransformation(torch.eye(3), torch.zeros(3)), "no such transform"),
+        (v2.Transform(), "no such transform"),
+        (v2.UniformTemporalSubsample(3), "it chooses frames"),
         (v2.RandomPhotometricDistort(), "no such transform"),
         (v1.RandomApply([v1.CenterCrop(3), v2.RandomIoUCrop()]), "no such transform"),
         (Callable1(), "not a torchvision transform"),
@@ -323,7 +346,7 @@ class Reads(tvd.ImageFolder):
         return super().__getitem__(index)[0]
 
 
-class Own(data.Dataset):
+class Own(data.Dataset[Any]):
     def __len__(self) -> int:
         return 3
 
@@ -349,7 +372,7 @@ def test_datasets_that_cannot_be_translated(photos: Path, make: Any, why: str) -
     assert why in str(e.value) and 'engine="torch"' in str(e.value)
 
 
-def bare(cls: type, **attributes: Any) -> Any:
+def bare(cls: Any, **attributes: Any) -> Any:
     """A torchvision dataset with data of our own, since its files cannot be downloaded here."""
     ds = cls.__new__(cls)
     vars(ds).update({"transform": None, "target_transform": None, "transforms": None, "root": "", **attributes})
@@ -451,8 +474,8 @@ def test_random_sampler(rng_untouched: None) -> None:
     sampler = data.RandomSampler(range(50), generator=torch.Generator().manual_seed(7))
     a, b, c = drawn(sampler, 50), drawn(sampler, 50, epoch=1), drawn(sampler, 50)
     assert a == c != b and sorted(a) == sorted(b) == list(range(50))
-    assert translate_sampler(sampler, 50).seed == 7
-    assert translate_sampler(data.RandomSampler(range(50)), 50).seed is None
+    assert translate_sampler(sampler, 50).generator is sampler.generator
+    assert translate_sampler(data.RandomSampler(range(50)), 50).generator is None
     assert translate_sampler(sampler, 50).name == "shuffled"
 
 
@@ -479,7 +502,7 @@ def test_subset_random_sampler() -> None:
     sampler = data.SubsetRandomSampler(chosen, generator=torch.Generator().manual_seed(3))
     seen = Counter(tuple(drawn(sampler, 50, seed=s)) for s in range(200))
     assert all(sorted(order) == chosen for order in seen) and len(seen) > 100
-    assert translate_sampler(sampler, 50).seed == 3
+    assert translate_sampler(sampler, 50).generator is sampler.generator
     with pytest.raises(ConfigError, match="index 42 at position 5; this dataset has 40"):
         translate_sampler(sampler, 40)
 
@@ -497,29 +520,20 @@ def test_weighted_random_sampler() -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize(("n", "world", "batch"), [(20, 2, 5), (23, 4, 3), (7, 8, 1), (16, 4, 4), (103, 3, 8)])
-def test_distributed_sampler_covers_what_torchs_covers(
+def test_distributed_sampler_gives_what_torchs_gives(
     shuffle: bool, drop_last: bool, n: int, world: int, batch: int
 ) -> None:
-    """The same number of batches of the same sizes on every rank, the same multiset of samples over all of them."""
+    """The same batches, in the same order, on every rank."""
     if drop_last and n < world:
         pytest.skip("torch has no samples left then")
-    theirs, mine = [], []
     for rank in range(world):
         sampler = data.DistributedSampler(range(n), world, rank, shuffle=shuffle, seed=5, drop_last=drop_last)
         batches = list(data.BatchSampler(sampler, batch, drop_last=False))
         plan = translate_sampler(sampler, n)
-        assert plan.shard == gpupipe.Shard(rank, world) and plan.seed == 5
-        order = plan.order(5, 0)
-        slices = Slices(len(order), batch, plan.shard, drop_last=False)
-        taken = [order.at(slices.take(s)[0])[0].tolist() for s in range(len(slices))]
-        assert [len(b) for b in taken] == [len(b) for b in batches]
-        theirs += list(itertools.chain(*batches))
-        mine += list(itertools.chain(*taken))
-    assert len(theirs) == len(mine)
-    if shuffle:
-        assert sorted(Counter(theirs).values()) == sorted(Counter(mine).values())
-    else:
-        assert sorted(theirs) == sorted(mine)
+        assert plan.shard == gpupipe.Shard(rank, world)
+        order = plan.order(0, 0)
+        slices = Slices(len(order), batch, plan.shard, drop_last=False, strided=True)
+        assert [order.at(slices.take(s)[0])[0].tolist() for s in range(len(slices))] == batches
 
 
 def test_distributed_sampler_tells_its_epoch() -> None:
@@ -560,13 +574,13 @@ class Epochs:
 def test_a_sampler_of_ones_own() -> None:
     sampler = Epochs()
     plan = translate_sampler(sampler, 5)
-    assert plan.length == 3 and plan.name == "Epochs" and plan.shard is None and plan.seed is None
-    for epoch in (0, 1, 1, 2):
-        assert plan.order(0, epoch).at(np.arange(3))[0].tolist() == [epoch, 4, 4]
-    assert sampler.reads == 3, "once per epoch"
-    assert plan.epoch_of() == 0, "the script has set none"
-    sampler.set_epoch(3)
-    assert plan.epoch_of() == 3
+    assert plan.length is None and plan.name == "Epochs" and plan.shard is None and plan.generator is None
+    assert sampler.reads == 0
+    for epoch in (0, 3):
+        sampler.set_epoch(epoch)
+        assert plan.epoch_of() == epoch
+        assert plan.order(0, 99).at(np.arange(3))[0].tolist() == [epoch, 4, 4], "the epoch that the script has set"
+    assert plan.set_epoch(2) and sampler.epoch == 2
 
 
 @pytest.mark.parametrize("indices", [[2, 0, 1], (2, 0, 1), np.array([2, 0, 1]), torch.tensor([2, 0, 1])])
@@ -622,7 +636,7 @@ def folder(photos: Path) -> Any:
     return tvd.ImageFolder(str(photos), PIPELINE)
 
 
-def test_from_torch_gives_the_same_batches(folder: Any, rng_untouched: None) -> None:
+def test_from_torch_gives_the_same_batches(folder: Any) -> None:
     theirs = data.DataLoader(folder, batch_size=10)
     with from_torch(theirs, device="cpu", engine="torch") as mine:
         assert len(mine) == 4 and mine.dataset is folder
@@ -669,12 +683,12 @@ def test_from_torch_takes_a_batch_sampler_apart(folder: Any) -> None:
         assert (mine.batch_size, mine.drop_last, len(mine)) == (7, True, 5)
 
 
-class Stream(data.IterableDataset):
+class Stream(data.IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter(range(3))
 
 
-class OwnLoader(data.DataLoader):
+class OwnLoader(data.DataLoader[Any]):
     def __iter__(self) -> Any:
         return iter([])
 
@@ -684,10 +698,19 @@ def test_from_torch_refuses(folder: Any) -> None:
         from_torch([])
     with pytest.raises(ConfigError, match="has its own __iter__"):
         from_torch(OwnLoader(folder))
-    with pytest.raises(ConfigError, match="IterableDataset"):
-        from_torch(data.DataLoader(Stream()))
+    with pytest.raises(TranslationError, match="an IterableDataset is a stream"):
+        from_torch(data.DataLoader(Stream()), engine="dali")
     with pytest.raises(ConfigError, match="batch_size=None"):
-        from_torch(data.DataLoader(folder, batch_size=None), device="cpu")
+        from_torch(data.DataLoader(folder, batch_size=None), device="cpu", engine="dali")
+
+
+def test_from_torch_leaves_to_torch_what_is_torchs(folder: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert list(from_torch(data.DataLoader(Stream()), device="cpu")) == [torch.tensor([i]) for i in range(3)]
+    single = from_torch(data.DataLoader(folder, batch_size=None), device="cpu")
+    image, label = next(iter(single))
+    assert image.shape == (3, 16, 16)
+    assert label == 0
+    assert "IterableDataset" in caplog.text and "batch_size=None" in caplog.text
     with pytest.raises(ConfigError, match="collate_fn='a_function'"):
         from_torch(data.DataLoader(folder, collate_fn=a_function), device="cpu")
     with pytest.raises(TranslationError, match="does not know what it reads"):

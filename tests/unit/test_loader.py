@@ -95,7 +95,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": None}, "batch_size=None.*use batch_size=1"),
+        ({"batch_size": None}, "batch_size=None gives single samples: use batch_size=1"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, not 0"),
         ({"batch_size": 2.0}, "batch_size must be an integer"),
         ({"batch_size": True}, "batch_size must be an integer"),
@@ -105,7 +105,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"timeout": 3}, 'timeout=3.*no worker processes.*engine="torch"'),
         ({"worker_init_fn": print}, "worker_init_fn=.*no worker processes.*seed"),
         ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn'.*no worker processes"),
-        ({"collate_fn": len}, 'collate_fn=.len.*leave it out.*engine="torch"'),
+        ({"collate_fn": len}, "collate_fn=len makes the batches: leave it out"),
         ({"pin_memory_device": "cuda"}, "pin_memory_device='cuda': say device='cuda' instead"),
         ({"in_order": False}, "in_order=False.*leave it out"),
         ({"on_error": "ignore"}, "on_error must be .*not 'ignore'"),
@@ -118,7 +118,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"shuffle": True, "sampler": [1, 2]}, "shuffle=True and a sampler exclude each other"),
         ({"sampler": iter([1, 2])}, "read only once"),
         ({"sampler": 7}, "sampler=7 must be a torch sampler or a list"),
-        ({"batch_sampler": [[0, 1], [2]], "batch_size": 1}, "only torch's own BatchSampler"),
+        ({"batch_sampler": [[0, 1], [2]], "batch_size": 1}, "cuts the batches: pass a sampler="),
         ({"batch_sampler": BatchSampler(range(3), 2, False), "shuffle": True, "batch_size": 1}, "batch_sampler goes"),
         ({"batch_sampler": BatchSampler(range(3), 2, False), "batch_size": 5}, "batch_sampler goes without batch_size"),
     ],
@@ -156,9 +156,9 @@ def test_an_empty_dataset_is_refused(arrays: Arrays) -> None:
         null(Arrays(np.zeros((0, 4, 4, 3), np.uint8), [], transform=TRAIN))
 
 
-def test_a_dataset_that_nobody_knows_is_refused_with_the_choices(encoded: Encoded) -> None:
+def test_dali_refuses_a_dataset_that_nobody_knows_with_the_choices(encoded: Encoded) -> None:
     with pytest.raises(TranslationError, match=r"from_torch.*engine=\"torch\""):
-        DataLoader(encoded, device="cpu")
+        DataLoader(encoded, device="cpu", engine="dali")
 
 
 def test_two_shards_that_disagree_are_refused(arrays: Arrays) -> None:
@@ -222,25 +222,41 @@ class _Sleeper:
         time.sleep(3)
 
 
-def test_generator_gives_the_seed_and_is_not_advanced(arrays: Arrays) -> None:
+def test_a_generator_gives_its_seed_and_then_draws(arrays: Arrays) -> None:
     generator = torch.Generator().manual_seed(77)
-    before = generator.get_state()
     loader = null(arrays, shuffle=True, generator=generator, seed=None)
     assert loader.seed == 77
     assert all_seen(loader) == shuffled(0, seed=77)
-    assert torch.equal(generator.get_state(), before)
+    second, third = (null(arrays, shuffle=True, generator=generator, seed=None).seed for _ in range(2))
+    assert len({77, second, third}) == 3
+    before = generator.get_state()
     assert null(arrays, shuffle=True, generator=generator, seed=5).seed == 5
+    assert torch.equal(generator.get_state(), before)
 
 
-def test_without_a_seed_it_is_torchs(arrays: Arrays, rng_untouched: None) -> None:
-    assert null(arrays, seed=None).seed == torch.initial_seed()
-    # Every process has another initial seed, and ranks must agree.
-    assert null(arrays, seed=None, shard=Shard(1, 2)).seed == 0
+def test_without_a_seed_every_loader_draws_its_own(arrays: Arrays) -> None:
+    def seeds() -> list[int]:
+        torch.manual_seed(5)
+        loaders = [null(arrays, shuffle=True, seed=None) for _ in range(3)]
+        before = torch.random.get_rng_state()
+        assert "seed drawn at the first batch" in repr(loaders[0])
+        assert torch.equal(torch.random.get_rng_state(), before)  # neither making nor printing one draws
+        return [loader.seed for loader in loaders]
+
+    assert seeds() == seeds()
+    assert len(set(seeds())) == 3
+    one, two = (null(arrays, shuffle=True, seed=None) for _ in range(2))
+    assert all_seen(one) != all_seen(two)
+
+
+def test_ranks_that_cannot_ask_each_other_have_the_same_seed(arrays: Arrays, rng_untouched: None) -> None:
+    seeds = [null(arrays, seed=None, shard=Shard(r, 2), shuffle=True).seed for r in (0, 1, 0)]
+    assert seeds == [seeds[0], seeds[0] + 1, seeds[0] + 2]  # numbered, as ranks make their loaders in the same order
 
 
 def test_sampler_seeds_and_orders(arrays: Arrays) -> None:
     generator = torch.Generator().manual_seed(3)
-    loader = null(arrays, sampler=RandomSampler(range(N), generator=generator), seed=None)
+    loader = null(arrays, sampler=RandomSampler(range(N), generator=generator), seed=None)  # type: ignore[arg-type]
     assert loader.seed == 3
     assert all_seen(loader) == shuffled(0, seed=3)
     assert all_seen(null(arrays, sampler=SequentialSampler(range(N)))) == list(range(N))
@@ -260,7 +276,7 @@ def test_batch_sampler_of_torch_is_taken_apart(arrays: Arrays) -> None:
     assert all_seen(loader) == list(range(18))
 
 
-def test_distributed_sampler_sets_shard_seed_and_epoch(arrays: Arrays) -> None:
+def test_a_distributed_sampler_sets_shard_and_epoch_and_has_its_own_order(arrays: Arrays) -> None:
     samplers: list[Any] = [DistributedSampler(range(N), num_replicas=2, rank=r, seed=9) for r in range(2)]  # type: ignore[arg-type]
     loaders = [null(arrays, sampler=s, seed=None) for s in samplers]
     assert [x.shard for x in loaders] == [Shard(0, 2), Shard(1, 2)]
@@ -268,12 +284,8 @@ def test_distributed_sampler_sets_shard_seed_and_epoch(arrays: Arrays) -> None:
     for epoch in (0, 3, 4):
         for sampler in samplers:
             sampler.set_epoch(epoch)
-        real: list[list[int]] = []
-        for loader in loaders:
-            real.append([i for batch in loader for i in seen(batch)[: loader.valid]])
-        assert sorted(real[0] + real[1]) == list(range(N))
-        whole = shuffled(epoch, seed=9)
-        assert real[0][:5] + real[1][:5] == whole[:10]
+        for loader, sampler in zip(loaders, samplers, strict=True):
+            assert all_seen(loader) == list(sampler)
 
 
 def test_prefetch_factor_bounds_the_plans_in_flight(
@@ -600,14 +612,18 @@ def test_an_epoch_begun_in_inference_mode_goes_on_outside(arrays: Arrays, engine
         assert all_seen(iterator) == list(range(BATCH, N))
 
 
-def test_nobody_can_build_a_loader_of_torchs_from_this_one(arrays: Arrays) -> None:
+def test_who_builds_a_loader_of_torchs_from_this_one_is_told(arrays: Arrays, caplog: pytest.LogCaptureFixture) -> None:
     loader = null(arrays)
     assert loader.batch_sampler.sampler is loader.sampler
     other = null(arrays, sampler=RandomSampler(arrays))  # type: ignore[arg-type]
     other.batch_sampler.sampler.set_epoch(3)
     assert other.state_dict()["epoch"] == 3
-    with pytest.raises(ConfigError, match="makes its batches itself"):
-        list(torch.utils.data.DataLoader(range(N), batch_sampler=loader.batch_sampler))  # type: ignore[arg-type]
+    theirs = torch.utils.data.DataLoader(range(N), batch_sampler=loader.batch_sampler)  # type: ignore[arg-type]
+    assert [i for batch in theirs for i in batch.tolist()] == list(range(N))
+    assert "without gpupipe" in caplog.text
+    sharded = null(arrays, shard=Shard(0, 2))
+    with pytest.raises(ConfigError, match="would cut them once more"):
+        list(torch.utils.data.DataLoader(range(N), batch_sampler=sharded.batch_sampler))  # type: ignore[arg-type]
 
 
 def test_what_was_loaded_is_kept_until_the_first_batch(arrays: Arrays) -> None:

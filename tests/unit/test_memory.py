@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -13,16 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import EVAL, TRAIN, Encoded, N, all_seen, pictures, write_photos
+from support import EVAL, TRAIN, Encoded, N, all_seen, native, pictures, spawned, write_photos
 
 import gpupipe
 from gpupipe import DataLoader, engines, memory, transforms as T
-from gpupipe.datasets import Arrays, Dataset, ImageFolder, Subset, from_torch
+from gpupipe.datasets import Arrays, Dataset, ImageFolder, from_torch
 from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
-from gpupipe.memory import system
-from gpupipe.memory.uses import size_text
+from gpupipe.memory import limits, system
 
 IMAGE = 3 * 32 * 32
 """Values of one image of TRAIN and EVAL."""
@@ -34,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``limits(host=..., shm=...)``: what the machine has from now on."""
+def room(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``room(host=..., shm=...)``: what the machine has from now on."""
 
     def put(*, host: int | None = None, shm: int | None = None) -> None:
         monkeypatch.setattr(gpupipe.memory.system, "memory_limit", lambda: host)
@@ -52,63 +52,66 @@ def load(dataset: Any, **arguments: Any) -> DataLoader:
 
 
 def test_the_arithmetic_of_the_dali_engine(folder: Path) -> None:
-    loader = load(ImageFolder(folder, TRAIN), engine="dali", prefetch_factor=3)
-    found = memory.estimate(loader)
-    [batches] = found.certain("host")
-    assert (batches.each, batches.count, batches.nbytes) == (4 * IMAGE * 4, 4, 4 * 4 * IMAGE * 4)
-    assert found.device == found.shm == found.pinned == 0 and found.host > batches.nbytes
+    found = memory.estimate(load(ImageFolder(folder, TRAIN), engine="dali", prefetch_factor=3))
+    batches, decoded = found.uses
+    assert batches.certain and batches.nbytes == 4 * 4 * IMAGE * 4 and not decoded.certain
+    assert found.device == found.shm == found.pinned == 0 and found.host == batches.nbytes + decoded.nbytes
     text = str(found)
-    assert "4 × 3 × 32 × 32 × 4 bytes = 49.2 kB, × 4 (prefetch_factor + the one handed out) in flight = 197 kB" in text
-    assert "decoded windows" in text and "encoded files: 4 ×" in text and "about" in text
+    assert "4 × 3 × 32 × 32 × 4 bytes × 4 (prefetch_factor + the one handed out) in flight = 196.6 kB" in text
+    assert "host: about" in text and "decoded images: 4 ×" in text
 
 
 def test_the_arithmetic_of_the_torch_engine(folder: Path) -> None:
     one = memory.estimate(load(ImageFolder(folder, TRAIN)))
-    assert one.shm == 0 and sum(n.nbytes for n in one.certain("host")) == 4 * IMAGE * 4
+    assert one.shm == 0 and sum(u.nbytes for u in one.uses if u.certain) == 4 * IMAGE * 4
     several = memory.estimate(load(ImageFolder(folder, TRAIN), num_workers=2))
     assert several.shm == 2 * 2 * 4 * IMAGE  # bytes: the batch is made float by the main process
     # Without arithmetic at its end a worker's memory is handed out as it is, and counts once.
     plain = memory.estimate(load(ImageFolder(folder, EVAL), num_workers=2))
-    assert plain.shm == 2 * 2 * 4 * IMAGE and not plain.certain("host")
+    assert [u.place for u in plain.uses if u.certain] == ["shm"] and plain.shm == 2 * 2 * 4 * IMAGE
 
 
 def test_the_arithmetic_with_a_gpu(folder: Path) -> None:
-    budget = load(ImageFolder(folder, TRAIN))._budget
-    setup = replace(budget.setup, device="cuda:0")
-    found = replace(budget, config=engines.Torch(slots=3), setup=setup).estimate()
+    work = native(load(ImageFolder(folder, TRAIN))).resolved.workload
+    work = replace(work, setup=replace(work.setup, device="cuda:0"))
+    found = limits.estimate(engines.Torch(slots=3), work)
     assert (found.pinned, found.device) == (3 * 4 * IMAGE, 4 * IMAGE * 4)
-    pageable = replace(budget, config=engines.Torch(staging="pageable"), setup=setup).estimate()
-    assert pageable.pinned == 0
-    dali = replace(budget, config=engines.Dali(), setup=setup).estimate()
-    assert sum(n.nbytes for n in dali.certain("device")) == 3 * 4 * IMAGE * 4
-    whole = next(n for n in dali.needs if n.what == "decoded images")
-    assert not whole.certain  # a self-test will decide whether windows are decoded
+    assert limits.estimate(engines.Torch(staging="pageable"), work).pinned == 0
+    assert limits.estimate(engines.Dali(), work).held("device") > 3 * 4 * IMAGE * 4
     pixels = Arrays(pictures(height=48, width=56), transform=TRAIN)
-    array = replace(budget, config=engines.Dali(), setup=replace(setup, dataset=pixels)).estimate()
-    assert array.pinned == 2 * 4 * 48 * 56 * 3
-    assert "device: 147 kB" in str(array)
+    array = limits.estimate(engines.Dali(), replace(work, setup=replace(work.setup, dataset=pixels)))
+    assert (array.pinned, array.device) == (2 * 4 * 48 * 56 * 3, 3 * 4 * IMAGE * 4)
+    assert "device: 147.5 kB" in str(array) and "in flight = 64.5 kB, pinned" in str(array)
 
 
 def test_an_epoch_has_no_more_batches_and_samples_than_it_has(folder: Path) -> None:
-    batches = memory.estimate(load(ImageFolder(folder, TRAIN), batch_size=10**9, engine="dali")).certain("host")[0]
-    assert batches.nbytes == N * IMAGE * 4 and batches.count == 1
+    one = memory.estimate(load(ImageFolder(folder, TRAIN), batch_size=10**9, engine="dali"))
+    assert one.uses[0].nbytes == N * IMAGE * 4 and f"images: {N} ×" in str(one)
     short = memory.estimate(load(ImageFolder(folder, TRAIN), batch_size=12, engine="dali", prefetch_factor=9))
-    assert short.certain("host")[0].count == 2 and "× 2 in the whole epoch" in str(short)
-    rank = load(ImageFolder(folder, TRAIN), batch_size=100, shard=gpupipe.Shard(0, 4))
-    assert memory.estimate(rank).certain("host")[0].nbytes == 6 * IMAGE * 4
+    assert short.uses[0].nbytes == 2 * 12 * IMAGE * 4
+    rank = memory.estimate(load(ImageFolder(folder, TRAIN), batch_size=100, shard=gpupipe.Shard(0, 4)))
+    assert rank.uses[0].nbytes == 6 * IMAGE * 4
+    none = memory.estimate(load(Arrays(pictures(), transform=TRAIN), sampler=[]))
+    assert none.uses == ()
 
 
-def test_what_is_not_known_counts_nothing(limits: Any) -> None:
-    limits(host=1, shm=1)
+def test_what_is_not_known_counts_nothing(room: Any) -> None:
+    room(host=1, shm=1)
     as_it_is = load(Encoded([b"x"] * 9), num_workers=2)
-    assert memory.estimate(as_it_is).needs == () and "nothing is known" in str(memory.estimate(as_it_is))
-    assert memory.estimate(load(Arrays(pictures()), engine="null")).needs == ()
+    assert memory.estimate(as_it_is).uses == () and "nothing is known" in str(memory.estimate(as_it_is))
+    assert memory.estimate(load(Arrays(pictures()), engine="null")).uses == ()
     load(from_torch(Encoded([b"x"] * 9), "bytes", [T.ToTensor()]), num_workers=2)  # their sizes differ, perhaps
+    too_small = T.MultiView([T.Compose([]), T.Compose([T.RandomCrop(200)])])  # which the first batch will say
+    with pytest.raises(MemoryBudgetError, match=r"output batches of view 2: 4 × 3 × 200 × 200"):
+        load(Arrays(pictures(), transform=too_small))
 
 
-def test_pixels_of_one_size_are_known_without_a_crop() -> None:
-    [batch] = memory.estimate(load(Arrays(pictures(height=48, width=56)))).certain("host")
+def test_images_of_one_size_are_known_without_a_crop() -> None:
+    [batch] = memory.estimate(load(Arrays(pictures(height=48, width=56)))).uses
     assert batch.nbytes == 4 * 3 * 48 * 56
+    views = T.MultiView([T.Compose([]), T.Compose([T.Resize(24)])])
+    one, other = memory.estimate(load(Arrays(pictures(height=48, width=56), transform=views))).uses
+    assert (one.nbytes, other.nbytes) == (4 * 3 * 48 * 56, 4 * 3 * 24 * 28)
 
 
 class Sized(Dataset):
@@ -120,7 +123,7 @@ class Sized(Dataset):
         self._sizes, self.transform = sizes, T.Compose(transform)
 
     sizes = property(lambda self: self._sizes)
-    labels = property(lambda self: None)
+    labels = property(lambda _: None)
     fingerprint = "sized"
 
     def __len__(self) -> int:
@@ -129,119 +132,78 @@ class Sized(Dataset):
     def fetch(self, index: int) -> Any:
         raise AssertionError("estimates read nothing")
 
-    def encoded_paths(self, indices: Any) -> Any:
-        raise AssertionError("estimates read nothing")
+
+def test_decoded_images_are_certain_only_if_all_have_one_size_and_a_batch_is_decoded_at_once() -> None:
+    def decoded(sizes: Any, config: Any = "dali", crop: Any = None) -> Any:
+        return memory.estimate(load(Sized(sizes, [crop or T.Resize((8, 8)), T.PILToTensor()]), engine=config)).uses[-1]
+
+    even, mixed = np.full((9, 2), 100, np.int32), np.array([[100, 100], [300, 100], [0, 0]], np.int32)
+    assert decoded(even).certain and decoded(even).nbytes == 4 * 10_000 * 3
+    assert not decoded(mixed).certain and decoded(mixed).nbytes == 3 * 40_000 // 3 * 3
+    assert not decoded(even, "torch").certain and decoded(even, "torch").nbytes == 10_000 * 3
+    assert not decoded(even, crop=T.RandomCrop(8)).certain  # of which windows are decoded
+    assert decoded(even, engines.Dali(roi=False), T.RandomCrop(8)).certain
 
 
-def decoded(sizes: Any, **arguments: Any) -> Any:
-    dataset = Sized(sizes, [T.RandomResizedCrop(8), T.PILToTensor()])
-    found = memory.estimate(load(dataset, engine=engines.Dali(roi=False), **arguments)).needs
-    return next(n for n in found if n.what.startswith("decoded"))
-
-
-def test_whole_images_count_by_the_mean_that_some_batch_must_have() -> None:
-    sizes = np.array([[100, 100], [300, 100], [0, 0], [200, 100]], np.int32)  # the third is bad
-    need = decoded(sizes, batch_size=2)
-    assert need.certain and need.nbytes == 2 * 15_000 * 3
-    # Three batches of five: the largest may have only 5 / 3 images of the mean size, rounded down.
-    assert decoded(np.full((5, 2), 100, np.int32), batch_size=2).nbytes == 1 * 10_000 * 3
-    for arguments in ({"drop_last": True}, {"sampler": [0, 2]}):  # the large ones may never come
-        assert not decoded(sizes, batch_size=2, **arguments).certain
-    assert decoded(sizes, batch_size=2, shuffle=True).certain
-
-
-def test_of_a_large_index_a_sample_is_read_and_the_mean_not_overestimated() -> None:
-    rng = np.random.default_rng(0)
-
+def test_of_a_large_index_a_sample_is_read() -> None:
     class Counting:
         rows = 0
 
-        def __init__(self, sizes: Any):
-            self.sizes = sizes
-
         def __len__(self) -> int:
-            return len(self.sizes)
+            return 1_000_000
 
         def __getitem__(self, rows: Any) -> Any:
-            Counting.rows = max(Counting.rows, len(rows))
-            return self.sizes[rows]
+            Counting.rows += len(rows)
+            return np.stack([rows % 100, rows % 100], axis=1) + 1
 
-    for _ in range(20):
-        # A few large images among many small ones make the mean of a sample uncertain.
-        side = np.where(rng.random(50_000) < 0.01, 3000, 100).astype(np.int32)
-        sizes = np.stack([side, side], axis=1)
-        need = decoded(Counting(sizes), batch_size=100)
-        assert need.certain and need.nbytes <= 100 * float((side.astype(float) ** 2).mean()) * 3
-    assert Counting.rows <= 1024
-    even = decoded(Counting(np.full((50_000, 2), 200, np.int32)), batch_size=100)
-    assert even.nbytes == 100 * 40_000 * 3
-
-
-def test_file_sizes_come_from_the_index(folder: Path) -> None:
-    dataset = ImageFolder(folder, TRAIN)
-    expected = [Path(path).stat().st_size for path, _ in dataset.samples]
-    assert dataset.file_sizes.tolist() == expected
-    assert Subset(dataset, [3, 1]).file_sizes.tolist() == [expected[3], expected[1]]  # type: ignore[union-attr]
-    assert Arrays(pictures()).file_sizes is None
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [
-        (0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (49_152, "49.2 kB"), (999_600, "1 MB"),
-        (602_112_000_000, "602 GB"), (1_806_336_000_000, "1.81 TB"), (5_000_000_000_000_000, "5,000 TB"),
-    ],
-)  # fmt: skip
-def test_sizes_have_units(nbytes: int, text: str) -> None:
-    assert size_text(nbytes) == text
+    assert memory.estimate(load(Sized(Counting(), [T.Resize((8, 8)), T.PILToTensor()]))).host
+    assert 0 < Counting.rows <= 3 * 1024
 
 
 # ---- what cannot fit
 
 
-def test_what_cannot_fit_is_refused_to_the_byte_and_the_advice_is_right(folder: Path, limits: Any) -> None:
+def test_what_cannot_fit_is_refused_to_the_byte_and_the_advice_is_right(folder: Path, room: Any) -> None:
     need, dataset = 3 * 4 * IMAGE * 4, ImageFolder(folder, TRAIN)
-    limits(host=need)
+    room(host=need)
     load(dataset, engine="dali")
-    limits(host=need - 1)
+    room(host=need - 1)
     with pytest.raises(MemoryBudgetError) as e:
         load(dataset, engine="dali")
     text = str(e.value)
     assert isinstance(e.value, ConfigError) and "batch_size=4, prefetch_factor=2, num_workers=0" in text
-    assert "4 × 3 × 32 × 32 × 4 bytes = 49.2 kB, × 3" in text and "= 147 kB" in text
-    assert "this process may have 147 kB: use batch_size <= 3 or prefetch_factor <= 1" in text
+    assert "4 × 3 × 32 × 32 × 4 bytes × 3 (prefetch_factor + the one handed out) in flight = 147.5 kB" in text
+    assert "this process may have 147.5 kB: use batch_size <= 3 or prefetch_factor <= 1" in text
     load(dataset, engine="dali", batch_size=3)
     load(dataset, engine="dali", prefetch_factor=1)
 
 
-def test_the_example_of_a_million(limits: Any) -> None:
-    limits(host=24 * 10**9)
+def test_the_example_of_a_million(room: Any) -> None:
+    room(host=24 * 10**9)
     pixels = np.broadcast_to(np.zeros((1, 256, 256, 3), np.uint8), (10_000_000, 256, 256, 3))
     dataset = Arrays(pixels, transform=[T.RandomCrop(224), T.ToTensor()])
-    with pytest.raises(MemoryBudgetError, match="have 24 GB: use batch_size <= 13,286") as e:
+    with pytest.raises(MemoryBudgetError, match=r"have 24\.0 GB: use batch_size <= 13,286") as e:
         load(dataset, batch_size=1_000_000, engine="dali")
-    assert "1,000,000 × 3 × 224 × 224 × 4 bytes = 602 GB, × 3" in str(e.value) and "1.81 TB" in str(e.value)
-    limits(host=1000)
+    assert "1,000,000 × 3 × 224 × 224 × 4 bytes × 3" in str(e.value) and "1.8 TB" in str(e.value)
+    room(host=1000)
     with pytest.raises(MemoryBudgetError, match="use a smaller output size"):
         load(dataset, engine="dali")
 
 
-def test_whole_images_that_cannot_fit_are_refused(limits: Any) -> None:
+def test_whole_images_that_cannot_fit_are_refused(room: Any) -> None:
     dataset = Sized(np.full((100, 2), 10_000, np.int32), [T.Resize((8, 8)), T.PILToTensor()])
-    limits(host=9 * 10**9)
-    with pytest.raises(MemoryBudgetError, match=r"decoded images: 50 × 100 megapixels .* = 15 GB\n.*batch_size <= 33"):
+    room(host=9 * 10**9)
+    with pytest.raises(MemoryBudgetError, match=r"images: 50 × 100 megapixels .* = 15.0 GB\n.*batch_size <= 29"):
         load(dataset, engine="dali", batch_size=50)
-    load(dataset, engine="dali", batch_size=25)
-    limits(host=50 * 10_000**2 * 3)
-    load(dataset, engine="dali", batch_size=50)  # while images are decoded the queue is perhaps not full
+    load(dataset, engine="dali", batch_size=29)
     load(dataset, engine="torch", batch_size=50)  # decodes them one after another
 
 
-def test_batches_of_workers_that_cannot_fit_into_dev_shm_are_refused(folder: Path, limits: Any) -> None:
+def test_batches_of_workers_that_cannot_fit_into_dev_shm_are_refused(folder: Path, room: Any) -> None:
     dataset, need = ImageFolder(folder, TRAIN), 2 * 3 * 2 * IMAGE
-    limits(shm=need)
+    room(shm=need)
     load(dataset, batch_size=2, num_workers=2, prefetch_factor=3)
-    limits(shm=need - 1)
+    room(shm=need - 1)
     with pytest.raises(MemoryBudgetError, match=r"/dev/shm has 36.9 kB.* or a larger /dev/shm.*--shm-size") as e:
         load(dataset, batch_size=2, num_workers=2, prefetch_factor=3)
     assert "use batch_size <= 1 or prefetch_factor <= 2 or num_workers <= 1 or" in str(e.value)
@@ -252,13 +214,12 @@ def test_batches_of_workers_that_cannot_fit_into_dev_shm_are_refused(folder: Pat
 def test_what_cannot_fit_on_the_gpu_is_refused_when_iterating_begins(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader = load(ImageFolder(folder, TRAIN), engine="dali")
-    loader._budget = replace(loader._budget, setup=replace(loader._setup, device="cuda"))
-    loader.device = torch.device("cuda", 0)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 3 * 4 * IMAGE * 4 - 1))
-    with pytest.raises(MemoryBudgetError, match="of GPU memory, and cuda has 147 kB"):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 3 * 4 * IMAGE * 4 - 1))
+    loader = load(ImageFolder(folder, TRAIN), engine="dali", device="cuda:0")
+    with pytest.raises(MemoryBudgetError, match=r"of GPU memory, and cuda:0 has 147\.5 kB: use batch_size <= 3"):
         iter(loader)
-    assert loader._running.engine is None
+    assert "not started" in repr(loader)
 
 
 def test_this_machine_refuses_nothing_of_the_tests(folder: Path) -> None:
@@ -286,9 +247,7 @@ MEMINFO = "MemTotal:  2000 kB\nSwapTotal: 500 kB\nHugePages_Total: 0\n"
     [
         ({"proc/self/cgroup": "0::/\n"}, 2500 * 1024),
         ({"proc/self/cgroup": "0::/a/b\n", "cg/a/b/memory.max": "max", "cg/a/memory.max": "99"}, 99 + 500 * 1024),
-        ({"proc/self/cgroup": "0::/a\n", "cg/a/memory.max": "99", "cg/a/memory.swap.max": "0"}, 99),
-        ({"proc/self/cgroup": "0::/a\n", "cg/a/memory.max": "99", "cg/a/memory.swap.max": "7"}, 99 + 7),
-        ({"proc/self/cgroup": "0::/../x\n", "cg/memory.max": "99", "cg/memory.swap.max": "0"}, 99),
+        ({"proc/self/cgroup": "0::/../x\n", "cg/memory.max": "99"}, 99 + 500 * 1024),
         (
             {
                 "proc/self/cgroup": "9:cpu:/j\n4:memory:/j\n0::/\n",
@@ -301,9 +260,8 @@ MEMINFO = "MemTotal:  2000 kB\nSwapTotal: 500 kB\nHugePages_Total: 0\n"
             {  # in a container the folder is hidden, and the mounted root is the group
                 "proc/self/cgroup": "4:memory:/docker/abc\n",
                 "cg/memory/memory.limit_in_bytes": "70",
-                "cg/memory/memory.memsw.limit_in_bytes": "80",
             },
-            80,
+            70 + 500 * 1024,
         ),
         ({"proc/self/cgroup": "0::/\n", "cg/memory.max": "9999999"}, 2500 * 1024),  # more than there is
         ({}, 2500 * 1024),
@@ -316,19 +274,13 @@ def test_limits_of_machine_and_container(
     assert system.memory_limit() == expected
 
 
-def test_no_limit_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unlimited = {"proc/self/cgroup": "4:memory:/\n", "cg/memory/memory.limit_in_bytes": "9223372036854771712"}
-    put(tmp_path, monkeypatch, unlimited)
-    assert system.cgroup_limit() is None
-
-
 def test_without_linux_nothing_is_known_and_nothing_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, monkeypatch, {})
     monkeypatch.setattr(system, "_SHM", tmp_path / "shm")
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    assert system.memory_limit() is system.shm_size() is system.process() is None and system.children() == []
+    assert system.memory_limit() is system.shm_size() is None
+    assert system.process() is None and system.children() == []
     load(ImageFolder(folder, TRAIN), batch_size=10**6, num_workers=2)
     assert "pinned" in str(memory.report())
 
@@ -341,6 +293,7 @@ def test_the_size_of_dev_shm() -> None:
 # ---- what is held
 
 
+@pytest.mark.slow
 def test_a_report_counts_this_process_and_its_workers_apart() -> None:
     before = memory.report()
     assert before.process is not None and 0 < before.process.uss <= before.process.pss <= before.process.rss
@@ -353,19 +306,15 @@ def test_a_report_counts_this_process_and_its_workers_apart() -> None:
         """
     command = [sys.executable, "-W", "error", "-c", "if True:" + code]
     # Two at once: neither counts what the other holds.
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    try:
-        for process in running:
+    with spawned(command) as one, spawned(command) as other:
+        for process in (one, other):
             assert process.stdout is not None
             uss, below, *loaded = process.stdout.readline().split()
             assert 100_000_000 < int(uss) < 190_000_000 and below == "0"
             assert loaded == ["False", "False"]  # a report loads nothing
         during = memory.report()
-    finally:
-        for process in running:
-            process.communicate("")
     assert during.worker_count == before.worker_count + 2
-    assert during.workers is not None and before.workers is not None and during.process is not None
+    assert during.process is not None
     assert 200_000_000 < during.workers.uss - before.workers.uss < 380_000_000
     assert abs(during.process.uss - before.process.uss) < 50_000_000
     assert "2: " in str(during) or before.worker_count
@@ -407,7 +356,7 @@ def test_a_report_of_gpus_touches_only_those_in_use(monkeypatch: pytest.MonkeyPa
     c = SimpleNamespace(_cuda_hasPrimaryContext=lambda i: i == 0)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=fake, _C=c))
     found = memory.report()
-    assert found.devices == (memory.Device(0, 0, 0, 30, 100), memory.Device(1, 10, 20, 30, 100))
+    assert found.devices == (memory.DeviceMemory(0, 0, 0, 30, 100), memory.DeviceMemory(1, 10, 20, 30, 100))
     assert [d.other for d in found.devices] == [70, 50] and found.pinned_by_torch == 4096
     assert "cuda:1   10 bytes in tensors, 20 bytes in torch's pool, 50 bytes others" in str(found)
 
@@ -485,6 +434,7 @@ def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.
     assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
 
 
+@pytest.mark.slow
 def test_release_without_dali_and_cuda_loads_neither() -> None:
     code = "import sys, gpupipe.memory as m; m.release(); print('torch' in sys.modules, 'nvidia.dali' in sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
@@ -501,24 +451,23 @@ libc.free.argtypes = [ctypes.c_void_p]
 blocks = [libc.malloc(60_000) for _ in range(2_000)]  # too small to be mapped by themselves
 for block in blocks:
     ctypes.memset(block, 1, 60_000)
-held = system.malloc()
+held = system.process().rss
 for i, block in enumerate(blocks[:-1]):
     if i % 20:
         libc.free(block)
-full, freed = system.process(), system.malloc()
+full = system.process().rss
 system.trim()
-now = system.process()
-print(freed.free - held.free, held.used - freed.used, full.rss - now.rss)
+print(held - full, full - system.process().rss)
 """
 
 
-@pytest.mark.skipif(system.malloc() is None, reason="needs glibc 2.33")
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
 def test_trim_gives_back_what_lies_in_holes() -> None:
-    """In a process of its own, whose heap nobody has filled with holes before."""
+    """In a process of its own, whose heap nothing has filled with holes before."""
     done = subprocess.run([sys.executable, "-c", _HOLES], capture_output=True, text=True, check=True)
-    freed, unused, given_back = map(int, done.stdout.split())
-    assert freed > 90_000_000
-    assert unused > 90_000_000
+    freed, given_back = map(int, done.stdout.split())
+    assert freed < 20_000_000  # malloc keeps it
     assert given_back > 90_000_000
 
 
@@ -546,7 +495,7 @@ def test_slots_of_the_ring_are_an_option() -> None:
 
 
 def test_slots_are_in_the_facts(folder: Path) -> None:
-    setup = load(ImageFolder(folder, TRAIN))._setup
+    setup = native(load(ImageFolder(folder, TRAIN))).resolved.setup
     assert engines.Torch(slots=3).build(setup).facts()["staging_slots"] == 0  # no staging on the CPU
     facts = engines.Torch(slots=3).build(replace(setup, device="cuda:0")).facts()
     assert (facts["staging"], facts["staging_slots"], facts["staging_bytes"]) == ("ring", 3, 0)

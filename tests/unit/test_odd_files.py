@@ -176,6 +176,7 @@ def test_real_photographs_end_where_they_should(shared_data: Path) -> None:
     assert {names[c] for c in codes} <= {"JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L"}  # none was decoded, none is suspect
 
 
+@pytest.mark.slow
 def test_no_file_ends_the_process(shared_data: Path) -> None:
     """Decoded in processes of their own, by DALI without any check before it, and by Pillow."""
     files = [str(f) for f in sorted((shared_data / "odd").iterdir())]

@@ -13,7 +13,8 @@ from goodness import chi_square_p
 from hypothesis import given, settings, strategies as st
 
 from gpupipe.errors import ConfigError
-from gpupipe.planning.order import Explicit, Sequential, Shuffle, Slices, weighted
+from gpupipe.planning.batches import Slices
+from gpupipe.planning.order import Explicit, Sequential, Shuffle, weighted
 from gpupipe.types import Shard
 
 P = 1e-3

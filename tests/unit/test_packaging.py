@@ -67,6 +67,7 @@ def inside(installed: Path, code: str) -> str:
     return run(sys.executable, "-P", "-W", "error", "-c", guard + code, PYTHONPATH=str(installed))
 
 
+@pytest.mark.slow
 def test_the_wheel_has_pipelines_inside_the_package_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -76,6 +77,7 @@ def test_the_wheel_has_pipelines_inside_the_package_only(wheel: Path) -> None:
     assert not any(name.startswith(("tests/", "gpupipe/tests/")) or name.endswith(".pyc") for name in names)
 
 
+@pytest.mark.slow
 def test_every_package_of_the_checkout_is_in_the_wheel(wheel: Path) -> None:
     """The list of packages in pyproject.toml is written by hand."""
     names = set(zipfile.ZipFile(wheel).namelist())
@@ -88,6 +90,7 @@ def test_every_package_of_the_checkout_is_in_the_wheel(wheel: Path) -> None:
                 assert f"{prefix}/{inner}" in names
 
 
+@pytest.mark.slow
 def test_metadata_names_the_licence_the_command_and_the_version(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     name = next(n for n in archive.namelist() if n.endswith("METADATA"))
@@ -101,6 +104,7 @@ def test_metadata_names_the_licence_the_command_and_the_version(wheel: Path) -> 
     assert dict(scripts["console_scripts"]) == {"gpupipe": "gpupipe.cli:main"}
 
 
+@pytest.mark.slow
 def test_the_installed_package_works(installed: Path) -> None:
     out = inside(
         installed,
@@ -131,6 +135,7 @@ def test_every_module_can_be_imported_and_exports_what_it_says() -> None:
             assert hasattr(module, public), f"{name}.{public}"
 
 
+@pytest.mark.slow
 def test_the_command_starts() -> None:
     if importlib.util.find_spec("gpupipe.cli") is None:
         pytest.skip("there is no command yet")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from goodness import chi_square_p
+from support import settings_of
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
@@ -44,7 +45,8 @@ def layers(t: Any, monkeypatch: pytest.MonkeyPatch, n: int, seed: int, size: Any
     """(name, magnitude) of every operation that n samples draw."""
     seen: list[tuple[str, float]] = []
 
-    def spy(self: Any, space: Any, bins: int, choice: Any, which: Any, negative: Any, images: Images) -> Any:
+    def spy(self: Any, space: Any, bins: int, draw: Any, images: Images, interpolation: str, fill: Any) -> Any:
+        choice, which, negative = draw
         for k, (name, (ranges, signed)) in enumerate(space.items()):
             rows = np.flatnonzero(choice == k)
             values = np.zeros(len(rows))
@@ -101,6 +103,7 @@ def same_distribution(a: list[Any], b: list[Any]) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_draws_what_torchvision_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     per_image = len(layers(POLICIES[name], monkeypatch, 2000, 1)) / 2000
@@ -177,7 +180,7 @@ def test_each_sample_draws_one_operation_of_a_layer_at_most(name: str) -> None:
     for chain in chains:
         starts = [i for i, op in enumerate(chain) if isinstance(op, Warp)] or [0]
         for start, end in zip(starts, [*starts[1:], len(chain)], strict=True):
-            drawn = sum(op.mask.astype(int) for op in chain[start:end])  # type: ignore[attr-defined]
+            drawn: Any = sum(op.mask.astype(int) for op in chain[start:end])  # type: ignore[attr-defined]
             if len(chain):
                 assert drawn.max() == 1
 
@@ -185,7 +188,7 @@ def test_each_sample_draws_one_operation_of_a_layer_at_most(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_ops_do_not_depend_on_draws_or_sizes(name: str) -> None:
     specs = {
-        tuple(op.spec() for op in resolve(POLICIES[name], n, seed, size)[0])
+        repr(settings_of(resolve(POLICIES[name], n, seed, size)[0]))
         for seed, n, size in ((0, 500, SIZE), (1, 1, (5, 9)), (2, 3, (640, 480)))
     }
     assert len(specs) == 1
@@ -220,7 +223,7 @@ def test_augmix_weights() -> None:
     assert op.weights.dtype == np.float32 and op.weights.shape == (20_000, 5) and len(op.branches) == 5
     assert op.weights.sum(axis=1) == pytest.approx(np.ones(20_000), abs=1e-6)
     assert op.weights.mean(axis=0) == pytest.approx([0.5, *[0.125] * 4], abs=0.01)
-    depth = sum(sum(o.mask.astype(int) for o in chain) for chain in op.branches[1:]) / 4  # type: ignore[attr-defined]
+    depth: Any = sum(sum(o.mask.astype(int) for o in chain) for chain in op.branches[1:]) / 4  # type: ignore[attr-defined]
     assert depth.mean() == pytest.approx(2, abs=0.02) and depth.min() >= 1 and depth.max() <= 3
 
 

@@ -89,12 +89,12 @@ def test_light_has_no_hue() -> None:
 
 def test_cifar_pads() -> None:
     assert cifar.train()[0] == T.RandomCrop(32, padding=4)
-    ops, _ = cifar.train().resolve(0, 0, np.arange(2000, dtype=np.uint64), np.full((2000, 2), 32))
+    ops, *_ = cifar.train().resolve(0, 0, np.arange(2000, dtype=np.uint64), np.full((2000, 2), 32))
     assert set(ops[0].numbers()["top"].tolist()) == set(range(-4, 5))
 
 
 def views_of(pipeline: T.Compose, n: int = 4000) -> tuple[tuple[Op, ...], ...]:
-    (views,), _ = pipeline.resolve(0, 0, np.arange(n, dtype=np.uint64), np.tile((300, 400), (n, 1)))
+    (views,), *_ = pipeline.resolve(0, 0, np.arange(n, dtype=np.uint64), np.tile((300, 400), (n, 1)))
     assert isinstance(views, Views)
     return views.branches
 

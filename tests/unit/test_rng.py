@@ -144,6 +144,7 @@ def test_no_warning_and_no_global_generator(rng_untouched: None) -> None:
         uniforms(2**64 - 1, 2**64 - 1, "t", np.array([2**64 - 1], np.uint64), 5)
 
 
+@pytest.mark.slow
 def test_the_same_in_another_process() -> None:
     """Python randomises its own hash of strings; ours must not follow."""
     code = (

@@ -28,7 +28,7 @@ SIZES = np.tile([60, 76], (6, 1))
 
 
 def ours(transform: T.Transform, epoch: int = 0) -> tuple[list[np.ndarray[Any, Any]], Any]:
-    ops, _ = T.Compose([transform]).resolve(0, epoch, KEYS, SIZES)
+    ops, *_ = T.Compose([transform]).resolve(0, epoch, KEYS, SIZES)
     return [np.asarray(apply_sample(Image.fromarray(p), ops, i)) for i, p in enumerate(PIXELS)], ops
 
 
@@ -79,7 +79,7 @@ def test_a_random_blur_is_timms_for_some_radius() -> None:
 
 
 def drawn(transform: T.Transform, n: int = 40_000) -> Any:
-    ops, _ = T.Compose([transform]).resolve(3, 1, np.arange(n, dtype=np.uint64), np.tile([60, 76], (n, 1)))
+    ops, *_ = T.Compose([transform]).resolve(3, 1, np.arange(n, dtype=np.uint64), np.tile([60, 76], (n, 1)))
     return ops
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
+from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import Difference, Spread, border_masks, difference, grey_levels, to_pixels
-from gpupipe.parity.tolerances import TABLE, Bound, Pair, check, markdown, tolerance
+from gpupipe.parity.tolerances import TABLE, Bound, Pair, Tolerance, check, markdown, rows_of, tolerance
 from gpupipe.pipelines import imagenet
+from gpupipe.transforms import ops
 
 SIZES = np.array([[100, 60], [40, 300]])
 KEYS = np.arange(2, dtype=np.uint64)
@@ -133,10 +136,31 @@ def test_promises_add_up() -> None:
 
 
 def test_nothing_is_promised_where_nothing_was_measured() -> None:
-    for row in TABLE.values():
-        if row.cuda is None:
-            assert row.cpu is not None
-    assert tolerance("dali/torch", imagenet.train(), "cuda") is None or TABLE["decode"].cuda is not None
+    measured = {where for row in TABLE.values() for where in row.tolerances}
+    assert measured <= {("dali", "cpu"), ("dali", "cuda")} and all(row.tolerances for row in TABLE.values())
+    assert tolerance("dali/torch", imagenet.train(), "cuda") is None or ("dali", "cuda") in TABLE["decode"].tolerances
+    no_antialias = T.Compose([T.ToImage(), T.Resize((9, 9), "bicubic", antialias=False)])
+    assert tolerance("dali/torch", no_antialias) is None  # which has no row
+
+
+def test_a_promise_is_of_an_engine_and_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    flips = T.Compose([T.RandomHorizontalFlip()])
+    for key in ("decode", "flip"):
+        cuda = {**TABLE[key].tolerances, ("dali", "cuda"): Tolerance(Bound(3, 0.1))}
+        monkeypatch.setitem(TABLE, key, replace(TABLE[key], tolerances=cuda))
+    there, here = (tolerance("dali/torch", flips, device) for device in ("cuda", "cpu"))
+    assert there is not None and here is not None
+    assert (str(here), there.interior.max) == ("equal", 6)
+    assert "| flip | equal |  | max 3, mean 0.1 |" in markdown()
+
+
+def test_half_precision_counts_once_and_views_are_asked_one_by_one() -> None:
+    half = [T.ToTensor(), T.ToDtype("float16"), *[T.Normalize((0.5,), (0.5,))] * 3]
+    assert rows_of(ops_of(*half)[1]) == ["arithmetic float16"]
+    with pytest.raises(ConfigError, match="each view has promises of its own"):
+        tolerance("dali/torch", T.Compose([T.FiveCrop(9)]))
+    with pytest.raises(ConfigError, match="Op has no promise; write one beside it, after measuring"):
+        tolerance("dali/torch", [ops.Op()])
 
 
 def test_a_change_of_the_filter_or_the_window_would_break_a_promise() -> None:
@@ -146,7 +170,7 @@ def test_a_change_of_the_filter_or_the_window_would_break_a_promise() -> None:
 
     image = photograph(120, 160, 3)
     pipeline = T.Compose([T.Resize((60, 80)), T.ToImage()])
-    ops, _ = pipeline.resolve(0, 0, KEYS[:1], np.array([[120, 160]]))
+    ops, *_ = pipeline.resolve(0, 0, KEYS[:1], np.array([[120, 160]]))
     right = torch.from_numpy(apply_sample(image, ops, 0).copy()).permute(2, 0, 1)[None]
     nearest = T.Compose([T.Resize((60, 80), "nearest"), T.ToImage()]).resolve(0, 0, KEYS[:1], np.array([[120, 160]]))[0]
     no_antialias = torch.from_numpy(apply_sample(image, nearest, 0).copy()).permute(2, 0, 1)[None]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from goodness import chi_square_p, ks_two_sample_p, ks_uniform_p
 from PIL import Image
+from support import settings_of
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
@@ -21,9 +22,9 @@ P = 1e-3
 FLOAT = (T.ToTensor(), T.Normalize((0.5,), (0.5,)))
 
 
-def resolve(pipeline: Any, sizes: Any, seed: int = 0, epoch: int = 0) -> tuple[tuple[ops.Op, ...], np.ndarray]:
+def resolve(pipeline: Any, sizes: Any, seed: int = 0, epoch: int = 0) -> tuple[tuple[Any, ...], np.ndarray]:
     sizes = np.asarray(sizes).reshape(-1, 2)
-    found, images = as_compose(pipeline).resolve(seed, epoch, np.arange(len(sizes), dtype=np.uint64), sizes)
+    found, images, _ = as_compose(pipeline).resolve(seed, epoch, np.arange(len(sizes), dtype=np.uint64), sizes)
     return found, images.sizes
 
 
@@ -388,7 +389,7 @@ def test_compose_skeleton_does_not_depend_on_the_images() -> None:
     pipeline = T.Compose([T.RandomResizedCrop(8), T.RandomHorizontalFlip(), T.RandomGrayscale(), *FLOAT])
     for sizes in ([(10, 10)], [(500, 3), (3, 500), (1, 1)]):
         found, _ = resolve(pipeline, sizes, seed=9, epoch=3)
-        assert [op.spec() for op in found] == [op.spec() for op in pipeline.skeleton]
+        assert settings_of(found) == settings_of(pipeline.skeleton)
 
 
 def test_compose_draws_by_name_so_that_adding_a_transform_changes_no_other() -> None:
@@ -406,9 +407,9 @@ def test_compose_draws_by_name_so_that_adding_a_transform_changes_no_other() -> 
 def test_compose_resolves_each_sample_by_itself(rng_untouched: None) -> None:
     pipeline = T.Compose([T.RandomResizedCrop(8), T.RandomHorizontalFlip()])
     sizes = np.random.default_rng(0).integers(20, 200, (50, 2))
-    whole, _ = pipeline.resolve(4, 2, np.arange(50, dtype=np.uint64), sizes)
+    whole, *_ = pipeline.resolve(4, 2, np.arange(50, dtype=np.uint64), sizes)
     some = np.array([49, 0, 7])
-    part, _ = pipeline.resolve(4, 2, some.astype(np.uint64), sizes[some])
+    part, *_ = pipeline.resolve(4, 2, some.astype(np.uint64), sizes[some])
     for a, b in zip(whole, part, strict=True):
         assert all(np.array_equal(v[some], b.numbers()[k]) for k, v in a.numbers().items())
 

@@ -89,7 +89,7 @@ def test_plan_checks_itself() -> None:
 def test_plan_prints_shapes() -> None:
     assert repr(plan()) == "Plan(epoch 1, step 2: 4 samples; unresolved)"
     sizes = np.full((4, 2), 10, np.int32)
-    ops, _ = Compose([CenterCrop(4)]).resolve(0, 0, plan().keys, sizes)
+    ops, *_ = Compose([CenterCrop(4)]).resolve(0, 0, plan().keys, sizes)
     known = plan(valid=3).with_sizes(sizes, ops)
     assert repr(known) == "Plan(epoch 1, step 2: 4 samples, 3 of them real; Crop)"
     assert known.sizes is sizes and len(known) == 4

@@ -16,6 +16,7 @@ from videos import COPIES, KINDS, U8, decoded, make_video
 
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import decode as decode_module
+from gpupipe.codecs.video.container import opened
 from gpupipe.codecs.video.decode import VideoEntry, decode_clip, runs, turned
 from gpupipe.datasets import VideoList
 from gpupipe.errors import ConfigError
@@ -80,6 +81,7 @@ def test_threads_change_nothing(videos: dict[str, Path], name: str, thread_type:
     assert (decode_clip(entry, frames, threads=threads, thread_type=thread_type) == want[frames]).all()
 
 
+@pytest.mark.slow
 def test_the_real_ones(shared_data: Path) -> None:
     files = sorted((shared_data / "videos").glob("*/*"))
     dataset = VideoList(files, frames=8, fps=12.5)
@@ -107,7 +109,7 @@ class TestSeeking:
     ) -> None:
         entry, want = entry_of(videos, "open.mp4")
         opens = []
-        real = decode_module.opened
+        real = opened
         monkeypatch.setattr(decode_module, "opened", lambda *a, **k: opens.append(a) or real(*a, **k))
         assert (decode_clip(entry, [1, 38, 37]) == want[[1, 38, 37]]).all()
         assert packets == [2, 3] and len(opens) == 1  # frames 0 and 1; then 36 to 38 from its key frame
@@ -130,7 +132,7 @@ class TestSeeking:
         import contextlib
 
         entry, want = entry_of(videos, name)
-        real = decode_module.opened
+        real = opened
 
         class Astray:
             def __init__(self, container: Any):

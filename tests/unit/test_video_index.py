@@ -91,6 +91,7 @@ class TestFrames:
         probe(os.fsencode(existing(videos, name)))
         assert len(loops) == 1
 
+    @pytest.mark.slow
     def test_the_real_ones(self, shared_data: Path) -> None:
         files = sorted((shared_data / "videos").glob("*/*"))
         for path in files:
@@ -253,8 +254,8 @@ class TestBitstream:
         for wrap, data in ((avcc, extra), (annex_b, b"")):
             for units in ((idr,), (recovery, slice_), (other, slice_)):
                 assert bitstream.is_entry("h264", data, wrap(*units))
-            for units in ((slice_,), (later, slice_), (slice_, idr), ()):
-                assert not bitstream.is_entry("h264", data, wrap(*units))
+            for no_entry in ((slice_,), (later, slice_), (slice_, idr), ()):
+                assert not bitstream.is_entry("h264", data, wrap(*no_entry))
 
     def test_key_frames_that_are_none(self) -> None:
         assert bitstream.is_entry("vp8", b"", b"\x10") and not bitstream.is_entry("vp8", b"", b"\x11")
@@ -288,7 +289,7 @@ class TestFile:
         first = VideoList(paths)
         assert first.index_summary().built and first.index_summary().formats == {"h264": 3}
         reads: list[bytes] = []
-        real = index_module.probe
+        real = probe
         monkeypatch.setattr(index_module, "probe", lambda path: reads.append(path) or real(path))
         again = VideoList(paths)
         assert not again.index_summary().built and not reads
@@ -463,6 +464,7 @@ class TestDatasets:
             (8, {"sampling": "uniform"}))]  # fmt: skip
         assert len(set(prints)) == 7 and VideoFolder(copy, 8).fingerprint == prints[0]
 
+    @pytest.mark.slow
     def test_without_pyav(self, root: Path) -> None:
         code = (
             "import importlib.util as u, sys; real = u.find_spec\n"

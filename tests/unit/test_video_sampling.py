@@ -153,7 +153,7 @@ class TestAll:
     @given(st.data())
     def test_frames_exist_and_a_row_depends_on_itself_alone(self, data: st.DataObject) -> None:
         sampling = data.draw(st.sampled_from(["random", "uniform", "segments", "segment_middles"]))
-        far = {} if "segment" in sampling else data.draw(st.sampled_from([{}, {"stride": 7}, {"fps": 13.7}]))
+        far: Any = {} if "segment" in sampling else data.draw(st.sampled_from([{}, {"stride": 7}, {"fps": 13.7}]))
         k = data.draw(st.integers(1, 5))
         padding = data.draw(st.sampled_from(["repeat", "loop", "skip"]))
         how = Clips(data.draw(st.integers(1, 40)), clips=k, sampling=sampling, padding=padding, **far)  # type: ignore[arg-type]

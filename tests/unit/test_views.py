@@ -25,7 +25,7 @@ KEYS = np.arange(2000, dtype=np.uint64)
 
 
 def views_of(pipeline: Any, n: int = 2000, size: tuple[int, int] = (40, 50)) -> Views:
-    found, _ = T.Compose(pipeline).resolve(3, 0, KEYS[:n], np.tile(size, (n, 1)))
+    found, *_ = T.Compose(pipeline).resolve(3, 0, KEYS[:n], np.tile(size, (n, 1)))
     last = found[-1]
     assert isinstance(last, Views)
     return last
@@ -101,7 +101,7 @@ def test_the_crops_and_their_order_are_those_of_torchvision(size: Any, crop: Any
         (T.TenCrop(crop), v2.TenCrop(crop)),
         (T.TenCrop(crop, vertical_flip=True), v2.TenCrop(crop, vertical_flip=True)),
     ):
-        found, _ = T.Compose([*before, ours]).resolve(0, 0, KEYS[:1], [size])
+        found, *_ = T.Compose([*before, ours]).resolve(0, 0, KEYS[:1], [size])
         want = [np.asarray(x.permute(1, 2, 0) if tensor else x) for x in theirs(given)]
         got = apply_sample(image, found, 0)
         assert isinstance(got, tuple) and len(got) == len(want)
@@ -174,14 +174,7 @@ def test_batches_of_views_are_counted_in_images() -> None:
 def test_memory_is_estimated_for_each_view(engine: Any, folder: Path) -> None:
     dataset = ImageFolder(folder, TWO)
     with DataLoader(dataset, batch_size=2, engine=engine, device="cpu") as loader:
-        needs = {need.what: need.each for need in estimate(loader).needs}
-    assert needs["output batches of view 1"] == 2 * 3 * 32 * 32 * 4
-    assert needs["output batches of view 2"] == 2 * 3 * 16 * 16 * 4
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-def test_memory_of_mixing_is_estimated(engine: Any, folder: Path) -> None:
-    pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), T.MixUp(num_classes=9)])
-    with DataLoader(ImageFolder(folder, pipeline), batch_size=2, engine=engine, device="cpu") as loader:
-        found = next(need for need in estimate(loader).needs if "mixed" in need.what)
-    assert found.nbytes == 2 * 2 * 3 * 32 * 32 * 4 and found.passing
+        uses = {use.what: use for use in estimate(loader).uses}
+    count = 1 if engine == "torch" else 3
+    assert uses["output batches of view 1"].nbytes == 2 * 3 * 32 * 32 * 4 * count
+    assert uses["output batches of view 2"].nbytes == 2 * 3 * 16 * 16 * 4 * count

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from ...errors import ConfigError, MissingDependency
-from ...memory.uses import Load, Need
+from ...memory.uses import MemoryUse, Workload
 from ...reading.setup import Setup
+from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
-from .needs import needs
+from .presence import installed
 
 __all__ = ["Dali", "installed"]
 
 Video = Literal["auto", "pyav", "nvdec"]
 
 log = logging.getLogger("gpupipe")
-
-
-def installed() -> bool:
-    """Whether DALI can be imported."""
-    try:
-        return importlib.util.find_spec("nvidia.dali") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -103,8 +95,20 @@ class Dali(EngineConfig):
         if setup.dataset.upright:
             raise ConfigError('Dali: video="nvdec" does not turn frames; use video="pyav", or upright=False')
 
-    def needs(self, load: Load) -> list[Need]:
-        return needs(load, self.roi)
+    def memory_uses(self, workload: Workload) -> list[MemoryUse]:
+        """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""
+        s, batch = workload.setup, workload.batch_size
+        uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
+        if s.dataset.has_frames:  # decoded ahead of the graph
+            return uses + workload.decoded("pinned" if s.cuda else "host", (2 * s.prefetch_factor + 1) * batch)
+        pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
+        if pixels is not None:  # from pinned memory the GPU reads them
+            formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"
+            nbytes = batch * 3 * pixels[0] * pixels[1] * s.prefetch_factor
+            uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
+        first = next(iter(s.pipeline.skeleton), None)
+        windows = isinstance(first, Crop) and not first.padded and self.roi is not False
+        return uses + workload.decoded("device" if s.cuda else "host", batch, at_once=not windows)
 
     def _roi(self, setup: Setup, fancy: bool) -> bool:
         if not setup.cuda:

@@ -24,7 +24,7 @@ from ...reading.buffers import Borrowed
 from ...reading.choose import reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
-from ...transforms.ops import Op, split_off_mixing
+from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import made_current, to_device
@@ -64,7 +64,8 @@ class DaliEngine(Engine):
         self._probe: BadSampleFinder | None = None
         self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
-        self.scheduled = 0
+        self._scheduled: deque[Loaded] = deque()
+        """What DALI works on, oldest first: it reads their bytes in place."""
 
     @property
     def graph(self) -> Graph:
@@ -93,10 +94,10 @@ class DaliEngine(Engine):
     def _ops(self, plan: Plan) -> tuple[Op, ...]:
         """The ops of a plan with one row for each image that DALI is fed."""
         assert plan.ops is not None
-        return plan.ops if plan.frames is None else repeat_per_frame(split_off_mixing(plan.ops)[0], self.frames)
+        return plan.ops if plan.frames is None else repeat_per_frame(plan.ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
-        while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
+        while self._scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
             with contextlib.suppress(RuntimeError):
                 self.outputs()
         return DaliRun(self, plans)
@@ -116,15 +117,15 @@ class DaliEngine(Engine):
                 graph.pipe.feed_input(inp.name, array)
         # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
         graph.pipe._run_once()
-        self.scheduled += 1
+        self._scheduled.append(ready)
 
     def outputs(self) -> tuple[Any, Any]:
         """The images of the oldest scheduled plan, one list for each view, and i64[B, 3] their shapes before any
         transform (``None`` of arrays), as DALI's lists. Raises RuntimeError where that plan failed."""
-        self.scheduled -= 1
-        graph = self.graph
+        graph, done = self.graph, self._scheduled.popleft()
         with made_current(self.device):
             images = graph.pipe.outputs(**self._stream())
+        del done  # now, and not before
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
 
@@ -191,18 +192,24 @@ class DaliEngine(Engine):
             system.trim()
             self._rested = time.monotonic()
 
+    def renew(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
     def rebuild(self) -> None:
         """Throw the pipeline object away; the next access builds another."""
         self._graph = None
-        self.scheduled = 0
+        self._scheduled.clear()
 
     def close(self) -> None:
+        built = self._graph is not None
+        self._graph = self._probe = None  # before the memory that they read
+        self._scheduled.clear()
         if self._reader is not None:
             self._reader.close()
+        self._reader = None
         self._threads.close()
-        built = self._graph is not None
-        self._reader = self._graph = self._probe = None
-        self.scheduled = 0
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
             # keep all of a GPU's.

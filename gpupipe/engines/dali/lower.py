@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Op, ToDtype, Views, split_off_mixing
-from ..forms import BATCH_FORMS, POINTWISE
-from .lowering import LOWERINGS, Canvas, Path, lacks
+from ...transforms.ops import Call, Op, ToDtype, Views
+from ..forms import has_batch_form
+from .lowering import Canvas, lacks, paint
 
 __all__ = ["GraphEnd", "Output", "cut", "lower"]
 
@@ -25,12 +25,9 @@ class GraphEnd:
 
     def rest(self, ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
         """What is left for torch, for each output of the graph. ``ops`` are a plan's."""
-        ops = split_off_mixing(ops)[0]
         if not self.branches:
             return (tuple(ops[self.shared :]),)
-        views = ops[self.shared]
-        assert isinstance(views, Views)
-        return tuple(branch[n:] for branch, n in zip(views.branches, self.branches, strict=True))
+        return tuple(branch[n:] for branch, n in zip(ops[self.shared].branches, self.branches, strict=True))
 
     def names(self, ops: Sequence[Op]) -> list[str]:
         """The ops that torch does, each once."""
@@ -60,10 +57,9 @@ def cut(ops: Sequence[Op], common: Callable[[], Size] = lambda: None) -> GraphEn
 
     Raises :class:`PipelineError` naming what neither can do.
     """
-    ops = split_off_mixing(ops)[0]
     n, size = _reach(ops, None)
     if n == len(ops) - 1 and isinstance(ops[n], Views):
-        return GraphEnd(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))  # type: ignore[attr-defined]
+        return GraphEnd(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))
     return GraphEnd(_checked(ops, None, common))
 
 
@@ -74,7 +70,7 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
     first = ops[n]
     named = f"{first.name}" if isinstance(first, Call) else type(first).__name__
     for op in ops[n:]:
-        if (type(op) not in BATCH_FORMS and type(op) not in POINTWISE) or (isinstance(op, Call) and not op.batch):
+        if not has_batch_form(op):
             what = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
             after = "" if op is first else f" after {named}, which DALI lacks,"
             raise PipelineError(
@@ -118,13 +114,12 @@ def lower(
     Raises :class:`PipelineError` naming what DALI cannot do.
     """
     where = cut(ops, common)
-    ops = split_off_mixing(ops)[0]
-    paint(canvas, ops[: where.shared], ())
+    paint(canvas, ops[: where.shared])
     if not where.branches:
         return [_finish(canvas, memory_format, whole=where.shared == len(ops))], where
     canvas.settle()  # one decode for all
     outputs = []
-    for k, (branch, n) in enumerate(zip(ops[where.shared].branches, where.branches, strict=True)):  # type: ignore[attr-defined]
+    for k, (branch, n) in enumerate(zip(ops[where.shared].branches, where.branches, strict=True)):
         view = canvas.fork()
         paint(view, branch[:n], (where.shared, k))
         outputs.append(_finish(view, memory_format, whole=n == len(branch)))
@@ -134,9 +129,3 @@ def lower(
 def _finish(canvas: Canvas, memory_format: str, *, whole: bool) -> Output:
     layout = "HWC" if memory_format == "channels_last" or (canvas.dtype == "uint8" and not whole) else "CHW"
     return Output(canvas.finish(layout), layout, canvas.dtype)
-
-
-def paint(canvas: Canvas, ops: Sequence[Op], path: Path) -> None:
-    """Ops on the canvas; ``path`` leads to the sequence that they are part of."""
-    for i, op in enumerate(ops):
-        LOWERINGS[type(op)](canvas, (*path, i), op)

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ...errors import ConfigError, EngineError, MissingDependency
-from . import installed
+from .presence import installed
 
 __all__ = ["check", "loaded", "preallocate_device", "preallocate_pinned", "release"]
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Crop, Erase, Flip, Normalize, Op, ToDtype, Views, split_off_mixing
-from . import BATCH_FORMS, FORMS, arithmetic
-from .picture import Array, Picture, array, chw, hwc
+from ...transforms.ops import Call, Crop, Erase, Flip, Op, Views
+from ...transforms.ops.base import Array
+from .picture import Picture, array, chw, hwc
+from .registry import ARITHMETIC, BATCH_FORMS, FORMS, Form, is_arithmetic
 
-__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail", "stack"]
+__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail"]
 
-Form = Callable[[Picture, Any, int], Picture]
 Arrays = Array | tuple[Array, ...]
 """One image, or one for each view."""
 
 
 def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """(ops for each sample, tail for the batch), without those that change targets.
+    """(ops for each sample, tail for the batch)
 
     The tail is the longest suffix of what is cheaper on the batch. Mirroring and cutting out commute with arithmetic on
     single values, so they are moved before it: a pipeline that flips after ``ToTensor`` still ships bytes from the
@@ -31,23 +30,19 @@ def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """
     head: list[Op] = []
     tail: list[Op] = []
-    for op in split_off_mixing(ops)[0]:
+    for op in ops:
         if isinstance(op, Views):
             parts = [head_and_tail([*tail, *branch]) for branch in op.branches]
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
             return (*head, next(views)), (next(views),)
-        if isinstance(op, (ToDtype, Normalize, Erase)) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
+        if is_arithmetic(op) or isinstance(op, Erase) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
             tail.append(op)  # after a function that gets the whole batch there are no single images any more
-        elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(_pointwise, tail)):
+        elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(is_arithmetic, tail)):
             head.append(op)
         else:
             head += [*tail, op]
             tail = []
     return tuple(head), tuple(tail)
-
-
-def _pointwise(op: Op) -> bool:
-    return isinstance(op, (ToDtype, Normalize))
 
 
 def _matters(op: Crop | Flip) -> bool:
@@ -69,7 +64,7 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
     """
     for op in ops:
         if isinstance(op, Views):
-            own = op.local and isinstance(image, Image.Image)  # a function may draw into the image
+            own = not op.sendable and isinstance(image, Image.Image)  # a function may draw into the image
             views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
             return tuple(views)  # type: ignore[arg-type]
         form = forms.get(type(op))
@@ -106,18 +101,11 @@ def apply_batch(batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve
     layout = getattr(torch, memory_format)
     x = batch
     for op in ops:
-        if isinstance(op, (ToDtype, Normalize)):
-            x = arithmetic(x, op, layout=layout, inplace=x.data_ptr() != batch.data_ptr())
-            continue
-        form = BATCH_FORMS.get(type(op))
-        if form is None:
+        ours = x.data_ptr() != batch.data_ptr()  # the caller's memory is not written to
+        if is_arithmetic(op):
+            x = ARITHMETIC[type(op)](x, op, layout, ours)
+        elif type(op) in BATCH_FORMS:
+            x = BATCH_FORMS[type(op)](x if ours else x.clone(), op)
+        else:
             raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
-        x = form(x.clone() if x.data_ptr() == batch.data_ptr() else x, op)
     return x if layout is torch.preserve_format else x.contiguous(memory_format=layout)
-
-
-def stack(images: Sequence[Arrays]) -> Any:
-    """[B, H, W, C] of B images, or a tuple of such of B tuples."""
-    if isinstance(images[0], tuple):
-        return tuple(map(stack, zip(*images, strict=True)))
-    return torch.from_numpy(np.stack(images))

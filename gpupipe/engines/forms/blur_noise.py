@@ -1,4 +1,4 @@
-"""Gaussian blur and noise."""
+"""Blurs and noise."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import ImageFilter
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from ...transforms.ops import Blur, Noise
+from ...transforms import ops
 from .device_random import normal, on
-from .picture import Picture, array, chw, hwc
+from .picture import Picture, array, chw, hwc, pil
+from .registry import batch_form, form
 
-__all__ = ["blur", "blur_batch", "blur_by_axes", "noise_batch", "smooth"]
+__all__ = ["blur_by_axes", "smooth"]
 
 
 def _kernel(size: int, sigma: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -24,15 +26,19 @@ def _kernel(size: int, sigma: Any, dtype: torch.dtype, device: torch.device) -> 
     return torch.softmax(x.div(on(np.asarray(sigma, np.float64), device).to(dtype)[:, None]).pow(2).neg(), dim=1)
 
 
-def blur(image: Picture, op: Blur, i: int) -> Picture:
-    return hwc(_blurred(chw(image)[None], op.sigma[i : i + 1], op.kernel_size)[0]) if op.mask[i] else image
+@form(ops.Blur)
+def blur(image: Picture, op: ops.Blur, i: int) -> Picture:
+    return hwc(blur_batch(chw(image)[None], op.take(slice(i, i + 1)))[0])
 
 
-def _blurred(x: Tensor, sigma: Any, kernel_size: tuple[int, int]) -> Tensor:
-    """torchvision's ``gaussian_blur`` of [n, C, H, W], each by its own ``sigma`` f64[n]."""
+@batch_form(ops.Blur)
+def blur_batch(x: Tensor, op: ops.Blur) -> Tensor:
+    """torchvision's ``gaussian_blur``: one convolution in two dimensions."""
+    sigma, kernel_size = op.sigma, op.kernel_size
     n, channels, height, width = x.shape
     dtype = x.dtype if x.is_floating_point() else torch.float32
     across, down = (_kernel(size, sigma, dtype, x.device) for size in kernel_size)
+    # All channels of all images are channels of one image, each with a kernel of its own.
     kernel = (down[:, :, None] * across[:, None]).repeat_interleave(channels, dim=0)[:, None]
     values = _reflected(x.to(dtype), kernel_size).reshape(1, n * channels, height + kernel_size[1] - 1, -1)
     values = conv2d(values, kernel, groups=n * channels).view(n, channels, height, width)
@@ -44,10 +50,9 @@ def _reflected(x: Tensor, kernel_size: tuple[int, int]) -> Tensor:
     return pad(x, [right, right, bottom, bottom], mode="reflect")
 
 
-def blur_by_axes(image: Picture, op: Blur, i: int) -> Picture:
+@form(ops.Blur, exact=False)
+def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     """:func:`blur` along one axis after the other: within one grey level of it, and thirty times faster."""
-    if not op.mask[i]:
-        return image
     values = array(image)
     kind = np.float32 if values.dtype == np.uint8 else values.dtype
     right, bottom = (n // 2 for n in op.kernel_size)
@@ -77,17 +82,6 @@ def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
     return total
 
 
-def blur_batch(x: Tensor, op: Blur) -> Tensor:
-    drawn = np.flatnonzero(op.mask)
-    if x.device.type == "cpu":
-        for i in drawn:
-            x[i] = _blurred(x[i : i + 1], op.sigma[i : i + 1], op.kernel_size)[0]
-    elif drawn.size:
-        rows = on(drawn, x.device)
-        x[rows] = _blurred(x[rows], op.sigma[drawn], op.kernel_size)
-    return x
-
-
 def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) -> Tensor:
     """f32[n, 1, H, W] blurred, one axis after the other: much cheaper than torchvision's way, and other last bits."""
     across, down = (_kernel(n, [s], x.dtype, x.device) for n, s in zip(kernel_size, sigma, strict=True))
@@ -97,16 +91,62 @@ def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) 
     return conv2d(conv2d(values, across[:, None, None]), down[:, None, :, None])
 
 
-def noise_batch(x: Tensor, op: Noise) -> Tensor:
-    drawn = np.flatnonzero(op.mask)
-    if not drawn.size:
-        return x
-    rows = on(drawn, x.device)
-    values = normal(op.seed[drawn], x[0].numel(), x.device).view(-1, *x.shape[1:])
+@batch_form(ops.Noise)
+def noise_batch(x: Tensor, op: ops.Noise) -> Tensor:
+    values = normal(op.seed, x[0].numel(), x.device).view_as(x)
     if x.dtype == torch.uint8:
-        out = x[rows] + values.mul_(op.sigma * 255).add_(op.mean * 255).to(torch.int16)
-        x[rows] = (out.clamp_(0, 255) if op.clip else out).to(torch.uint8)
-    else:
-        out = x[rows] + values.to(x.dtype).mul_(op.sigma).add_(op.mean)
-        x[rows] = out.clamp_(0, 1) if op.clip else out
-    return x
+        # int16 holds what leaves 0..255; without clipping it wraps around.
+        made = x + values.mul_(op.sigma * 255).add_(op.mean * 255).to(torch.int16)
+        return (made.clamp_(0, 255) if op.clip else made).to(torch.uint8)
+    made = x + values.to(x.dtype).mul_(op.sigma).add_(op.mean)
+    return made.clamp_(0, 1) if op.clip else made
+
+
+# ---- Pillow's blur by boxes
+
+
+@form(ops.BoxBlur)
+def box_blur(image: Picture, op: ops.BoxBlur, i: int) -> Picture:
+    return pil(image).filter(ImageFilter.GaussianBlur(float(op.radius[i])))
+
+
+@batch_form(ops.BoxBlur, rows="each")
+def box_blur_batch(x: Tensor, op: ops.BoxBlur) -> Tensor:
+    radius = _box_radius(float(op.radius[0]))
+    values = x.to(torch.int64)
+    for _ in range(2):  # along the width, then along the height
+        for _ in range(_PASSES):
+            values = _boxed(values, radius)
+        values = values.transpose(-1, -2)
+    return values.to(torch.uint8)
+
+
+_PASSES = 3
+
+
+def _box_radius(radius: float) -> np.float32:
+    """Of a box that, used three times, has the variance of a Gaussian (Gwosdek et al., *Theoretical foundations of
+    Gaussian convolution by extended box filtering*, 2011); in single precision, as Pillow has it."""
+    # A box of length L has the variance (L² - 1) / 12, and three of them three times that. The length that gives the
+    # variance is not whole, so the outermost pixels count in part.
+    variance = np.float32(np.float32(radius) * np.float32(radius) / _PASSES)
+    length = np.float32(np.sqrt(12.0 * float(variance) + 1.0))
+    whole = np.float32(np.floor((float(length) - 1.0) / 2.0))
+    part = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance)
+    part /= 6 * (variance - (whole + 1) * (whole + 1))
+    return np.float32(whole + part)
+
+
+def _boxed(x: Tensor, radius: np.float32) -> Tensor:
+    """One box along the last axis of an i64 tensor, in fixed point of 24 bits; the edge is repeated."""
+    whole, size = int(radius), x.shape[-1]
+    weight = int(np.float32(1 << 24) / (radius * 2 + 1))
+    edge = ((1 << 24) - (whole * 2 + 1) * weight) // 2
+    reach = torch.arange(-whole - 1, size + whole + 1, device=x.device).clamp_(0, size - 1)
+    # Sums of windows are differences of a running sum. The box is a little longer than whole pixels: the pixel beyond
+    # it on both sides has the rest of the weight.
+    wide = x[..., reach]
+    sums = torch.nn.functional.pad(wide.cumsum(-1), (1, 0))
+    inner = sums[..., 2 * whole + 2 : -1] - sums[..., 1 : size + 1]
+    outer = wide[..., :size] + wide[..., 2 * whole + 2 :]
+    return (inner * weight + outer * edge + (1 << 23)) >> 24

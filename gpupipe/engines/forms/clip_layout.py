@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...datasets.base import Layout
 from ...transforms.ops import Op, Views
-from . import POINTWISE
 from .apply import apply_tail
+from .registry import is_arithmetic
 
 __all__ = ["clip_tail", "repeat_per_frame", "to_clip_layout", "unflatten"]
 
@@ -28,25 +28,16 @@ def repeat_per_frame(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
     rows: Any = None
     made = []
     for op in ops:
-        numbers = _numbers(op)
-        if numbers and rows is None:
-            rows = np.repeat(np.arange(numbers), frames)
-        made.append(op.take(rows) if numbers else op)
+        if op.rows and rows is None:
+            rows = np.repeat(np.arange(op.rows), frames)
+        made.append(op.take(rows) if op.rows else op)
     return tuple(made)
-
-
-def _numbers(op: Op) -> int:
-    """How many rows an op has; 0 where it has none."""
-    for values in op.numbers().values():
-        return len(values)
-    branches = getattr(op, "branches", ())
-    return max((_numbers(inner) for branch in branches for inner in branch), default=0)
 
 
 def to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
     """A batch of clips out of [B * T, C, H, W].
 
-    Returns [B, C, T, H, W] of ``"CTHW"``, in torch's ``channels_last_3d`` where ``memory_format`` is
+    Returns [B, C, T, H, W] of ``"CTHW"``, in torch's ``channels_last_3d`` if ``memory_format`` is
     ``"channels_last"``; [B, T, C, H, W] of ``"TCHW"``, each frame in ``memory_format``. Costs a copy only for
     contiguous ``CTHW``.
     """
@@ -65,7 +56,7 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
         ops: with B rows.
 
     Returns:
-        what :func:`arranged` does, or a tuple of such.
+        what :func:`to_clip_layout` does, or a tuple of such.
     """
     if isinstance(batch, tuple):
         (views,) = ops
@@ -74,7 +65,7 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
             clip_tail(b, branch, memory_format, layout) for b, branch in zip(batch, views.branches, strict=True)
         )
     frames, height = batch.shape[1:3]
-    if layout == "CTHW" and all(isinstance(op, POINTWISE) for op in ops):
+    if layout == "CTHW" and all(map(is_arithmetic, ops)):
         # To arithmetic on single values a clip is one tall image, which comes out in the order wanted.
         tall = apply_tail(batch.flatten(1, 2), ops, memory_format)
         return tall.unflatten(2, (frames, height))

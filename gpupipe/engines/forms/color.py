@@ -1,9 +1,11 @@
-"""Ops that change colours: blends with a picture that has less of something, gray, and hue."""
+"""Ops that change colours: blends with a picture that has less of something, and gray.
+
+If the op is of PIL images, Pillow does it to single images, and on batches Pillow's own integers and floats are
+computed in torch, so that both give the same bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,31 +13,35 @@ import torch
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
-from ...transforms.ops import Gray, Hue
-from .picture import Array, Picture, array, chw, hwc, pil
+from ...transforms import ops
+from ...transforms.ops.base import Array
+from .device_random import on
+from .picture import Picture, array, chw, hwc, pil
+from .registry import batch_form, form
 
-__all__ = [
-    "Factor",
-    "blend",
-    "brightness",
-    "contrast",
-    "gray",
-    "hue",
-    "largest",
-    "less_contrast",
-    "less_saturation",
-    "luma",
-    "saturation",
-    "tensor_hue",
-]
+__all__ = ["Factor", "adjusted", "blend", "largest", "number", "pil_blend"]
 
 Factor = float | Tensor
 """One number, or f[n, 1, 1, 1]: one for each image."""
 
 
-def gray(image: Picture, op: Gray, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
+def number(values: np.ndarray[Any, Any], x: Tensor) -> Factor:
+    """One number per image, as the arithmetic takes it."""
+    if len(values) == 1:
+        return float(values[0])
+    return on(values.astype(np.float32), x.device).view(-1, 1, 1, 1)
+
+
+def largest(x: Tensor) -> int:
+    """Of the values that an image of this type can have."""
+    return 1 if x.is_floating_point() else 255
+
+
+# ---- gray
+
+
+@form(ops.Gray)
+def gray(image: Picture, op: ops.Gray, i: int) -> Picture:
     if op.kind == "pil":
         found: Array = array(pil(image).convert("L"))
     else:
@@ -44,112 +50,137 @@ def gray(image: Picture, op: Gray, i: int) -> Picture:
     return found if op.channels == 1 else np.repeat(found, 3, axis=2)
 
 
+@batch_form(ops.Gray)
+def gray_batch(x: Tensor, op: ops.Gray) -> Tensor:
+    found = (_pil_luma(x) if op.kind == "pil" else luma(x)).to(x.dtype)
+    return found if op.channels == 1 else found.repeat(1, 3, 1, 1)  # not expanded: it may be written to
+
+
 def luma(x: Tensor) -> Tensor:
-    """Of a tensor [..., C, H, W]: [..., 1, H, W], in float32 of uint8. One channel is its own."""
+    """Of a tensor [..., C, H, W]: [..., 1, H, W], in float32 of uint8. One channel is its own.
+
+    The weights are those of ITU-R BT.601, with as many digits as torchvision has.
+    """
     if x.shape[-3] == 1:
         return x
     red, green, blue = x.unbind(-3)
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(-3)
 
 
-def largest(x: Tensor) -> int:
-    return 1 if x.is_floating_point() else 255
+def _pil_luma(x: Tensor) -> Tensor:
+    """i32[n, 1, H, W], as ``convert("L")``: the weights of ITU-R BT.601 in fixed point of 16 bits, rounded."""
+    if x.shape[1] == 1:
+        return x.to(torch.int32)
+    red, green, blue = (x[:, c].to(torch.int32) for c in range(3))
+    total = red.mul_(19595).add_(green.mul_(38470)).add_(blue.mul_(7471)).add_(0x8000)
+    return total.bitwise_right_shift_(16).unsqueeze_(1)
+
+
+# ---- blends with less of something
 
 
 def blend(x: Tensor, less: Tensor | None, factor: Factor) -> Tensor:
-    """torchvision's: ``factor * x + (1 - factor) * less`` of tensors, clipped. ``less`` is black where ``None``."""
+    """torchvision's: ``factor * x + (1 - factor) * less`` of tensors, clipped. ``less`` is black if ``None``."""
     out = x.mul(factor)
     if less is not None:
         out = torch.addcmul(out, less, 1.0 - factor) if isinstance(factor, Tensor) else out.add_(less, alpha=1 - factor)
     return out.clamp_(0, largest(x)).to(x.dtype)
 
 
-def less_contrast(x: Tensor) -> Tensor:
+def pil_blend(x: Tensor, less: Tensor | None, factor: Factor) -> Tensor:
+    """``Image.blend`` of bytes, in float32: each step rounded by itself, the fraction cut off at the end."""
+    values = x.to(torch.float32)
+    if less is None:
+        values.mul_(factor)
+    else:
+        values.sub_(less).mul_(factor).add_(less)
+    return values.clamp_(0, 255).to(torch.uint8)
+
+
+def adjusted(image: Picture, op: Any, i: int, enhance: Any) -> Picture:
+    """Row ``i`` of a blend on a PIL image, by one of the classes in ``ImageEnhance``."""
+    made: Image.Image = enhance(pil(image)).enhance(float(op.factor[i]))
+    return made
+
+
+@form(ops.Brightness)
+def brightness(image: Picture, op: ops.Brightness, i: int) -> Picture:
+    if op.kind == "pil":
+        return adjusted(image, op, i, ImageEnhance.Brightness)
+    return hwc(blend(chw(image), None, float(op.factor[i])))
+
+
+@batch_form(ops.Brightness)
+def brightness_batch(x: Tensor, op: ops.Brightness) -> Tensor:
+    return (pil_blend if op.kind == "pil" else blend)(x, None, number(op.factor, x))
+
+
+@form(ops.Contrast)
+def contrast(image: Picture, op: ops.Contrast, i: int) -> Picture:
+    if op.kind == "pil":
+        return adjusted(image, op, i, ImageEnhance.Contrast)
+    x = chw(image)
+    return hwc(blend(x, _less_contrast(x), float(op.factor[i])))
+
+
+@batch_form(ops.Contrast)
+def contrast_batch(x: Tensor, op: ops.Contrast) -> Tensor:
+    factor = number(op.factor, x)
+    if op.kind == "pil":
+        return pil_blend(x, _pil_less_contrast(x), factor)
+    return blend(x, _less_contrast(x), factor)
+
+
+def _less_contrast(x: Tensor) -> Tensor:
     """The mean in gray, [..., 1, 1, 1]."""
     flat = luma(x)
+    # torchvision cuts the fraction of gray off before it takes the mean.
     if not x.is_floating_point():
         flat = flat.floor_() if x.shape[-3] == 3 else flat.to(torch.float32)
     return flat.mean(dim=(-3, -2, -1), keepdim=True)
 
 
-def less_saturation(x: Tensor) -> Tensor:
+def _pil_less_contrast(x: Tensor) -> Tensor:
+    """The same as Pillow has it: of whole numbers, and rounded."""
+    flat = _pil_luma(x)
+    mean = flat.sum((1, 2, 3), keepdim=True).to(torch.float64).div_(flat[0].numel())
+    return mean.add_(0.5).floor_().to(torch.float32)
+
+
+@form(ops.Saturation)
+def saturation(image: Picture, op: ops.Saturation, i: int) -> Picture:
+    if array(image).shape[2] == 1:
+        return image
+    if op.kind == "pil":
+        return adjusted(image, op, i, ImageEnhance.Color)
+    x = chw(image)
+    return hwc(blend(x, _less_saturation(x), float(op.factor[i])))
+
+
+@batch_form(ops.Saturation)
+def saturation_batch(x: Tensor, op: ops.Saturation) -> Tensor:
+    if x.shape[1] == 1:
+        return x
+    factor = number(op.factor, x)
+    if op.kind == "pil":
+        return pil_blend(x, _pil_luma(x).to(torch.float32), factor)
+    return blend(x, _less_saturation(x), factor)
+
+
+def _less_saturation(x: Tensor) -> Tensor:
     """The image in gray, [..., 1, H, W]."""
     flat = luma(x)
     return flat if x.is_floating_point() else flat.floor_()
 
 
-def _blending(enhance: Any, less: Callable[[Tensor], Tensor] | None) -> Callable[[Picture, Any, int], Picture]:
-    def form(image: Picture, op: Any, i: int) -> Picture:
-        if not op.mask[i]:
-            return image
-        factor = float(op.factor[i])
-        if op.kind == "pil":
-            made: Image.Image = enhance(pil(image)).enhance(factor)
-            return made
-        x = chw(image)
-        return hwc(blend(x, None if less is None else less(x), factor))
-
-    return form
+# ---- channels
 
 
-brightness = _blending(ImageEnhance.Brightness, None)
-contrast = _blending(ImageEnhance.Contrast, less_contrast)
-_saturation = _blending(ImageEnhance.Color, less_saturation)
+@form(ops.ChannelPermutation)
+def permute_channels(image: Picture, op: ops.ChannelPermutation, i: int) -> Picture:
+    return np.ascontiguousarray(array(image)[:, :, op.permutation[i]])
 
 
-def saturation(image: Picture, op: Any, i: int) -> Picture:
-    return image if array(image).shape[2] == 1 else _saturation(image, op, i)
-
-
-def hue(image: Picture, op: Hue, i: int) -> Picture:
-    if not op.mask[i] or array(image).shape[2] == 1:
-        return image
-    factor = float(op.factor[i])
-    if op.kind == "tensor":
-        return hwc(tensor_hue(chw(image), factor))
-    h, s, v = pil(image).convert("HSV").split()
-    turned = Image.fromarray(np.asarray(h) + np.int32(factor * 255).astype(np.uint8))
-    return Image.merge("HSV", (turned, s, v)).convert("RGB")
-
-
-def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
-    """torchvision's, of tensors [..., 3, H, W]: the formulas of HSV in float32, without rounding between."""
-    image = x if x.dtype == torch.float32 else x.to(torch.float32)
-    if x.dtype == torch.uint8:
-        image = image.mul_(1.0 / 255)
-    red, green, blue = image.unbind(-3)
-    value, lowest = torch.maximum(torch.maximum(red, green), blue), torch.minimum(torch.minimum(red, green), blue)
-    spread = value - lowest
-    no_colour = spread == 0
-    sat = spread / value.masked_fill(no_colour, 1.0)
-    spread.masked_fill_(no_colour, 1.0)
-    r, g, b = ((value - channel).div_(spread) for channel in (red, green, blue))
-    is_red = value == red
-    is_green = (value == green) & ~is_red
-    h = (b - g).mul_(is_red)
-    h.add_((r + 2.0).sub_(b).mul_(is_green)).add_((g + 4.0).sub_(r).mul_(~(is_red | is_green)))
-    h = h.mul_(1.0 / 6.0).add_(1.0).fmod_(1.0)
-    h = h.add_(factor.squeeze(-3) if isinstance(factor, Tensor) else factor).remainder_(1.0).mul_(6)
-    sector = h.floor()
-    part = h.sub_(sector)
-    sector.remainder_(6)
-    down = sat * part
-    rest = 1.0 - sat
-    falling = (1.0 - down).mul_(value).clamp_(0.0, 1.0)
-    rising = down.add_(rest).mul_(value).clamp_(0.0, 1.0)
-    low = rest.mul_(value).clamp_(0.0, 1.0)
-    # By sector: red is value, falling, low, low, rising, value; green and blue follow two sectors later each.
-    at = _sectors(x.device)[:, sector.to(torch.int32)].movedim(0, -3)
-    out = torch.stack((value, low, falling, rising), dim=-3).gather(-3, at)
-    return _back(out, x.dtype)
-
-
-@lru_cache(maxsize=16)
-def _sectors(device: torch.device) -> Tensor:
-    """i64[3, 6], kept: making one on a GPU waits for the stream."""
-    return torch.tensor([[0, 2, 1, 1, 3, 0], [3, 0, 0, 2, 1, 1], [1, 1, 3, 0, 0, 2]], device=device)
-
-
-def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """float32 in 0..1 to ``dtype``, as torchvision's ``to_dtype`` does."""
-    return x.mul_(256.0 - 1e-3).to(dtype) if dtype == torch.uint8 else x.to(dtype)
+@batch_form(ops.ChannelPermutation)
+def permute_channels_batch(x: Tensor, op: ops.ChannelPermutation) -> Tensor:
+    return x.gather(1, on(op.permutation.astype(np.int64), x.device)[:, :, None, None].expand_as(x))

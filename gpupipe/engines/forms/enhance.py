@@ -10,37 +10,44 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from ...transforms.ops import JPEG, AutoContrast, Equalize, Invert, Posterize, Sharpness, Solarize
-from .color import Factor, largest
-from .picture import Picture, chw, hwc, pil
+from ...transforms import ops
+from .color import Factor, adjusted, largest, number, pil_blend
+from .device_random import on
+from .picture import Picture, array, chw, hwc, pil
+from .registry import batch_form, form
 
-__all__ = [
-    "autocontrast",
-    "equalize",
-    "inverse",
-    "invert",
-    "jpeg",
-    "posterize",
-    "sharpness",
-    "solarize",
-    "tensor_autocontrast",
-    "tensor_equalize",
-    "tensor_posterize",
-    "tensor_sharpness",
-]
+__all__ = ["tensor_sharpness"]
 
 
-def sharpness(image: Picture, op: Sharpness, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
-    factor = float(op.factor[i])
+@form(ops.Sharpness)
+def sharpness(image: Picture, op: ops.Sharpness, i: int) -> Picture:
     if op.kind == "pil":
-        return ImageEnhance.Sharpness(pil(image)).enhance(factor)
-    return hwc(tensor_sharpness(chw(image), factor))
+        return adjusted(image, op, i, ImageEnhance.Sharpness)
+    return hwc(tensor_sharpness(chw(image), float(op.factor[i])))
+
+
+@batch_form(ops.Sharpness)
+def sharpness_batch(x: Tensor, op: ops.Sharpness) -> Tensor:
+    factor = number(op.factor, x)
+    return pil_blend(x, _pil_less_sharpness(x), factor) if op.kind == "pil" else tensor_sharpness(x, factor)
+
+
+def _pil_less_sharpness(x: Tensor) -> Tensor:
+    less = x.to(torch.float32)
+    if min(x.shape[-2:]) > 2:
+        whole = x.to(torch.int32)
+        rows = whole[..., :-2, :] + whole[..., 1:-1, :] + whole[..., 2:, :]
+        total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * whole[..., 1:-1, 1:-1]
+        # Thirteenths are never half, so Pillow's floats round as these integers do.
+        less[..., 1:-1, 1:-1] = total.add_(6).div_(13, rounding_mode="floor").to(torch.float32)
+    return less
 
 
 def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
-    """torchvision's, of tensors [..., C, H, W]. The outermost pixels stay."""
+    """torchvision's, of tensors [..., C, H, W]. The outermost pixels stay.
+
+    ``factor * x + (1 - factor) * smooth`` is computed as ``x + (1 - factor) * (smooth - x)``, as there.
+    """
     if min(x.shape[-2:]) <= 2:
         return x
     channels = x.shape[-3]
@@ -79,65 +86,118 @@ def _point(image: Image.Image, table: list[int]) -> Image.Image:
     return image.point(table * len(image.getbands()))
 
 
-def posterize(image: Picture, op: Posterize, i: int) -> Picture:
+@form(ops.Posterize)
+def posterize(image: Picture, op: ops.Posterize, i: int) -> Picture:
     bits = int(op.bits[i])
-    if not op.mask[i]:
-        return image
     if isinstance(image, np.ndarray):
-        return hwc(tensor_posterize(chw(image), bits))
+        return hwc(_tensor_posterize(chw(image), bits))
     return _point(image, [value & (256 - (1 << (8 - bits))) for value in range(256)])
 
 
-def tensor_posterize(x: Tensor, bits: int) -> Tensor:
+@batch_form(ops.Posterize)
+def posterize_batch(x: Tensor, op: ops.Posterize) -> Tensor:
+    if len(op.bits) == 1 or (op.bits == op.bits[0]).all():
+        return _tensor_posterize(x, int(op.bits[0]))
+    if not x.is_floating_point():
+        return x.bitwise_and(on((256 - (1 << (8 - op.bits))).astype(np.uint8), x.device).view(-1, 1, 1, 1))
+    # Of floats: as many levels as so many bits have.
+    levels = on((1 << op.bits).astype(np.float32), x.device).view(-1, 1, 1, 1)
+    return x.mul(levels).floor_().clamp_(min=0).minimum(levels - 1).div_(levels)  # powers of two: exact
+
+
+def _tensor_posterize(x: Tensor, bits: int) -> Tensor:
     if x.is_floating_point():
         levels = 1 << bits
         return x.mul(levels).floor_().clamp_(0, levels - 1).mul_(1.0 / levels)
     return x.bitwise_and(256 - (1 << (8 - bits)))
 
 
-def solarize(image: Picture, op: Solarize, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
+@form(ops.Solarize)
+def solarize(image: Picture, op: ops.Solarize, i: int) -> Picture:
     threshold = float(op.threshold[i])
     if isinstance(image, np.ndarray):
         x = chw(image)
-        return hwc(torch.where(x >= threshold, inverse(x), x))
+        return hwc(torch.where(x >= threshold, _inverse(x), x))
     return ImageOps.solarize(image, threshold)  # type: ignore[arg-type]
 
 
-def invert(image: Picture, op: Invert, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
-    return hwc(inverse(chw(image))) if isinstance(image, np.ndarray) else ImageOps.invert(image)
+@batch_form(ops.Solarize)
+def solarize_batch(x: Tensor, op: ops.Solarize) -> Tensor:
+    return torch.where(x >= number(op.threshold, x), _inverse(x), x)
 
 
-def inverse(x: Tensor) -> Tensor:
+@form(ops.SolarizeAdd)
+def solarize_add(image: Picture, op: ops.SolarizeAdd, i: int) -> Picture:
+    values = array(image)
+    return np.asarray(np.where(values < 128, values + np.uint8(op.addend[i]), values).astype(np.uint8))
+
+
+@batch_form(ops.SolarizeAdd)
+def solarize_add_batch(x: Tensor, op: ops.SolarizeAdd) -> Tensor:
+    return torch.where(x < 128, x + on(op.addend.astype(np.uint8), x.device).view(-1, 1, 1, 1), x)
+
+
+@form(ops.Invert)
+def invert(image: Picture, op: ops.Invert, i: int) -> Picture:
+    return hwc(_inverse(chw(image))) if isinstance(image, np.ndarray) else ImageOps.invert(image)
+
+
+@batch_form(ops.Invert)
+def invert_batch(x: Tensor, op: ops.Invert) -> Tensor:
+    return _inverse(x)
+
+
+def _inverse(x: Tensor) -> Tensor:
     return 1.0 - x if x.is_floating_point() else x.bitwise_not()
 
 
-def autocontrast(image: Picture, op: AutoContrast, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
-    return ImageOps.autocontrast(pil(image)) if op.kind == "pil" else hwc(tensor_autocontrast(chw(image)))
+@form(ops.AutoContrast)
+def autocontrast(image: Picture, op: ops.AutoContrast, i: int) -> Picture:
+    return ImageOps.autocontrast(pil(image)) if op.kind == "pil" else hwc(_tensor_autocontrast(chw(image)))
 
 
-def tensor_autocontrast(x: Tensor) -> Tensor:
+@batch_form(ops.AutoContrast)
+def autocontrast_batch(x: Tensor, op: ops.AutoContrast) -> Tensor:
+    if op.kind == "tensor":
+        return _tensor_autocontrast(x)
+    # Pillow makes a table of 256 levels in float64, and cuts its entries off.
+    low, high = (f(x.flatten(2), -1).to(torch.float64)[..., None] for f in (torch.amin, torch.amax))
+    scale = torch.full_like(high, 255.0).div_(high - low)  # 255.0 / x would multiply by the reciprocal
+    table = (_levels(x.device) * scale).add_(-low * scale).clamp_(0, 255)
+    table = torch.where(high > low, table, _levels(x.device)).to(torch.uint8)
+    return table.gather(-1, x.flatten(2).long()).view_as(x)
+
+
+@lru_cache(maxsize=16)
+def _levels(device: torch.device) -> Tensor:
+    # From the host, which waits for it: what is kept may be read from other streams.
+    return torch.arange(256, dtype=torch.float64, device="cpu").to(device)
+
+
+def _tensor_autocontrast(x: Tensor) -> Tensor:
     """torchvision's, of tensors [..., C, H, W]."""
     values = x if x.is_floating_point() else x.to(torch.float32)
     low, high = values.amin(dim=(-2, -1), keepdim=True), values.amax(dim=(-2, -1), keepdim=True)
-    flat = high == low
+    flat = high == low  # there is nothing to stretch, and nothing to divide by
     step = high.sub_(low).mul_(1.0 / largest(x)).masked_fill_(flat, 1.0)
     return values.sub(low.masked_fill_(flat, 0.0)).div_(step).clamp_(0, largest(x)).to(x.dtype)
 
 
-def equalize(image: Picture, op: Equalize, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
-    return ImageOps.equalize(pil(image)) if op.kind == "pil" else hwc(tensor_equalize(chw(image)))
+@form(ops.Equalize)
+def equalize(image: Picture, op: ops.Equalize, i: int) -> Picture:
+    return ImageOps.equalize(pil(image)) if op.kind == "pil" else hwc(_tensor_equalize(chw(image)))
 
 
-def tensor_equalize(x: Tensor) -> Tensor:
-    """Pillow's ``ImageOps.equalize`` of tensors [..., C, H, W], and torchvision's. Floats go through uint8."""
+@batch_form(ops.Equalize)
+def equalize_batch(x: Tensor, op: ops.Equalize) -> Tensor:
+    return _tensor_equalize(x)
+
+
+def _tensor_equalize(x: Tensor) -> Tensor:
+    """Pillow's ``ImageOps.equalize`` of tensors [..., C, H, W], and torchvision's. Floats go through uint8.
+
+    A level becomes the number of values below it, in steps of a 255th of all but the highest ones, rounded.
+    """
     levels = x.mul(256.0 - 1e-3).to(torch.uint8) if x.is_floating_point() else x
     flat = levels.flatten(-2).long()
     counts = torch.zeros((*flat.shape[:-1], 256), dtype=torch.int64, device=x.device)
@@ -152,9 +212,8 @@ def tensor_equalize(x: Tensor) -> Tensor:
     return out.to(x.dtype).mul_(1.0 / 255) if x.is_floating_point() else out
 
 
-def jpeg(image: Picture, op: JPEG, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
+@form(ops.JPEG)
+def jpeg(image: Picture, op: ops.JPEG, i: int) -> Picture:
     file = io.BytesIO()
     pil(image).save(file, format="JPEG", quality=int(op.quality[i]), subsampling=2)
     return Image.open(file).copy()

@@ -1,4 +1,4 @@
-"""Ops that move pixels."""
+"""Crops, resizes and flips."""
 
 from __future__ import annotations
 
@@ -10,23 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...transforms.ops import Crop, Flip, Resize
-from .picture import Picture, array, chw, hwc, pil, size_of
-
-__all__ = ["crop", "flip", "resize"]
-
-_FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "nearest-exact": Image.Resampling.NEAREST,  # the name of another rule for tensors; Pillow has this one
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+from ...errors import PipelineError
+from ...transforms import ops
+from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil, size_of
+from .registry import batch_form, form
 
 
-def crop(image: Picture, op: Crop, i: int) -> Picture:
+@form(ops.Crop)
+def crop(image: Picture, op: ops.Crop, i: int) -> Picture:
     top, left, height, width = (int(a[i]) for a in (op.top, op.left, op.height, op.width))
     have_height, have_width = size_of(image)
     if (top, left, height, width) == (0, 0, have_height, have_width):
@@ -48,11 +39,39 @@ def crop(image: Picture, op: Crop, i: int) -> Picture:
     return out
 
 
+@batch_form(ops.Crop, rows="all")
+def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
+    """A window of each image; outside of it one colour. Raises :class:`PipelineError` for other modes."""
+    have = x.shape[2:]
+    boxes = np.stack([op.top, op.left, op.height, op.width], axis=1).tolist()
+    height, width = boxes[0][2:]
+    if any(box[2:] != [height, width] for box in boxes):
+        raise PipelineError("the images of a batch are cropped to different sizes; put a Resize((h, w)) before this")
+    # If all are the same window of the image, a view of it is enough.
+    inside = all(
+        top >= 0 and left >= 0 and top + height <= have[0] and left + width <= have[1] for top, left, *_ in boxes
+    )
+    if inside and all(box == boxes[0] for box in boxes):
+        top, left = boxes[0][:2]
+        return x[:, :, top : top + height, left : left + width]
+    if not inside and op.mode != "constant":
+        raise PipelineError(f'padding_mode={op.mode!r} has no form for a whole batch; use "constant"')
+    out = x.new_empty((len(x), x.shape[1], height, width))
+    for c in range(x.shape[1]):
+        out[:, c] = int(op.fill[c % len(op.fill)]) if x.dtype == torch.uint8 else op.fill[c % len(op.fill)]
+    for i, (top, left, *_) in enumerate(boxes):
+        y0, x0, y1, x1 = max(top, 0), max(left, 0), min(top + height, have[0]), min(left + width, have[1])
+        if y1 > y0 and x1 > x0:
+            out[i, :, y0 - top : y1 - top, x0 - left : x1 - left] = x[i, :, y0:y1, x0:x1]
+    return out
+
+
 def _reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int64]:
     """Which of ``have`` pixels lies at each of ``length`` places from ``start`` on: i64[length]."""
     at = np.arange(start, start + length)
     if mode == "edge" or have == 1:
         return np.clip(at, 0, have - 1)
+    # Mirrored again and again: the period is twice the length, less the two ends if these are not repeated.
     if mode == "reflect":
         at = np.abs(at) % (2 * have - 2)
         return np.minimum(at, 2 * have - 2 - at)
@@ -60,12 +79,13 @@ def _reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int6
     return np.minimum(at, 2 * have - 1 - at)
 
 
-def resize(image: Picture, op: Resize, i: int) -> Picture:
+@form(ops.Resize)
+def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
     height, width = int(op.height[i]), int(op.width[i])
     if size_of(image) == (height, width):
         return image
     if op.kind == "pil":
-        return pil(image).resize((width, height), _FILTERS[op.interpolation])
+        return pil(image).resize((width, height), PIL_FILTERS[op.interpolation])
     return hwc(_interpolate(chw(image), height, width, op.interpolation, op.antialias))
 
 
@@ -85,6 +105,7 @@ def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: b
     )
     if not native:
         if dtype == torch.uint8:
+            # Filters with negative weights overshoot.
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
     return x.reshape(channels, height, width)
@@ -97,10 +118,14 @@ def _has_uint8_kernel(mode: str) -> bool:
     return True
 
 
-def flip(image: Picture, op: Flip, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
+@form(ops.Flip)
+def flip(image: Picture, op: ops.Flip, i: int) -> Picture:
     sideways = op.axis == "horizontal"
     if isinstance(image, np.ndarray):
         return image[:, ::-1] if sideways else image[::-1]
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT if sideways else Image.Transpose.FLIP_TOP_BOTTOM)
+
+
+@batch_form(ops.Flip)
+def flip_batch(x: Tensor, op: ops.Flip) -> Tensor:
+    return x.flip(-1 if op.axis == "horizontal" else -2)

@@ -7,23 +7,19 @@ torch's parallel loops, which wait for each other after every few microseconds, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...transforms.ops import Blur, Call, Op
-from . import FORMS
-from .apply import apply_batch, apply_sample, apply_tail, head_and_tail, stack
-from .blur_noise import blur_by_axes
-from .picture import Picture
+from ...transforms.ops import Call, Op
+from .apply import apply_batch, apply_sample, apply_tail, head_and_tail
+from .registry import FAST_FORMS, FORMS
+from .stacking import stack_images
 
 __all__ = ["ImageThreads"]
-
-_FORMS: dict[type[Op], Callable[[Picture, Any, int], Picture]] = {**FORMS, Blur: blur_by_axes}
-"""Where the reference does as torchvision does, bit by bit, for thirty times the price."""
 
 
 class ImageThreads:
@@ -44,8 +40,9 @@ class ImageThreads:
         if not head or any(isinstance(op, Call) for op in head):
             return apply_batch(batch, ops, memory_format)
         images = batch.permute(0, 2, 3, 1).numpy()
-        made = self._threads().map(lambda i: apply_sample(images[i], head, i, _FORMS), range(len(images)))
-        return apply_tail(stack(list(made)), tail, memory_format)
+        forms = {**FORMS, **FAST_FORMS}
+        made = self._threads().map(lambda i: apply_sample(images[i], head, i, forms), range(len(images)))
+        return apply_tail(stack_images(list(made)), tail, memory_format)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:

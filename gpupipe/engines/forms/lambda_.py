@@ -1,4 +1,4 @@
-"""Somebody's function, called as torchvision would call it, with random numbers that belong to the sample."""
+"""A user's function, called as torchvision would call it, with random numbers that belong to the sample."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from torch import Tensor
 
 from ...errors import GpupipeError, PipelineError
 from ...reading.global_rng import lent, seed_all
-from ...transforms.ops import Call
+from ...transforms import ops
 from .picture import Picture, array, hwc, pil
+from .registry import batch_form, form
 
-__all__ = ["call", "call_batch"]
 
-
-def call(image: Picture, op: Call, i: int) -> Picture:
-    """Row ``i`` of the op on one image."""
+@form(ops.Call)
+def call(image: Picture, op: ops.Call, i: int) -> Picture:
     if op.batch:
         raise PipelineError(f"{op.name} is for whole batches, and what comes after it is done on single images")
-    if not op.mask[i]:
-        return image
     if op.kind == "pil":
         given = pil(image)
         made = _run(op, given, i)
@@ -41,8 +38,8 @@ def call(image: Picture, op: Call, i: int) -> Picture:
     return hwc(made.detach().as_subclass(Tensor))
 
 
-def call_batch(x: Tensor, op: Call) -> Tensor:
-    """The op on [B, C, H, W], which it may write to."""
+@batch_form(ops.Call, rows="all")
+def call_batch(x: Tensor, op: ops.Call) -> Tensor:
     before = _shown(x)
     if not op.batch:
         raise PipelineError(f"{op.name} is for single images, and has no form for a whole batch")
@@ -52,7 +49,7 @@ def call_batch(x: Tensor, op: Call) -> Tensor:
     return made.detach().as_subclass(Tensor)
 
 
-def _run(op: Call, image: Any, i: int) -> Any:
+def _run(op: ops.Call, image: Any, i: int) -> Any:
     device = image.device if isinstance(image, Tensor) else None
     try:
         with lent(device):
@@ -76,7 +73,7 @@ def _shown(image: Any) -> str:
     return f"an object of type {type(image).__name__}"
 
 
-def _wrong(op: Call, given: str, made: str) -> PipelineError:
+def _wrong(op: ops.Call, given: str, made: str) -> PipelineError:
     return PipelineError(
         f"{op.name} must keep kind, size and data type of the image: it got {given} and returned {made}; to change "
         "those, use a transform of gpupipe before or after it"

@@ -1,20 +1,31 @@
-"""One image as PIL image, numpy array or tensor, turned into each other without a copy where that is possible."""
+"""One image as PIL image, numpy array or tensor, turned into each other without a copy if that is possible."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
 
-__all__ = ["Array", "Picture", "array", "chw", "hwc", "pil", "size_of"]
+from ...transforms.ops.base import Array
 
-Array: TypeAlias = npt.NDArray[Any]
+__all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "pil", "size_of"]
+
 Picture: TypeAlias = Array | Image.Image
 """[H, W, C], or PIL: what was encoded stays a PIL image while it can, because conversions cost a copy each."""
+
+PIL_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "nearest-exact": Image.Resampling.NEAREST,  # the name of another rule for tensors; Pillow has this one
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+"""torchvision's names of interpolations as Pillow has them."""
 
 
 def size_of(image: Picture) -> tuple[int, int]:
@@ -40,7 +51,7 @@ def pil(image: Picture) -> Image.Image:
 
 
 def chw(image: Picture) -> Tensor:
-    """[C, H, W] on the same memory, or on a copy where torch cannot take it as it is."""
+    """[C, H, W] on the same memory, or on a copy if torch cannot take it as it is."""
     values = array(image)
     if not values.flags.writeable or any(stride < 0 for stride in values.strides):
         values = values.copy()

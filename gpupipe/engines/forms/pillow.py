@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ...transforms.ops.base import F64
 from .device_random import on
 
 __all__ = ["affine", "perspective"]
 
-F64 = npt.NDArray[np.float64]
 Size = tuple[int, int]
 Fill = tuple[float, ...]
 
@@ -35,6 +35,7 @@ def affine(x: Tensor, matrix: F64, size: Size, interpolation: str, fill: Fill) -
     (columns, rows), scaled = _tables(matrix, size), (matrix[:, 1] == 0) & (matrix[:, 3] == 0)
     if scaled.all():
         return _nearest(x, on(columns, x.device)[:, None, :], on(rows, x.device)[:, :, None], fill)
+    # Fixed point with 16 bits after the point, from the middle of the first pixel on.
     m = matrix
     fixed = [m[:, 0], m[:, 1], m[:, 2] + m[:, 0] * 0.5 + m[:, 1] * 0.5, m[:, 3], m[:, 4]]
     fixed.append(m[:, 5] + m[:, 3] * 0.5 + m[:, 4] * 0.5)
@@ -50,7 +51,7 @@ def affine(x: Tensor, matrix: F64, size: Size, interpolation: str, fill: Fill) -
 
 
 def _tables(matrix: F64, size: Size) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where a map without rotation and shear reads: i64[n, width], i64[n, height]; -1 where that is outside.
+    """Where a map without rotation and shear reads: i64[n, width], i64[n, height]; -1 if that is outside.
 
     Pillow adds the step again and again, so this does.
     """
@@ -82,7 +83,7 @@ def _centres(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _read(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
-    """[n, C, H', W']: the pixels at i64[n, H', W'], of the edge where that is outside."""
+    """[n, C, H', W']: the pixels at i64[n, H', W'], of the edge if that is outside."""
     n, channels, height, width = x.shape
     at = ys.clamp(0, height - 1) * width + xs.clamp(0, width - 1)
     flat = at.view(n, 1, -1).expand(-1, channels, -1)
@@ -103,6 +104,7 @@ def _nearest(x: Tensor, xs: Tensor, ys: Tensor, fill: Fill) -> Tensor:
 
 def _filtered(x: Tensor, xs: Tensor, ys: Tensor, interpolation: str, fill: Fill) -> Tensor:
     inside = (xs >= 0) & (xs < x.shape[-1]) & (ys >= 0) & (ys < x.shape[-2])
+    # Outside anything will do, because it is filled; a place within keeps the numbers small.
     xs, ys = (torch.where(inside, at, 0.5) - 0.5 for at in (xs, ys))
     left, top = xs.floor(), ys.floor()
     dx, dy = (xs - left)[:, None], (ys - top)[:, None]
@@ -122,5 +124,7 @@ def _filtered(x: Tensor, xs: Tensor, ys: Tensor, interpolation: str, fill: Fill)
 
 
 def _cubic(values: list[Tensor], t: Tensor) -> Tensor:
+    """Between the second and the third of four values: the cubic of Pillow's ``Geometry.c``, whose parameter is -1, in
+    its order of operations (R. Keys, *Cubic convolution interpolation for digital image processing*, 1981)."""
     a, b, c, d = values
     return b + t * ((c - a) + t * ((2 * (a - b) + c - d) + t * (((b - a) - c) + d)))

@@ -12,9 +12,10 @@ from ...datasets.base import Dataset
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...transforms.compose import Compose
 from ...types import Plan
-from .apply import apply_sample, apply_tail, head_and_tail, stack
+from .apply import apply_sample, apply_tail, head_and_tail
 from .clip_layout import clip_tail, unflatten
 from .picture import size_of
+from .stacking import stack_images
 
 __all__ = ["reference"]
 
@@ -32,7 +33,9 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
         plan = resolve_plan(plan, pipeline, np.array([size_of(image) for image in images], np.int32))
     assert plan.ops is not None
     head, tail = head_and_tail(plan.ops)
-    return apply_tail(stack([apply_sample(im, head, i) for i, im in enumerate(images)]), tail, pipeline.memory_format)
+    return apply_tail(
+        stack_images([apply_sample(im, head, i) for i, im in enumerate(images)]), tail, pipeline.memory_format
+    )
 
 
 def _of_clips(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
@@ -45,4 +48,4 @@ def _of_clips(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
         for row, index in enumerate(plan.indices.tolist())
         for frame in decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)
     ]
-    return clip_tail(unflatten(stack(images), plan.frames.shape), tail, pipeline.memory_format, dataset.layout)
+    return clip_tail(unflatten(stack_images(images), plan.frames.shape), tail, pipeline.memory_format, dataset.layout)

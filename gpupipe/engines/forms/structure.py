@@ -6,19 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...transforms.ops import Mix
+from ...transforms import ops
+from .apply import apply_batch, apply_sample
 from .device_random import on
 from .picture import Picture, array, chw, hwc
+from .registry import batch_form, form
 
-__all__ = ["mix", "mix_batch"]
 
-
-def mix(image: Picture, op: Mix, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
-    from .apply import apply_sample  # which is made of these forms
-
-    whole = array(image)
+@form(ops.Mix)
+def mix(image: Picture, op: ops.Mix, i: int) -> Picture:
+    whole = array(image)  # every branch begins with the same image
     total: Tensor | None = None
     for k, branch in enumerate(op.branches):
         made = apply_sample(whole, branch, i)
@@ -29,23 +26,12 @@ def mix(image: Picture, op: Mix, i: int) -> Picture:
     return hwc(total.to(torch.uint8) if whole.dtype == np.uint8 else total)
 
 
-def mix_batch(x: Tensor, op: Mix) -> Tensor:
-    from .apply import apply_batch
-
-    drawn = np.flatnonzero(op.mask)
-    if not drawn.size:
-        return x
-    all_of_them = len(drawn) == len(x)
-    rows = None if all_of_them else on(drawn, x.device)
-    some, op = (x, op) if rows is None else (x[rows], op.take(drawn))  # type: ignore[assignment]
+@batch_form(ops.Mix)
+def mix_batch(x: Tensor, op: ops.Mix) -> Tensor:
     weights = on(op.weights, x.device)[:, :, None, None, None]
     total: Tensor | None = None
     for k, branch in enumerate(op.branches):
-        part = apply_batch(some, branch) * weights[:, k]
+        part = apply_batch(x, branch) * weights[:, k]
         total = part if total is None else total.add_(part)
     assert total is not None
-    made = total.to(x.dtype)
-    if rows is None:
-        return made
-    x[rows] = made
-    return x
+    return total.to(x.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,26 +10,17 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from ...transforms.ops import Elastic, Perspective, Warp
+from ...transforms import ops
 from . import pillow
 from .blur_noise import smooth
 from .device_random import on, uniform
-from .picture import Picture, array, chw, hwc, pil
-
-__all__ = ["elastic", "elastic_batch", "perspective", "perspective_batch", "warp", "warp_batch"]
-
-_FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "nearest-exact": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-}
+from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
+from .registry import Form, batch_form, form
 
 
-def warp(image: Picture, op: Warp, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
-    if op.turns[i] >= 0:
+@form(ops.Warp)
+def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
+    if op.turns[i] >= 0:  # without any interpolation
         return np.rot90(array(image), int(op.turns[i]))
     size = int(op.height[i]), int(op.width[i])
     if op.kind == "pil":
@@ -39,9 +29,8 @@ def warp(image: Picture, op: Warp, i: int) -> Picture:
     return hwc(sample_grid(x, _affine_grid(op.matrix[i : i + 1], size, x), op.interpolation, op.fill)[0])
 
 
-def perspective(image: Picture, op: Perspective, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
+@form(ops.Perspective)
+def perspective(image: Picture, op: ops.Perspective, i: int) -> Picture:
     x = array(image)
     if op.kind == "pil":
         return _transform(image, Image.Transform.PERSPECTIVE, op.coefficients[i], x.shape[:2], op)
@@ -49,9 +38,8 @@ def perspective(image: Picture, op: Perspective, i: int) -> Picture:
     return hwc(sample_grid(t, _perspective_grid(op.coefficients[i : i + 1], t), op.interpolation, op.fill)[0])
 
 
-def elastic(image: Picture, op: Elastic, i: int) -> Picture:
-    if not op.mask[i]:
-        return image
+@form(ops.Elastic)
+def elastic(image: Picture, op: ops.Elastic, i: int) -> Picture:
     x = chw(image)[None]
     return hwc(displace(x, displacements(op.seed[i : i + 1], op, x), op)[0])
 
@@ -61,48 +49,19 @@ def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[i
     fill = tuple(int(v) for v in op.fill or (0.0,))
     bands = len(picture.getbands())
     colour = (fill * bands)[:bands] if bands > 1 else fill[0]
-    return picture.transform(size[::-1], method, data.tolist(), _FILTERS[op.interpolation], fillcolor=colour)
+    return picture.transform(size[::-1], method, data.tolist(), PIL_FILTERS[op.interpolation], fillcolor=colour)
 
 
-def warp_batch(x: Tensor, op: Warp) -> Tensor:
-    return _rows(x, op, warp, _warp_rows)
+# ---- on batches
 
 
-def perspective_batch(x: Tensor, op: Perspective) -> Tensor:
-    return _rows(x, op, perspective, _perspective_rows)
-
-
-def elastic_batch(x: Tensor, op: Elastic) -> Tensor:
-    return _rows(x, op, elastic, lambda x, op: displace(x, displacements(op.seed, op, x), op))
-
-
-def _rows(
-    x: Tensor, op: Any, one: Callable[[Picture, Any, int], Picture], many: Callable[[Tensor, Any], Tensor]
-) -> Tensor:
-    """What the mask selects: all at once on a GPU, one after another on the CPU, whose cache holds one image."""
-    drawn = np.flatnonzero(op.mask)
-    if not drawn.size:
-        return x
-    sizes = {(int(op.height[i]), int(op.width[i])) for i in drawn} if isinstance(op, Warp) else {x.shape[-2:]}
-    if sizes != {tuple(x.shape[-2:])} and (len(drawn) < len(x) or len(sizes) > 1):
-        raise ValueError("a batch whose images come out in different sizes cannot be stack_images")
-    if x.device.type != "cpu" or x.dtype == torch.bfloat16:
-        made = many(x[on(drawn, x.device)] if len(drawn) < len(x) else x, op.take(drawn))
-        if len(drawn) == len(x):
-            return made
-        x[on(drawn, x.device)] = made
-        return x
-    rows = [chw(np.array(array(one(hwc(x[i]), op, int(i))))) for i in drawn]
-    if len(drawn) == len(x):
-        return torch.stack(rows)
-    for i, row in zip(drawn, rows, strict=True):
-        x[i] = row
-    return x
-
-
-def _warp_rows(x: Tensor, op: Warp) -> Tensor:
-    """[n, C, H, W]; every sample has drawn it."""
+@batch_form(ops.Warp)
+def warp_batch(x: Tensor, op: ops.Warp) -> Tensor:
+    if _as_image(x):
+        return _image_of(x, op, warp)
     size = int(op.height[0]), int(op.width[0])
+    if (op.height != size[0]).any() or (op.width != size[1]).any():
+        raise ValueError("a batch whose images come out in different sizes cannot be stacked")
     if op.kind == "pil":  # quarter turns have exact matrices
         return pillow.affine(x, op.matrix, size, op.interpolation, op.fill or (0.0,))
     out = sample_grid(x, _affine_grid(op.matrix, size, x), op.interpolation, op.fill)
@@ -111,10 +70,30 @@ def _warp_rows(x: Tensor, op: Warp) -> Tensor:
     return out
 
 
-def _perspective_rows(x: Tensor, op: Perspective) -> Tensor:
+@batch_form(ops.Perspective)
+def perspective_batch(x: Tensor, op: ops.Perspective) -> Tensor:
+    if _as_image(x):
+        return _image_of(x, op, perspective)
     if op.kind == "pil":
         return pillow.perspective(x, op.coefficients, op.interpolation, op.fill or (0.0,))
     return sample_grid(x, _perspective_grid(op.coefficients, x), op.interpolation, op.fill)
+
+
+@batch_form(ops.Elastic)
+def elastic_batch(x: Tensor, op: ops.Elastic) -> Tensor:
+    if _as_image(x):
+        return _image_of(x, op, elastic)
+    return displace(x, displacements(op.seed, op, x), op)
+
+
+def _as_image(x: Tensor) -> bool:
+    """Whether the form of a single image does the rows of a batch: on the CPU, in types that numpy knows."""
+    return x.device.type == "cpu" and x.dtype != torch.bfloat16
+
+
+def _image_of(x: Tensor, op: Any, one: Form) -> Tensor:
+    """[1, C, H', W'] of [1, C, H, W]."""
+    return chw(np.array(array(one(hwc(x[0]), op, 0))))[None]
 
 
 # ---- torchvision's grids, for several images at once
@@ -139,6 +118,8 @@ def _theta(numbers: Any, dtype: torch.dtype, x: Tensor) -> Tensor:
 
 
 def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
+    # Places of the output in pixels from its middle; theta leads to those of the input, in units of half its sides,
+    # which is what grid_sample takes.
     dtype, (oh, ow), (h, w) = _working(x), size, x.shape[-2:]
     bounds = ((1.0 - ow) * 0.5, (ow - 1.0) * 0.5, (1.0 - oh) * 0.5, (oh - 1.0) * 0.5)
     places = _places(oh, ow, bounds, torch.float32, x).to(dtype).view(1, oh * ow, 3)
@@ -150,7 +131,7 @@ def _product(places: Tensor, theta: Tensor) -> Tensor:
     """[n, P, 2] of [n, P, 3] and [n, 3, 2]."""
     if places.device.type == "cpu":
         return places.bmm(theta)
-    # No product of matrices: where a script allows TF32 for its model, places would be a tenth of a pixel off.
+    # No product of matrices: if a script allows TF32 for its model, places would be a tenth of a pixel off.
     x, y, one = (places[:, :, k, None] * theta[:, k, None] for k in range(3))
     return x.add_(y).add_(one)
 
@@ -159,6 +140,7 @@ def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
     dtype, (h, w) = _working(x), x.shape[-2:]
     c = np.asarray(coefficients, np.float64)
     places = _places(h, w, (0.5, w - 0.5, 0.5, h - 0.5), dtype, x).view(1, h * w, 3).expand(len(c), -1, -1)
+    # A map of planes is a quotient of two affine ones, of which the lower one is the same for x and y.
     above = _theta(c[:, :6], dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
     below = _theta(np.tile(np.concatenate([c[:, 6:], np.ones((len(c), 1))], axis=1), (1, 2)), dtype, x)
     return _product(places, above).div_(_product(places, below)).sub_(1.0).view(-1, h, w, 2)
@@ -184,7 +166,7 @@ def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | No
     return values.round_().to(x.dtype) if whole else values
 
 
-def displacements(seed: Any, op: Elastic, x: Tensor) -> Tensor:
+def displacements(seed: Any, op: ops.Elastic, x: Tensor) -> Tensor:
     """Random fields f32[n, H, W, 2] in units of the half image: uniform noise, smoothed, times ``alpha``."""
     h, w = x.shape[-2:]
     noise = uniform(seed, 2 * h * w, x.device).view(-1, 2, h, w) * 2 - 1
@@ -198,10 +180,10 @@ def displacements(seed: Any, op: Elastic, x: Tensor) -> Tensor:
     return torch.stack(fields, dim=-1)
 
 
-def displace(x: Tensor, field: Tensor, op: Elastic) -> Tensor:
+def displace(x: Tensor, field: Tensor, op: ops.Elastic) -> Tensor:
     """torchvision's ``elastic`` with field [n, H, W, 2]."""
     h, w = x.shape[-2:]
-    half = x.dtype == torch.float16 and x.device.type == "cpu"
+    half = x.dtype == torch.float16 and x.device.type == "cpu"  # grid_sample has no form for these
     image = x.to(torch.float32) if half else x
     dtype = _working(image)
     bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import PIL
@@ -12,22 +12,20 @@ from PIL import features
 from torch import Tensor
 
 from ...codecs.video.decode import pyav_version
-from ...datasets.user_code import Opaque
 from ...errors import ConfigError, PipelineError, SampleError
-from ...memory.uses import Load, Need
+from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
-from ...transforms.ops import Call, Gray, Op, ToDtype, Views
+from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
-from ..forms import BATCH_FORMS, POINTWISE
+from ..forms import has_batch_form
 from ..forms.apply import apply_tail, head_and_tail
 from ..forms.clip_layout import clip_tail
 from ..staging import CopyStream, Ring, Uploader, map_tensors
-from .needs import needs
-from .worker_tasks import Collate, Decode, Decoded
+from .worker_tasks import Decode, Decoded
 
 __all__ = ["Torch"]
 
@@ -72,8 +70,24 @@ class Torch(EngineConfig):
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
 
-    def needs(self, load: Load) -> list[Need]:
-        return needs(load, self.slots if self.staging == "ring" else 0)
+    def memory_uses(self, workload: Workload) -> list[MemoryUse]:
+        s = workload.setup
+        head, tail = head_and_tail(s.pipeline.skeleton)
+        uses: list[MemoryUse] = []
+        branches = head[-1].branches if head and isinstance(head[-1], Views) else ((),)
+        for out, branch in zip(workload.outputs, branches, strict=True):
+            made = (*head, *branch)  # by a worker, image by image; the tail is for the whole batch
+            dtype: Dtype = next((op.dtype for op in reversed(made) if isinstance(op, ToDtype)), "uint8")
+            channels = next((op.channels for op in reversed(made) if isinstance(op, Gray)), 3)
+            out = replace(out, dtype=dtype, channels=channels)
+            if s.num_workers:  # all plans are sent at once, and workers do not wait for what they made to be fetched
+                count, of = s.num_workers * s.prefetch_factor, "(num_workers × prefetch_factor) queued"
+                uses += workload.batches("batches of the workers", "shm", count, of, out)
+            if s.cuda and self.staging == "ring":
+                uses += workload.batches("pinned staging", "pinned", self.slots, "slots", out)
+        if tail or s.cuda or not s.num_workers:  # else the worker's own memory is handed out
+            uses += workload.output(1, "handed out")
+        return uses + workload.decoded("host", max(s.num_workers, 1))  # one after another in each process
 
 
 class TorchEngine(Engine):
@@ -82,10 +96,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        dataset = setup.dataset
-        task: Callable[[Plan], Decoded] = Decode(dataset, setup.pipeline)
-        if isinstance(dataset, Opaque):
-            task = Collate(dataset)
+        task = Decode(setup.dataset, setup.pipeline)
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 
@@ -113,6 +124,9 @@ class TorchEngine(Engine):
                 map_tensors(Tensor.pin_memory, target),
             )
         return lambda images, target, finish: (finish(images), target)
+
+    def renew(self) -> None:
+        self._workers.close()
 
     def close(self) -> None:
         self._workers.close()
@@ -146,9 +160,6 @@ class TorchRun(Run):
         plan, result = next(self._results)
         if result.bad:
             raise SampleError(result.bad)
-        if isinstance(self._setup.dataset, Opaque):
-            images, target = _pair(result.images)
-            return Batch(*self._to_device(images, target, lambda x: x), plan)
         plan = resolve_missing(result.plan or plan, self._setup.pipeline)
         assert plan.ops is not None
         tail = head_and_tail(plan.ops)[1]
@@ -191,15 +202,8 @@ def _check_tail(tail: Sequence[Op]) -> None:
         if isinstance(op, Views):
             for branch in op.branches:
                 _check_tail(branch)
-        elif type(op) not in (*BATCH_FORMS, *POINTWISE) or (isinstance(op, Call) and not op.batch):
+        elif not has_batch_form(op):
             named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
             raise PipelineError(
                 f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
             )
-
-
-def _pair(batch: Any) -> tuple[Any, Any]:
-    """(images, target) of a collated batch of two parts; anything else is all images."""
-    if isinstance(batch, (list, tuple)) and len(batch) == 2:
-        return batch[0], batch[1]
-    return batch, None

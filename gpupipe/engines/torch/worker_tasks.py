@@ -10,34 +10,31 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch.utils.data import default_collate
 
 from ...codecs.decode import open_rgb
 from ...codecs.files import Undecodable
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
-from ...datasets.user_code import Opaque
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.ranges import read_encoded
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
-from ...reading.user_code import worker_tensor
 from ...transforms.compose import Compose
 from ...types import Plan
-from ..forms.apply import Arrays, apply_sample, head_and_tail
+from ..forms.apply import apply_sample, head_and_tail
 from ..forms.clip_layout import unflatten
 from ..forms.picture import Picture, size_of
+from ..forms.stacking import stack_images
 
-__all__ = ["Collate", "Decode", "Decoded", "stack_images"]
+__all__ = ["Decode", "Decoded"]
 
 
 class Decoded(NamedTuple):
     """The result of a task."""
 
     images: Any
-    """[B, H, W, C] before the tail, of clips [B, T, H, W, C], or a tuple of such for several views; of
-    :class:`Collate` the whole collated structure; ``None`` if ``bad``."""
+    """[B, H, W, C] before the tail, of clips [B, T, H, W, C], or a tuple of such for several views;
+    ``None`` if ``bad``."""
     target: Any
     """The collated targets of user code, else ``None``."""
     plan: Plan | None
@@ -99,36 +96,3 @@ class Decode:
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
         return [image], target
-
-
-@dataclass(frozen=True)
-class Collate:
-    """Run an :class:`~gpupipe.datasets.user_code.Opaque` dataset as torch's own DataLoader would."""
-
-    dataset: Opaque
-
-    def __call__(self, plan: Plan) -> Decoded:
-        bad: list[BadSample] = []
-        items: list[Any] = []
-        with fetching(self.dataset, plan) as fetch:
-            for row, index in enumerate(plan.indices.tolist()):
-                try:
-                    items.append(fetch(self.dataset.ds.__getitem__, row))
-                except Exception as e:
-                    bad.append(bad_sample(self.dataset, index, e))
-            if bad:
-                return Decoded(None, None, None, bad)
-            collate = self.dataset.collate_fn or default_collate
-            return Decoded(collate(items), None, None, [])
-
-
-def stack_images(images: list[Arrays]) -> Any:
-    """[B, H, W, C], or a tuple of such of several views; in a worker in shared memory."""
-    first: Any = images[0]
-    if isinstance(first, tuple):
-        return tuple(stack_images(list(view)) for view in zip(*images, strict=True))
-    batch = worker_tensor((len(images), *first.shape), torch.from_numpy(np.empty(0, first.dtype)).dtype)
-    view = batch.numpy()
-    for i, image in enumerate(images):
-        view[i] = image
-    return batch

@@ -1,164 +1,120 @@
-"""Ops that change values and leave pixels where they are."""
+"""Ops that change colours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .base import F64, I32, I64, U64, Kind, Mask, Masked, Op
+from .base import F64, I32, I64, Dtype, HasMask, Kind, Mask, Masked, Op
+from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
-__all__ = [
-    "JPEG",
-    "AutoContrast",
-    "Blur",
-    "BoxBlur",
-    "Brightness",
-    "Contrast",
-    "Equalize",
-    "Erase",
-    "Gray",
-    "Hue",
-    "Invert",
-    "Noise",
-    "Posterize",
-    "Saturation",
-    "Sharpness",
-    "Solarize",
-    "SolarizeAdd",
-]
+__all__ = ["Brightness", "ChannelPermutation", "Contrast", "Gray", "Hue", "Saturation"]
+
+SUMS = "sums that end close to a whole number are cut off apart"
+_GRAYS = "torchvision cuts the fraction of gray off, DALI rounds"
 
 
-@dataclass(frozen=True, eq=False)
-class Gray(Op):
-    """Take the colour out of the samples whose mask is set. ``channels`` is 1 only where all masks are set."""
+def adjusted(bound: Bound, *, gain: float, mean_gain: float = 1.5, why: str = SUMS) -> Tolerance:
+    """What is promised of a blend, which stretches differences by its factor."""
+    return Tolerance(bound, gain=gain, mean_gain=mean_gain, reason=f"for factors of up to 2: {why}")
 
-    mask: Mask
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gray(HasMask):
+    """Take the colour out of the samples whose mask is set. ``channels`` is 1 only if all masks are set."""
+
+    PROMISES = (
+        Promise(
+            "gray pil",
+            "grayscale of PIL images",
+            {CPU: Tolerance(Bound(1, 0.01), reason="sums of 0.299 R + 0.587 G + 0.114 B that end in .5 round apart")},
+        ),
+        Promise(
+            "gray tensor",
+            "grayscale of tensors",
+            {CPU: Tolerance(Bound(1, 0.6), reason="torchvision cuts the fraction off, DALI rounds")},
+        ),
+    )
+
     channels: Literal[1, 3] = 3
     always: bool = False
     kind: Kind = "pil"
 
+    def promise(self, dtype: Dtype) -> str:
+        return f"gray {self.kind}"
+
     def where(self, mask: Mask, sizes: I64) -> Op:
         if self.channels == 1:
-            return super().where(mask, sizes)
+            return Op.where(self, mask, sizes)
         return replace(self, mask=self.mask & mask, always=False)
 
 
-@dataclass(frozen=True, eq=False)
-class _Adjust(Masked):
+@dataclass(frozen=True, eq=False, repr=False)
+class Adjust(Masked):
     """Blend with a picture that has less of something: ``less + factor * (image - less)``, clipped, and its fraction
-    cut off where the image is uint8 (Pillow's ``ImageEnhance``, and torchvision's ``_blend``)."""
+    cut off if the image is uint8 (Pillow's ``ImageEnhance``, and torchvision's ``_blend``)."""
 
     factor: F64
     kind: Kind = "pil"
 
 
-class Brightness(_Adjust):
+class Brightness(Adjust):
     """Less of it: black."""
 
+    PROMISES = (Promise("brightness", "brightness", {CPU: adjusted(Bound(1, 0.01), gain=2)}),)
 
-class Contrast(_Adjust):
+
+class Contrast(Adjust):
     """Less of it: the mean of the image in gray; of PIL images rounded."""
 
+    PROMISES = (
+        Promise("contrast pil", "contrast of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
+        Promise("contrast tensor", "contrast of tensors", {CPU: adjusted(Bound(1, 0.3), gain=3, why=_GRAYS)}),
+    )
 
-class Saturation(_Adjust):
+    def promise(self, dtype: Dtype) -> str:
+        return f"contrast {self.kind}"
+
+
+class Saturation(Adjust):
     """Less of it: the image in gray."""
 
+    PROMISES = (
+        Promise("saturation pil", "saturation of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
+        Promise("saturation tensor", "saturation of tensors", {CPU: adjusted(Bound(1, 0.5), gain=3, why=_GRAYS)}),
+    )
 
-class Sharpness(_Adjust):
-    """Less of it: the image under the filter 1 1 1, 1 5 1, 1 1 1 over 13, whose outermost pixels stay."""
+    def promise(self, dtype: Dtype) -> str:
+        return f"saturation {self.kind}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hue(Masked):
     """Turn the hue of HSV by ``factor`` of the circle, -0.5 to 0.5."""
 
+    PROMISES = (
+        Promise(
+            "hue",
+            "hue",
+            {
+                CPU: Tolerance(
+                    EQUAL,
+                    gain=4,
+                    mean_gain=2,
+                    reason="done by the same code on the batch; hues of pale colours turn with one level",
+                )
+            },
+        ),
+    )
+
     factor: F64
     kind: Kind = "pil"
 
 
-@dataclass(frozen=True, eq=False)
-class Posterize(Masked):
-    """Keep the upper ``bits`` of every value, 0 to 8."""
+@dataclass(frozen=True, eq=False, repr=False)
+class ChannelPermutation(Masked):
+    """Put the channels into another order: channel k becomes what channel ``permutation[:, k]`` was, i32[B, C]."""
 
-    bits: I32
+    PROMISES = (Promise("channelpermutation", "channel permutation", {CPU: Tolerance(EQUAL)}),)
 
-
-@dataclass(frozen=True, eq=False)
-class Solarize(Masked):
-    """Invert the values of ``threshold`` and above; in the image's own units."""
-
-    threshold: F64
-
-
-@dataclass(frozen=True, eq=False)
-class SolarizeAdd(Masked):
-    """Add ``addend``, 0 to 128, to the values below 128 of a uint8 image."""
-
-    addend: I32
-
-
-@dataclass(frozen=True, eq=False)
-class Invert(Masked):
-    """The largest value minus the value."""
-
-
-@dataclass(frozen=True, eq=False)
-class AutoContrast(Masked):
-    """Stretch every channel so that its lowest value becomes 0 and its highest the largest."""
-
-    kind: Kind = "pil"
-
-
-@dataclass(frozen=True, eq=False)
-class Equalize(Masked):
-    """Spread every channel so that its histogram is as even as it can be."""
-
-    kind: Kind = "pil"
-
-
-@dataclass(frozen=True, eq=False)
-class JPEG(Masked):
-    """Encode as JPEG of ``quality`` 1 to 100 and decode again."""
-
-    quality: I32
-    kind: Kind = "pil"
-
-
-@dataclass(frozen=True, eq=False)
-class Blur(Masked):
-    """Convolve with a Gaussian of ``sigma`` pixels, cut off at ``kernel_size`` (width, height), edges reflected."""
-
-    sigma: F64
-    kernel_size: tuple[int, int] = (3, 3)
-    kind: Kind = "pil"
-
-
-@dataclass(frozen=True, eq=False)
-class BoxBlur(Masked):
-    """Pillow's ``GaussianBlur`` of ``radius`` pixels on a uint8 image: three box filters along each axis."""
-
-    radius: F64
-
-
-@dataclass(frozen=True, eq=False)
-class Noise(Masked):
-    """Add normal noise, one number per value, drawn by ``seed`` of the sample."""
-
-    seed: U64
-    mean: float = 0.0
-    sigma: float = 0.1
-    clip: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Erase(Masked):
-    """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise drawn by
-    ``seed`` of the sample, one number per value, or without ``per_pixel`` one per channel."""
-
-    top: I32
-    left: I32
-    height: I32
-    width: I32
-    seed: U64
-    value: tuple[float, ...] | None = (0.0,)
-    per_pixel: bool = True
+    permutation: I32

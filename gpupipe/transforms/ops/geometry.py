@@ -1,4 +1,4 @@
-"""Ops that move pixels."""
+"""Crops, resizes and flips."""
 
 from __future__ import annotations
 
@@ -7,14 +7,28 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .base import F64, I32, I64, U64, Kind, Mask, Masked, Op
+from .base import I32, I64, Dtype, HasMask, Kind, Mask, Op
+from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
-__all__ = ["Crop", "Elastic", "Flip", "Perspective", "Resize", "Warp"]
+__all__ = ["Crop", "Flip", "Resize"]
+
+_TRIANGLE_EDGE = Bound(60, 3, 0.5)
+_EDGE = (
+    "over the edge DALI repeats the edge pixel, which gives it 1/8 of the filter; Pillow and torch cut the filter off. "
+    "So at most 32 levels, 60 in a corner; photographs: 16 at 224 pixels, 27 at 16"
+)
+_ROUNDS = "Pillow and torch round between their two passes, DALI does not"
+_CLIPS = (
+    "Pillow and torch clip to 0..255 between their two passes, which cuts overshoots at hard edges; DALI clips last"
+)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Crop(Op):
-    """A window of the image. Where ``padded``, it may reach outside, and what is outside is filled."""
+    """A window of the image. If ``padded``, it may reach outside, and what is outside is filled."""
+
+    PROMISES = (Promise("crop", "crop, pad", {CPU: Tolerance(EQUAL)}),)
+    geometric = True
 
     top: I32
     left: I32
@@ -30,9 +44,60 @@ class Crop(Op):
         return replace(self, **{k: np.where(mask, getattr(self, k), v).astype(np.int32) for k, v in whole.items()})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Resize(Op):
     """Resample to ``height`` x ``width`` pixels."""
+
+    PROMISES = (
+        Promise(
+            "resize bilinear uint8 antialias",
+            "resize, bilinear, antialias",
+            {CPU: Tolerance(Bound(1, 0.2), _TRIANGLE_EDGE, reason=f"{_ROUNDS}; {_EDGE}")},
+        ),
+        Promise(
+            "resize bilinear uint8", "resize, bilinear, no antialias", {CPU: Tolerance(Bound(1, 0.25), reason=_ROUNDS)}
+        ),
+        Promise(
+            "resize bilinear float antialias",
+            "resize, bilinear, antialias, of floats",
+            {CPU: Tolerance(Bound(0.1, 0.001), _TRIANGLE_EDGE, reason=_EDGE)},
+        ),
+        Promise(
+            "resize bilinear float",
+            "resize, bilinear, no antialias, of floats",
+            {CPU: Tolerance(Bound(0.1, 0.001))},
+        ),
+        Promise(
+            "resize bicubic uint8 antialias",
+            "resize, bicubic, antialias",
+            {CPU: Tolerance(Bound(40, 0.3, 0.005), Bound(40, 1.5, 0.3), gain=1.6, reason=_CLIPS)},
+        ),
+        Promise(
+            "resize bicubic float antialias",
+            "resize, bicubic, antialias, of floats",
+            {
+                CPU: Tolerance(
+                    Bound(0.5, 0.05), Bound(30, 1.5, 0.3), gain=1.6, reason="DALI reads the filter from a table"
+                )
+            },
+        ),
+        Promise(
+            "resize lanczos uint8 antialias",
+            "resize, lanczos",
+            {CPU: Tolerance(Bound(80, 0.3, 0.01), Bound(80, 2, 0.3), gain=2.2, reason=_CLIPS)},
+        ),
+        Promise(
+            "resize nearest",
+            "resize, nearest",
+            {
+                CPU: Tolerance(
+                    Bound(255, 6, 0.25),
+                    reason="where a place falls exactly between two rows or columns, DALI may take the other one",
+                )
+            },
+        ),
+    )
+    geometric = True
 
     height: I32
     width: I32
@@ -40,69 +105,23 @@ class Resize(Op):
     antialias: bool = True
     kind: Kind = "pil"
 
+    def promise(self, dtype: Dtype) -> str:
+        if self.interpolation in ("nearest", "nearest-exact"):
+            return "resize nearest"
+        of = "uint8" if dtype == "uint8" else "float"
+        return f"resize {self.interpolation} {of}" + (" antialias" if self.antialias else "")
+
     def where(self, mask: Mask, sizes: I64) -> Op:
         height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
         width = np.where(mask, self.width, sizes[:, 1]).astype(np.int32)
         return replace(self, height=height, width=width)
 
 
-@dataclass(frozen=True, eq=False)
-class Flip(Op):
+@dataclass(frozen=True, eq=False, repr=False)
+class Flip(HasMask):
     """Mirror the samples whose mask is set."""
 
-    mask: Mask
+    PROMISES = (Promise("flip", "flip", {CPU: Tolerance(EQUAL)}),)
+    geometric = True
+
     axis: Literal["horizontal", "vertical"] = "horizontal"
-
-    def where(self, mask: Mask, sizes: I64) -> Op:
-        return replace(self, mask=self.mask & mask)
-
-
-@dataclass(frozen=True, eq=False)
-class Warp(Masked):
-    """An affine map. ``matrix`` f64[B, 6] leads from the pixels of the output to those of the input.
-
-    Of PIL images as in ``Image.transform(AFFINE)``: ``x_in = a (x + 0.5) + b (y + 0.5) + c``. Of tensors relative to
-    the centre of the image, as torchvision's ``affine`` hands it to its grid. See :mod:`gpupipe.transforms.matrices`,
-    which makes these.
-    """
-
-    matrix: F64
-    height: I32
-    """Of the output."""
-    width: I32
-    source: I32
-    """[B, 2]: height and width of the input."""
-    turns: I32
-    """0 to 3: an exact rotation by so many quarters, anticlockwise, for which torchvision transposes the pixels;
-    -1 where ``matrix`` counts alone."""
-    interpolation: str = "nearest"
-    fill: tuple[float, ...] | None = (0.0,)
-    """``None`` is black too, but on tensors torchvision blends the border with it once and not twice."""
-    kind: Kind = "pil"
-
-    def where(self, mask: Mask, sizes: I64) -> Op:
-        height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
-        width = np.where(mask, self.width, sizes[:, 1]).astype(np.int32)
-        return replace(self, mask=self.mask & mask, always=False, height=height, width=width)
-
-
-@dataclass(frozen=True, eq=False)
-class Perspective(Masked):
-    """A map of planes in space. ``coefficients`` f64[B, 8] as Pillow's ``Image.transform(PERSPECTIVE)`` takes them."""
-
-    coefficients: F64
-    interpolation: str = "bilinear"
-    fill: tuple[float, ...] | None = (0.0,)
-    kind: Kind = "pil"
-
-
-@dataclass(frozen=True, eq=False)
-class Elastic(Masked):
-    """Move every pixel by a smooth random field, drawn by ``seed`` of the sample."""
-
-    seed: U64
-    alpha: tuple[float, float] = (50.0, 50.0)
-    sigma: tuple[float, float] = (5.0, 5.0)
-    interpolation: str = "bilinear"
-    fill: tuple[float, ...] | None = (0.0,)
-    kind: Kind = "pil"

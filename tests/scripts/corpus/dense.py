@@ -161,7 +161,7 @@ def detection(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(Boxes(args.data, train=False), batch_size=1, collate_fn=detection_collate)
 
 
-@script(engine="torch", because=("batch_sampler", "collate", "Letterboxed"), workers=1)
+@script(engine="torch", because=("collate", "Letterboxed"), workers=1)
 def yolo(args: Args, DataLoader: Any) -> Epochs:
     """ultralytics/yolov5: letterboxed arrays, a loader subclass that keeps its workers, targets with a batch index."""
 

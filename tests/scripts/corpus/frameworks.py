@@ -70,7 +70,7 @@ def ignite_engine(args: Args, DataLoader: Any) -> Epochs:
         yield [engine.next_batch() for _ in range(4)]
 
 
-@script(engine="dali")
+@script(engine="dali", because=("loader.batch_sampler",))
 def accelerate_skip(args: Args, DataLoader: Any) -> Epochs:
     """huggingface/accelerate: skip_first_batches to go on in the middle of an epoch."""
     from accelerate import skip_first_batches

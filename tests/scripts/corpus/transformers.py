@@ -260,7 +260,7 @@ def timm_mixup_collate(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("batch_sampler",), workers=1)
+@script(engine="dali", workers=1)
 def timm_multi_epochs(args: Args, DataLoader: Any) -> Epochs:
     """timm's MultiEpochsDataLoader: a subclass whose batch sampler never ends, so that workers stay."""
 

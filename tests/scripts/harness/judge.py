@@ -198,13 +198,16 @@ def _engine_problems(script: Script, verdict: Verdict) -> list[str]:
 
 
 def _warning_problems(script: Script, verdict: Verdict) -> list[str]:
-    """One line that names every reason if torch's loader took over, nothing otherwise."""
+    """One line per loader that names every reason if torch's loader took over, nothing otherwise."""
     messages = verdict.messages
-    if "torch" not in verdict.engines:
+    if "torch" not in verdict.engines and not script.because:
         return [f"it warned without a reason: {text}" for text in messages]
-    problems = []
-    if len(messages) != 1:
-        problems.append(f"{len(messages)} warnings when torch took over, and it must be one: {' | '.join(messages)}")
+    problems, loaders = [], max(verdict.engines.count("torch"), 1)
+    if not 1 <= len(set(messages)) == len(messages) <= loaders:
+        problems.append(
+            f"{len(messages)} warnings when torch took over {loaders} loaders, and it must be one for each, none "
+            f"twice: {' | '.join(messages)}"
+        )
     problems += [f"the warning has {len(text.splitlines())} lines" for text in messages if "\n" in text.strip()]
     everything = " ".join(messages).lower()
     missing = [word for word in script.because if word.lower() not in everything]

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pytest
 
 import gpupipe
-from gpupipe.bench.difference import grey_levels
-from gpupipe.bench.tolerances import Tolerance, tolerance, widest
+from gpupipe.loader import start
+from gpupipe.parity.difference import grey_levels
+from gpupipe.parity.tolerances import Tolerance, tolerance, widest
 from gpupipe.transforms.ops import Views
 
 __all__ = ["Promise", "Watch", "engine_of", "is_loader", "promise_of", "watching"]
@@ -91,6 +92,7 @@ class _Messages(logging.Handler):
 def watching() -> Iterator[Watch]:
     """Note every ``gpupipe.DataLoader`` that is made, and what gpupipe logs as a warning."""
     watch = Watch()
+    start._SAID.clear()  # what was said once in this process is said again
     made = gpupipe.DataLoader.__init__
 
     def noted(self: Any, *arguments: Any, **named: Any) -> None:
@@ -124,7 +126,7 @@ def promise_of(loader: Any) -> Promise:
     """What the table of promises says of the loader's pipeline; only DALI may differ from torch at all."""
     if engine_of(loader) != "dali":
         return Promise()
-    ops = loader._setup.pipeline.skeleton
+    ops = loader._session.resolved.setup.pipeline.skeleton
     branches = [(*ops[:-1], *branch) for branch in ops[-1].branches] if ops and isinstance(ops[-1], Views) else [ops]
     device = loader.device.type
     found = [tolerance("dali/torch", branch, device) for branch in branches]

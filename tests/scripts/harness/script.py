@@ -59,7 +59,7 @@ def script(
         name, doc = run.__name__, run.__doc__
         assert doc, f"{name}: say in the docstring whose habits it has"
         assert name not in SCRIPTS, f"{name}: there is another script of this name, in {SCRIPTS[name].family}"
-        assert bool(because) == (engine == "torch"), f"{name}: because=... goes with engine='torch', and only with it"
+        assert because or engine == "dali", f"{name}: engine='torch' needs because=..."
         family = run.__module__.rpartition(".")[2]
         style = " ".join(doc.split())
         SCRIPTS[name] = Script(name, family, style, run, engine, because, needs, workers)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from gpupipe.bench.photos import photograph
+from gpupipe.testing.photos import photograph
 
 from . import layouts
 

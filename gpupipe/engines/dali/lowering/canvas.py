@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from nvidia.dali import fn, types
 from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ....errors import PipelineError
 from ....transforms.ops import Op
+from ....transforms.ops.base import Array
 
-__all__ = ["Array", "Canvas", "Input", "Path", "Selected", "refuse"]
+__all__ = ["Canvas", "Input", "OpAddress", "Selected", "refuse"]
 
-Array: TypeAlias = npt.NDArray[Any]
-Path: TypeAlias = tuple[int, ...]
+OpAddress: TypeAlias = tuple[int, ...]
 """Where an op is: its number; for one within another op then the branch, and its number there, and so on."""
 
 _FLOAT = {"float32": types.FLOAT, "float16": types.FLOAT16, "bfloat16": types.FLOAT}  # DALI writes no bfloat16
@@ -29,24 +29,24 @@ _FLOAT = {"float32": types.FLOAT, "float16": types.FLOAT16, "bfloat16": types.FL
 
 @dataclass(frozen=True)
 class Input:
-    """One array that is fed per batch: ``read`` takes it out of the op of a plan that ``path`` leads to."""
+    """One array that is fed per batch: ``read`` takes it out of the op of a plan that is at ``address``."""
 
     name: str
-    path: Path
+    address: OpAddress
     read: Callable[[Any], Array]
 
     def array(self, ops: Sequence[Op]) -> Array:
         """What to feed for a plan's ops."""
-        op = ops[self.path[0]]
-        for branch, number in zip(self.path[1::2], self.path[2::2], strict=True):
-            op = op.branches[branch][number]  # type: ignore[attr-defined]
+        op = ops[self.address[0]]
+        for branch, number in zip(self.address[1::2], self.address[2::2], strict=True):
+            op = op.branches[branch][number]
         return self.read(op)
 
 
 @dataclass
 class Canvas:
     """See the module. ``decode`` makes the image from its encoded bytes, with a window (start, shape) or without;
-    where the dataset gives pixels, ``image`` is there from the beginning."""
+    if the dataset gives pixels, ``image`` is there from the beginning."""
 
     decode: Callable[[Any, Any], Any] | None
     image: Any
@@ -61,10 +61,10 @@ class Canvas:
     _pointwise: bool = False
     dtype: str = "uint8"
 
-    def feed(self, path: Path, what: str, dtype: Any, ndim: int, read: Callable[[Any], Array]) -> Any:
-        """A graph input, read from the op at ``path`` of every plan."""
-        name = ".".join(map(str, (*path, what)))
-        self.inputs.append(Input(name, path, read))
+    def feed(self, address: OpAddress, what: str, dtype: Any, ndim: int, read: Callable[[Any], Array]) -> Any:
+        """A graph input, read from the op at ``address`` of every plan."""
+        name = ".".join(map(str, (*address, what)))
+        self.inputs.append(Input(name, address, read))
         return fn.external_source(name=name, dtype=dtype, ndim=ndim, device="cpu")
 
     def fork(self) -> Canvas:
@@ -145,29 +145,43 @@ class Selected:
     """The samples of a batch that drew an op: only they are worked on, the others pass without a copy.
 
     Args:
-        moves: whether pixels move; otherwise flips may stay held back.
+        upright: whether flips must be done before; otherwise they may stay held back.
     """
 
-    def __init__(self, canvas: Canvas, path: Path, op: Any, *, moves: bool = False):
-        self._canvas = canvas
-        self._path = path
-        self.image = canvas.settle() if moves else canvas.values()
-        self._mask = None
-        if not op.always:
-            self._mask = canvas.feed(path, "mask", types.BOOL, 0, lambda op: op.mask)
-            # What DALI's own conditionals are made of: both are views, and an operator without samples costs nothing.
-            self.image, self._rest = conditional.split(self.image, predicate=self._mask)
+    def __init__(self, canvas: Canvas, address: OpAddress, op: Any, *, upright: bool = False):
+        self.canvas = canvas
+        self._address = address
+        self._always: bool = op.always
+        self._upright = upright
+        self._mask: Any = None
+        self._rest: Any = None
+
+    @cached_property
+    def image(self) -> Any:
+        """Of these samples."""
+        image = self.canvas.settle() if self._upright else self.canvas.values()
+        if self._always:
+            return image
+        self._mask = self.canvas.feed(self._address, "mask", types.BOOL, 0, lambda op: op.mask)
+        # What DALI's own conditionals are made of: both are views, and an operator without samples costs nothing.
+        drawn, self._rest = conditional.split(image, predicate=self._mask)
+        return drawn
 
     def number(self, what: str, dtype: Any, ndim: int, read: Callable[[Any], Array]) -> Any:
         """An input with one number, or one array, for each of these samples."""
-        fed = self._canvas.feed(self._path, what, dtype, ndim, read)
+        _ = self.image  # which decides whether there is a mask
+        fed = self.canvas.feed(self._address, what, dtype, ndim, read)
         return fed if self._mask is None else conditional.split(fed, predicate=self._mask)[0]
+
+    def beside(self, number: Any) -> Any:
+        """A number on the device of the image, for arithmetic with it."""
+        return number.gpu() if self.canvas.device == "gpu" else number
 
     def done(self, image: Any) -> None:
         """``image`` takes the place of these samples; of the same type and layout."""
         if self._mask is not None:
             image = conditional.merge(image, self._rest, predicate=self._mask)
-        self._canvas.image = image
+        self.canvas.image = image
 
 
 def refuse(op: Op, why: str) -> PipelineError:

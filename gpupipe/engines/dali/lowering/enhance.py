@@ -7,77 +7,78 @@ from typing import Any
 import numpy as np
 from nvidia.dali import fn, math, types
 
-from ....transforms.ops import JPEG, AutoContrast, Equalize, Invert, Posterize, Solarize
-from .canvas import Canvas, Path, Selected
-from .color import CUT_OFF, blend, only_bytes, to_bytes
+from ....transforms import ops
+from .canvas import Selected
+from .color import CUT_OFF, blend, factor_of, to_bytes
+from .registry import lowering
 
-__all__ = ["autocontrast", "equalize", "invert", "jpeg", "posterize", "sharpness", "solarize", "stretched"]
+__all__ = ["stretched"]
 
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
 
-def sharpness(canvas: Canvas, path: Path, op: Any) -> None:
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op)
-    factor = drawn.number("factor", types.FLOAT, 0, lambda op: op.factor.astype(np.float32))
-    image = drawn.image
+@lowering(ops.Sharpness, only="uint8")
+def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
+    factor, image = factor_of(drawn), drawn.image
     # What smoothing changes, but not in the outermost rows and columns.
     kernel = drawn.number("kernel", types.FLOAT, 2, lambda op: np.tile(_SMOOTH, (len(op.mask), 1, 1)))
-    changed = image ^ fn.filter(image, _beside(canvas, kernel))
+    changed = image ^ fn.filter(image, drawn.beside(kernel))
     size = fn.cast(image.shape(), dtype=types.FLOAT)
     height, width = size[0], size[1]
     zero = height * 0.0
     one = zero + 1.0
+    # Four rectangles, one along each edge, one pixel wide.
     frame = {
         "anchor": fn.stack(zero, zero, height - 1.0, zero, zero, zero, zero, width - 1.0),
         "shape": fn.stack(one, width, one, width, height, one, height, one),
     }
     less = image ^ fn.erase(changed, axis_names="HW", **frame)
-    drawn.done(blend(image, less, factor, canvas.channels))
+    return blend(image, less, factor, drawn.canvas.channels)
 
 
-def posterize(canvas: Canvas, path: Path, op: Posterize) -> None:
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op)
+@lowering(ops.Posterize, only="uint8")
+def posterize(drawn: Selected, op: ops.Posterize) -> Any:
     keep = drawn.number("keep", types.UINT8, 0, lambda op: (256 - (1 << (8 - op.bits))).astype(np.uint8))
-    drawn.done(drawn.image & _beside(canvas, keep))
+    return drawn.image & drawn.beside(keep)
 
 
-def solarize(canvas: Canvas, path: Path, op: Solarize) -> None:
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op)
+@lowering(ops.Solarize, only="uint8")
+def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     least = drawn.number("least", types.UINT8, 0, lambda op: np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
-    # All bits are turned, or none where no byte reaches the threshold.
+    # All bits are turned, or none if no byte reaches the threshold.
     bits = drawn.number("bits", types.UINT8, 0, lambda op: np.where(op.threshold > 255, 0, 255).astype(np.uint8))
-    drawn.done(drawn.image ^ ((drawn.image >= _beside(canvas, least)) * _beside(canvas, bits)))
+    return drawn.image ^ ((drawn.image >= drawn.beside(least)) * drawn.beside(bits))
 
 
-def invert(canvas: Canvas, path: Path, op: Invert) -> None:
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op)
-    drawn.done(_inverse(drawn.image))
+@lowering(ops.SolarizeAdd, only="uint8")
+def solarize_add(drawn: Selected, op: ops.SolarizeAdd) -> Any:
+    addend = drawn.number("addend", types.UINT8, 0, lambda op: op.addend.astype(np.uint8))
+    dark = fn.cast(drawn.image < 128, dtype=types.UINT8)
+    return drawn.image + dark * addend  # 127 + 128 is the most: nothing overflows
+
+
+@lowering(ops.Invert, only="uint8")
+def invert(drawn: Selected, op: ops.Invert) -> Any:
+    return _inverse(drawn.image)
 
 
 def _inverse(image: Any) -> Any:
     return image ^ np.uint8(255)
 
 
-def autocontrast(canvas: Canvas, path: Path, op: AutoContrast) -> None:
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op)
+@lowering(ops.AutoContrast, only="uint8")
+def autocontrast(drawn: Selected, op: ops.AutoContrast) -> Any:
+    image = drawn.image
+    # The lowest and the highest value of every channel, [1, 1, C].
     low, high = (
-        fn.cast(reduce(drawn.image, axes=[0, 1], keep_dims=True), dtype=types.FLOAT)
+        fn.cast(reduce(image, axes=[0, 1], keep_dims=True), dtype=types.FLOAT)
         for reduce in (fn.reductions.min, fn.reductions.max)
     )
     flat = low == high  # a channel of one value stays
     mean, spread = low * (1.0 - flat), high - low + flat * 255.0
-    if canvas.device == "gpu":  # as arguments they would have to come back to the CPU
-        drawn.done(stretched(drawn.image, mean, spread, canvas.channels))
-        return
-    out = fn.normalize(
-        drawn.image, mean=mean, stddev=spread, axes=[0, 1], scale=255.0, shift=CUT_OFF, dtype=types.UINT8
-    )
-    drawn.done(out)
+    if drawn.canvas.device == "gpu":  # as arguments they would have to come back to the CPU
+        return stretched(image, mean, spread, drawn.canvas.channels)
+    return fn.normalize(image, mean=mean, stddev=spread, axes=[0, 1], scale=255.0, shift=CUT_OFF, dtype=types.UINT8)
 
 
 def stretched(image: Any, low: Any, spread: Any, channels: int) -> Any:
@@ -85,36 +86,28 @@ def stretched(image: Any, low: Any, spread: Any, channels: int) -> Any:
     return to_bytes((image - low) * (255.0 / spread) + 1e-3, channels)
 
 
-def equalize(canvas: Canvas, path: Path, op: Equalize) -> None:
+@lowering(ops.Equalize, only="uint8")
+def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     """Pillow counts the values below each, in whole steps of 1/255 of all but the highest; OpenCV, which DALI calls,
     those up to it, in fractions of all but the lowest. Of the inverted image that is the same, but for the step."""
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op)
     image = drawn.image
     even = _inverse(fn.equalize(_inverse(image)))
+    # How many values are the highest, and of those below them a 255th is a step.
     highest = image == fn.reductions.max(image, axes=[0, 1])
     last = fn.reductions.sum(fn.cast(highest, dtype=types.UINT8), axes=[0, 1], dtype=types.FLOAT)
     size = fn.cast(image.shape(), dtype=types.FLOAT)
-    count = _beside(canvas, size[0] * size[1]) - last
+    count = drawn.beside(size[0] * size[1]) - last
     step = math.floor(count / 255.0)
     stays = step < 1.0  # as Pillow leaves channels with fewer values than steps
     stretch = (1.0 - stays) * count / (255.0 * step + stays)
-    drawn.done(to_bytes(even * stretch + 0.5 + image * fn.cast(stays, dtype=types.FLOAT), canvas.channels))
+    return to_bytes(even * stretch + 0.5 + image * fn.cast(stays, dtype=types.FLOAT), drawn.canvas.channels)
 
 
-def jpeg(canvas: Canvas, path: Path, op: JPEG) -> None:
-    only_bytes(canvas, op)
-    drawn = Selected(canvas, path, op, moves=True)  # blocks begin at the upper left corner
+@lowering(ops.JPEG, only="uint8", upright=True)  # blocks begin at the upper left corner
+def jpeg(drawn: Selected, op: ops.JPEG) -> Any:
     quality = drawn.number("quality", types.INT32, 0, lambda op: op.quality.astype(np.int32))
-    image = drawn.image
-    if canvas.channels == 1:
+    image, channels = drawn.image, drawn.canvas.channels
+    if channels == 1:
         image = fn.color_space_conversion(image, image_type=types.GRAY, output_type=types.RGB)
     image = fn.jpeg_compression_distortion(image, quality=quality)
-    if canvas.channels == 1:
-        image = fn.slice(image, start=[0], shape=[1], axes=[2])
-    drawn.done(image)
-
-
-def _beside(canvas: Canvas, number: Any) -> Any:
-    """Where arithmetic with the image can take it."""
-    return number.gpu() if canvas.device == "gpu" else number
+    return fn.slice(image, start=[0], shape=[1], axes=[2]) if channels == 1 else image

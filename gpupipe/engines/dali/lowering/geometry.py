@@ -1,4 +1,4 @@
-"""Ops that move pixels."""
+"""Crops, resizes and flips."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ....errors import EngineError
-from ....transforms.ops import Crop, Flip, Resize
-from .canvas import Array, Canvas, Input, Path, refuse
-
-__all__ = ["crop", "flip", "resize"]
+from ....transforms import ops
+from ....transforms.ops.base import Array
+from .canvas import Canvas, Input, OpAddress, refuse
+from .registry import canvas_lowering
 
 _INTERPOLATION = {
     "nearest": types.INTERP_NN,
@@ -23,11 +23,12 @@ _INTERPOLATION = {
 }
 
 
-def crop(canvas: Canvas, path: Path, op: Crop) -> None:
+@canvas_lowering(ops.Crop)
+def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
     if op.mode != "constant":
         raise refuse(op, f'padding_mode={op.mode!r} is not in DALI; use padding_mode="constant"')
-    start = canvas.feed(path, "start", types.INT32, 1, lambda op: np.stack([op.top, op.left], axis=1))
-    shape = canvas.feed(path, "shape", types.INT32, 1, lambda op: np.stack([op.height, op.width], axis=1))
+    start = canvas.feed(address, "start", types.INT32, 1, lambda op: np.stack([op.top, op.left], axis=1))
+    shape = canvas.feed(address, "shape", types.INT32, 1, lambda op: np.stack([op.height, op.width], axis=1))
     if op.padded:
         canvas.image = fn.slice(
             canvas.settle(),
@@ -41,7 +42,8 @@ def crop(canvas: Canvas, path: Path, op: Crop) -> None:
         canvas.window(start, shape)
 
 
-def resize(canvas: Canvas, path: Path, op: Resize) -> None:
+@canvas_lowering(ops.Resize)
+def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     if op.interpolation not in _INTERPOLATION:
         raise refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use bilinear, bicubic or lanczos")
     if op.kind == "tensor" and op.interpolation == "nearest":
@@ -52,9 +54,9 @@ def resize(canvas: Canvas, path: Path, op: Resize) -> None:
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
         # The same for images of all sizes, so it belongs to the graph; a plan that disagrees must not pass silently.
         size = [int(op.height[0]), int(op.width[0])]
-        canvas.inputs.append(Input("", path, _expect(size)))
+        canvas.inputs.append(Input("", address, _expect(size)))
     else:
-        size = canvas.feed(path, "size", types.FLOAT, 1, _size)
+        size = canvas.feed(address, "size", types.FLOAT, 1, _size)
     canvas.image = fn.resize(
         canvas.settle(),
         size=size,
@@ -63,12 +65,12 @@ def resize(canvas: Canvas, path: Path, op: Resize) -> None:
     )
 
 
-def _size(op: Resize) -> Array:
+def _size(op: ops.Resize) -> Array:
     return np.stack([op.height, op.width], axis=1).astype(np.float32)
 
 
-def _expect(size: list[int]) -> Callable[[Resize], Array]:
-    def check(op: Resize) -> Array:
+def _expect(size: list[int]) -> Callable[[ops.Resize], Array]:
+    def check(op: ops.Resize) -> Array:
         if (op.height != size[0]).any() or (op.width != size[1]).any():
             raise EngineError(f"a plan resizes to another size than the {size[0]}x{size[1]} its graph was built for")
         return np.empty(0)
@@ -76,5 +78,6 @@ def _expect(size: list[int]) -> Callable[[Resize], Array]:
     return check
 
 
-def flip(canvas: Canvas, path: Path, op: Flip) -> None:
-    canvas.flip(op.axis, canvas.feed(path, "mask", types.INT32, 0, lambda op: op.mask.astype(np.int32)))
+@canvas_lowering(ops.Flip)
+def flip(canvas: Canvas, address: OpAddress, op: ops.Flip) -> None:
+    canvas.flip(op.axis, canvas.feed(address, "mask", types.INT32, 0, lambda op: op.mask.astype(np.int32)))

@@ -10,35 +10,34 @@ import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
-from ....transforms.ops import Mix
-from .canvas import Array, Canvas, Path
+from ....transforms import ops
+from ....transforms.ops.base import Array
+from .canvas import Canvas, OpAddress
+from .color import CUT_OFF
+from .registry import canvas_lowering, paint
 
-__all__ = ["mix"]
 
-
-def mix(canvas: Canvas, path: Path, op: Mix) -> None:
-    from . import LOWERINGS  # of which this is one
-
+@canvas_lowering(ops.Mix)
+def mix(canvas: Canvas, address: OpAddress, op: ops.Mix) -> None:
     image = canvas.settle()
     total: Any = None
     for k, branch in enumerate(op.branches):
         view = replace(canvas, image=image)
-        for i, inner in enumerate(branch):
-            LOWERINGS[type(inner)](view, (*path, k, i), inner)
-        weight = canvas.feed(path, f"weight{k}", types.FLOAT, 0, _weight(k))
+        paint(view, branch, (*address, k))
+        weight = canvas.feed(address, f"weight{k}", types.FLOAT, 0, _weight(k))
         # A product in float32; arithmetic with a cast of the image takes four times as long.
         part = fn.brightness_contrast(view.settle(), contrast=weight, contrast_center=0.0, dtype=types.FLOAT)
         total = part if total is None else total + part
     # It rounds, and torch cuts fractions off.
-    mixed = fn.brightness_contrast(total, brightness_shift=(-0.5 + 1e-3) / 255, dtype=types.UINT8)
+    mixed = fn.brightness_contrast(total, brightness_shift=CUT_OFF / 255, dtype=types.UINT8)
     if not op.always:
         # The sums are taken of all: the ops within are fed for whole batches.
-        mask = canvas.feed(path, "mask", types.BOOL, 0, lambda op: op.mask)
+        mask = canvas.feed(address, "mask", types.BOOL, 0, lambda op: op.mask)
         drawn, _ = conditional.split(mixed, predicate=mask)
         _, rest = conditional.split(image, predicate=mask)
         mixed = conditional.merge(drawn, rest, predicate=mask)
     canvas.image = mixed
 
 
-def _weight(k: int) -> Callable[[Mix], Array]:
+def _weight(k: int) -> Callable[[ops.Mix], Array]:
     return lambda op: op.weights[:, k].astype(np.float32)

@@ -11,31 +11,38 @@ alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from nvidia.dali import fn, types
 
-from ....transforms.ops import Perspective, Warp
-from .canvas import Array, Canvas, Path, Selected, refuse
-
-__all__ = ["perspective", "warp"]
-
-_CUT_OFF = (-0.5 + 1e-3) / 255  # of rounding; a thousandth more, because sums in float32 fall short of whole numbers
-
-
-def warp(canvas: Canvas, path: Path, op: Warp) -> None:
-    _lower(canvas, path, op, _affine_matrix, affine=True)
+from ....transforms import ops
+from ....transforms.ops.base import Array
+from .canvas import Selected, refuse
+from .color import CUT_OFF
+from .registry import lowering
 
 
-def perspective(canvas: Canvas, path: Path, op: Perspective) -> None:
-    _lower(canvas, path, op, _perspective_matrix, affine=False)
+def _is_bicubic(op: ops.Warp | ops.Perspective) -> bool:
+    return op.interpolation == "bicubic"
 
 
-def _affine_matrix(op: Warp) -> Array:
+@lowering(ops.Warp, unless=_is_bicubic)
+def warp(drawn: Selected, op: ops.Warp) -> Any:
+    return _mapped(drawn, op, _affine_matrix, affine=True)
+
+
+@lowering(ops.Perspective, unless=_is_bicubic)
+def perspective(drawn: Selected, op: ops.Perspective) -> Any:
+    return _mapped(drawn, op, _perspective_matrix, affine=False)
+
+
+def _affine_matrix(op: ops.Warp) -> Array:
     """f32[B, 3, 3] from the corner of the output to that of the input."""
     m = op.matrix.reshape(-1, 2, 3).copy()
     if op.kind == "tensor":
+        # From the middle of the images to their corners, on both sides.
         middle = np.stack([op.width, op.height, np.zeros(len(m))], axis=1)[:, :, None] * 0.5
         m[:, :, 2] += op.source[:, ::-1] * 0.5 - (m @ middle)[:, :, 0]
     elif op.interpolation.startswith("nearest"):
@@ -48,7 +55,7 @@ def _affine_matrix(op: Warp) -> Array:
     return _square(m)
 
 
-def _perspective_matrix(op: Perspective) -> Array:
+def _perspective_matrix(op: ops.Perspective) -> Array:
     rows = np.concatenate([op.coefficients, np.ones((len(op.coefficients), 1))], axis=1)
     return rows.reshape(-1, 3, 3).astype(np.float32)
 
@@ -58,11 +65,11 @@ def _square(m: Array) -> Array:
     return np.concatenate([m, last], axis=1).astype(np.float32)
 
 
-def _lower(canvas: Canvas, path: Path, op: Any, matrix: Any, *, affine: bool) -> None:
+def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine: bool) -> Any:
     if op.interpolation not in ("nearest", "nearest-exact", "bilinear"):
         raise refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use 'nearest' or 'bilinear'")
     nearest = op.interpolation != "bilinear"
-    drawn = Selected(canvas, path, op, moves=True)
+    canvas, image = drawn.canvas, drawn.image
     use_affine = affine and canvas.device == "gpu"
     read = (lambda op: matrix(op)[:, :2]) if use_affine else matrix
     maps = drawn.number("matrix", types.FLOAT, 2, read)
@@ -78,49 +85,44 @@ def _lower(canvas: Canvas, path: Path, op: Any, matrix: Any, *, affine: bool) ->
         options |= {"border_mode": "constant", "fill_value": [0.0]} if filled else {"border_mode": "replicate"}
         return fn.experimental.warp_perspective(x, pixel_origin="corner", **options)
 
-    image, whole = drawn.image, canvas.dtype == "uint8"
-    fill = _Fill(canvas, drawn, op, whole)
+    whole = canvas.dtype == "uint8"
+    fill = _fill(drawn, op, whole)
     white = fn.reshape(fn.slice(image, start=[0], shape=[1], axes=[2]), layout="HWC")
     white = white | np.uint8(255) if whole else white * np.float32(0) + np.float32(1)
     if nearest:
         out = mapped(image, filled=True, nearest=True)
-        if fill.value is not None:
+        if fill is not None:
             inside = mapped(white, filled=True, nearest=True)
-            out = out + ((inside ^ np.uint8(255)) & fill.value if whole else (np.float32(1) - inside) * fill.value)
+            out = out + ((inside ^ np.uint8(255)) & fill if whole else (np.float32(1) - inside) * fill)
     elif op.kind == "pil":
         out = mapped(fn.cast(image, dtype=types.FLOAT), filled=False, nearest=False)
-        out = fn.brightness_contrast(out, brightness_shift=_CUT_OFF, dtype=types.UINT8)
+        out = fn.brightness_contrast(out, brightness_shift=CUT_OFF / 255, dtype=types.UINT8)
         inside = mapped(white, filled=True, nearest=True)
         out = out & inside
-        if fill.value is not None:
-            out = out + ((inside ^ np.uint8(255)) & fill.value)
+        if fill is not None:
+            out = out + ((inside ^ np.uint8(255)) & fill)
     else:
         out = mapped(fn.cast(image, dtype=types.FLOAT) if whole else image, filled=True, nearest=False)
         if op.fill is not None:
             share = mapped(fn.cast(white, dtype=types.FLOAT) if whole else white, filled=True, nearest=False)
             share = share * np.float32(1 / 255) if whole else share
-            out = out * share if fill.value is None else (out - fill.value) * share + fill.value
+            out = out * share if fill is None else (out - fill) * share + fill
         out = fn.cast(out, dtype=types.UINT8) if whole else out
-    drawn.done(fn.reshape(out, layout="HWC"))
+    return fn.reshape(out, layout="HWC")
 
 
-class _Fill:
-    """What fills the outside, in the type that it is added in; ``None`` where that is zero."""
-
-    def __init__(self, canvas: Canvas, drawn: Selected, op: Any, whole: bool):
-        self.value: Any = None
-        values = op.fill or (0.0,)
-        bits = whole and (op.kind == "pil" or op.interpolation != "bilinear")  # put in by bits
-        kind, name = (np.uint8, types.UINT8) if bits else (np.float32, types.FLOAT)
-        numbers = np.array(values).astype(kind)
-        if not numbers.any():
-            return
-        if len(numbers) == 1:
-            self.value = kind(numbers[0])
-            return
-        fed = drawn.number("fill", name, 3, lambda op: np.tile(numbers, (len(op.mask), 1, 1, 1)))
-        self.value = fed.gpu() if canvas.device == "gpu" else fed
+def _fill(drawn: Selected, op: Any, whole: bool) -> Any:
+    """What fills the outside, in the type that it is added in; ``None`` if that is zero."""
+    values = op.fill or (0.0,)
+    bits = whole and (op.kind == "pil" or op.interpolation != "bilinear")  # put in by bits
+    kind, name = (np.uint8, types.UINT8) if bits else (np.float32, types.FLOAT)
+    numbers = np.array(values).astype(kind)
+    if not numbers.any():
+        return None
+    if len(numbers) == 1:
+        return kind(numbers[0])
+    return drawn.beside(drawn.number("fill", name, 3, lambda op: np.tile(numbers, (len(op.mask), 1, 1, 1))))
 
 
-def _size(op: Warp) -> Array:
+def _size(op: ops.Warp) -> Array:
     return np.stack([op.height, op.width], axis=1).astype(np.float32)

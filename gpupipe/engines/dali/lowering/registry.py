@@ -1,0 +1,92 @@
+"""What the graph does itself, and what it does not: the lowering of every op that DALI has.
+
+A lowering says which operators do the work of its op, and nothing else. Images that did not draw the op pass it by, and
+that is the same for all ops, so it is done here::
+
+    @lowering(ops.Invert, only="uint8")
+    def invert(drawn, op): return drawn.image ^ np.uint8(255)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from ....transforms.ops import Op
+from .canvas import Canvas, OpAddress, Selected
+
+__all__ = ["LOWERINGS", "Lowering", "canvas_lowering", "lacks", "lowering", "paint"]
+
+_Drawn = TypeVar("_Drawn", bound=Callable[[Selected, Any], Any])
+_OnCanvas = TypeVar("_OnCanvas", bound=Callable[[Canvas, OpAddress, Any], None])
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """How the graph does an op."""
+
+    paint: Callable[[Canvas, OpAddress, Any], None]
+    only: Literal["uint8"] | None
+    """The type of values that it works on; any if ``None``."""
+    unless: Callable[[Any], bool]
+    """Asked with the op: whether DALI lacks it as it is set."""
+
+
+LOWERINGS: dict[type[Op], Lowering] = {}
+"""What is not here, and everything after it, is done on the batch in torch."""
+
+
+def lowering(
+    kind: type[Op],
+    *,
+    only: Literal["uint8"] | None = None,
+    unless: Callable[[Any], bool] = lambda op: False,
+    upright: bool = False,
+) -> Callable[[_Drawn], _Drawn]:
+    """Register what the graph does to the images that drew an op: ``function(drawn, op)`` takes ``drawn.image`` and
+    numbers, and returns the changed image, or ``None`` if it has nothing to do.
+
+    Args:
+        only: the type of values that it works on; behind ``ToTensor`` torch does the rest.
+        unless: whether DALI lacks the op as it is set; torch does it then.
+        upright: whether it matters to the op where in the image a pixel is, so that flips cannot be held back. Of ops
+            that move pixels themselves it always does.
+    """
+
+    def register(function: _Drawn) -> _Drawn:
+        def paint(canvas: Canvas, address: OpAddress, op: Any) -> None:
+            drawn = Selected(canvas, address, op, upright=upright or op.geometric)
+            made = function(drawn, op)
+            if made is not None:
+                drawn.done(made)
+
+        LOWERINGS[kind] = Lowering(paint, only, unless)
+        return function
+
+    return register
+
+
+def canvas_lowering(kind: type[Op], *, only: Literal["uint8"] | None = None) -> Callable[[_OnCanvas], _OnCanvas]:
+    """Register what the graph does with an op that has no mask, or looks at it itself: ``function(canvas, address,
+    op)`` changes the canvas."""
+
+    def register(function: _OnCanvas) -> _OnCanvas:
+        LOWERINGS[kind] = Lowering(function, only, lambda op: False)
+        return function
+
+    return register
+
+
+def lacks(op: Op, floats: bool) -> bool:
+    """Whether DALI has no form of an op, or of one within it. ``floats``: whether the image is no longer uint8."""
+    found = LOWERINGS.get(type(op))
+    if found is None or (floats and found.only == "uint8") or found.unless(op):
+        return True
+    return any(lacks(inner, floats) for branch in op.branches for inner in branch)
+
+
+def paint(canvas: Canvas, ops: Sequence[Op], address: OpAddress = ()) -> None:
+    """Put ops on the canvas; ``address`` is that of the sequence that they are part of."""
+    for i, op in enumerate(ops):
+        LOWERINGS[type(op)].paint(canvas, (*address, i), op)

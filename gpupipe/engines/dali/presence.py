@@ -1,0 +1,15 @@
+"""Whether DALI is there, without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+__all__ = ["installed"]
+
+
+def installed() -> bool:
+    """Whether DALI can be imported."""
+    try:
+        return importlib.util.find_spec("nvidia.dali") is not None
+    except ModuleNotFoundError:
+        return False

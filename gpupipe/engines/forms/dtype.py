@@ -1,0 +1,36 @@
+"""Data type and range of values, on single images and on batches alike."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ...transforms import ops
+from .registry import arithmetic
+
+
+@arithmetic(ops.ToDtype)
+def to_dtype(x: Tensor, op: ops.ToDtype, layout: torch.memory_format, inplace: bool) -> Tensor:
+    dtype = getattr(torch, op.dtype)
+    if x.dtype == dtype:
+        return x
+    scaled = op.scale and x.dtype == torch.uint8
+    x = x.to(dtype, memory_format=layout)
+    if not scaled:
+        return x
+    # Not a plain number: CUDA would multiply by its reciprocal, which rounds differently than the CPU.
+    return x.div_(_constant((255.0,), dtype, x.device)) if op.kind == "pil" else x.mul_(1.0 / 255)
+
+
+@arithmetic(ops.Normalize)
+def normalize(x: Tensor, op: ops.Normalize, layout: torch.memory_format, inplace: bool) -> Tensor:
+    mean, std = (_constant(values, x.dtype, x.device) for values in (op.mean, op.std))
+    return (x.sub_(mean) if inplace else x.sub(mean)).div_(std)
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[len(values), 1, 1], kept: making one on a GPU waits for the stream."""
+    return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)

@@ -1,0 +1,151 @@
+"""Who does what: the forms that every op has, on one image and on a batch.
+
+A form says what its op does, and nothing else. Which images an op works on, and how those of a batch are taken out and
+put back, is the same for all ops, and is done here::
+
+    @form(ops.Invert)
+    def invert(image, op, i): ...       # one image, which the op's row i is for
+
+    @batch_form(ops.Invert)
+    def invert_batch(x, op): ...        # [n, C, H, W], and an op of n rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from ...transforms.ops import Call, Op
+from .device_random import on
+from .picture import Picture
+
+__all__ = [
+    "ARITHMETIC",
+    "BATCH_FORMS",
+    "FAST_FORMS",
+    "FORMS",
+    "Form",
+    "Rows",
+    "arithmetic",
+    "batch_form",
+    "form",
+    "has_batch_form",
+    "is_arithmetic",
+]
+
+Form = Callable[[Picture, Any, int], Picture]
+BatchForm = Callable[[Tensor, Any], Tensor]
+Rows = Literal["drawn", "each", "all"]
+
+_Form = TypeVar("_Form", bound=Form)
+_BatchForm = TypeVar("_BatchForm", bound=BatchForm)
+_Arithmetic = TypeVar("_Arithmetic", bound=Callable[..., Tensor])
+
+FORMS: dict[type[Op], Form] = {}
+"""``FORMS[type(op)](image, op, i)``: row ``i`` of the op on one image, bit by bit as torchvision does it if the numbers
+are the same. What the mask leaves out comes out as it came in."""
+
+FAST_FORMS: dict[type[Op], Form] = {}
+"""The same within one grey level, for ops whose exact form takes many times as long."""
+
+BATCH_FORMS: dict[type[Op], BatchForm] = {}
+"""``BATCH_FORMS[type(op)](x, op)``: the op on [B, C, H, W] on any device. It may write to ``x``, and returns it or
+another tensor; what the mask leaves out comes out as it came in."""
+
+ARITHMETIC: dict[type[Op], Callable[..., Tensor]] = {}
+"""What works on single values, all alike, and so commutes with moving pixels: ``f(x, op, layout, inplace)`` on
+[..., C, H, W]. ``layout`` is the memory format to change to if ``x`` is copied in any case, ``inplace`` says that
+``x`` may be written to."""
+
+
+def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
+    """Register what an op does to one image: ``function(image, op, i)``, called if the mask is set for ``i``.
+
+    Args:
+        exact: whether it is bit by bit what torchvision does; otherwise it goes to :data:`FAST_FORMS`.
+    """
+
+    def register(function: _Form) -> _Form:
+        @wraps(function)
+        def masked(image: Picture, op: Any, i: int) -> Picture:
+            return image if op.passes(i) else function(image, op, i)
+
+        (FORMS if exact else FAST_FORMS)[kind] = masked
+        return function
+
+    return register
+
+
+def batch_form(kind: type[Op], *, rows: Rows = "drawn") -> Callable[[_BatchForm], _BatchForm]:
+    """Register what an op does to a batch: ``function(x, op)``, which may write to ``x``.
+
+    Args:
+        rows: which images ``function`` gets. ``"drawn"``: those that the mask selects, on a GPU at once, on the CPU,
+            whose cache holds one image, one after another. ``"each"``: the same, but one after another on every
+            device. ``"all"``: the whole batch; for ops that have no mask, or need all of it.
+    """
+
+    def register(function: _BatchForm) -> _BatchForm:
+        @wraps(function)
+        def masked(x: Tensor, op: Any) -> Tensor:
+            return _drawn(x, op, function, one_by_one=rows == "each")
+
+        BATCH_FORMS[kind] = function if rows == "all" else masked
+        return function
+
+    return register
+
+
+def arithmetic(kind: type[Op]) -> Callable[[_Arithmetic], _Arithmetic]:
+    """Register an op on single values, see :data:`ARITHMETIC`."""
+
+    def register(function: _Arithmetic) -> _Arithmetic:
+        ARITHMETIC[kind] = function
+        return function
+
+    return register
+
+
+def is_arithmetic(op: Op) -> bool:
+    """Whether it works on single values, all alike."""
+    return type(op) in ARITHMETIC
+
+
+def has_batch_form(op: Op) -> bool:
+    """Whether it can be done to a whole batch; of functions only those that were made for one."""
+    return is_arithmetic(op) or (type(op) in BATCH_FORMS and (not isinstance(op, Call) or op.batch))
+
+
+def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor:
+    """``change`` done to the rows whose mask is set."""
+    drawn = np.flatnonzero(op.mask)
+    whole = len(drawn) == len(x)
+    if not len(drawn):
+        return x
+    if one_by_one or x.device.type == "cpu":
+        out = x
+        for i in drawn.tolist():
+            made = change(x[i : i + 1], op.take(slice(i, i + 1)))
+            # A form may change the size, if it does so to all images.
+            if made.shape[1:] != out.shape[1:]:
+                if i or not whole:
+                    raise _different_sizes()
+                out = x.new_empty((len(x), *made.shape[1:]))
+            if made.data_ptr() != out[i].data_ptr():  # else it was changed where it lies
+                out[i] = made[0]
+        return out
+    if whole:
+        return change(x, op)
+    at = on(drawn, x.device)
+    made = change(x.index_select(0, at), op.take(drawn))
+    if made.shape[1:] != x.shape[1:]:
+        raise _different_sizes()
+    return x.index_copy_(0, at, made)
+
+
+def _different_sizes() -> ValueError:
+    return ValueError("a batch whose images come out in different sizes cannot be stacked")

@@ -1,0 +1,95 @@
+"""Which samples an epoch has, in which order, and how they are cut into batches and over ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ..errors import ConfigError, StateError
+from ..interop import SamplerPlan, split_batch_sampler, translate_sampler
+from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
+from ..planning.order import Order, Sequential, Shuffle, Streamed
+from ..types import Shard
+from .arguments import Arguments, check_integer
+
+__all__ = ["Batching", "batching_of"]
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Of every epoch of a loader, on this rank."""
+
+    batch_size: int
+    drop_last: bool
+    shard: Shard
+    sampler: SamplerPlan
+    given: bool = False
+    """Whether the sampler's own batches are taken, which have at most ``batch_size`` samples."""
+
+    def order(self, seed: int, epoch: int) -> Order:
+        """The samples of an epoch, over all ranks."""
+        return self.sampler.order(seed, epoch)
+
+    def slices(self, total: int | None = None, start: int = 0) -> Slices:
+        """How as many samples as the sampler says, or ``total``, are cut; ``start`` of them were delivered before.
+
+        Raises TypeError if the sampler does not say how many there are.
+        """
+        total = self.sampler.length if total is None else total
+        if total is None:
+            raise TypeError(f"this loader has no len(): its sampler, {self.sampler.name}, has none")
+        strided = self.sampler.shard is not None
+        return Slices(total, self.batch_size, self.shard, self.drop_last, start, strided)
+
+    def batches(self, order: Order, start: int = 0) -> Batches:
+        """How an order is cut. Raises :class:`StateError` if ``start`` is not the end of a batch that was given."""
+        if not isinstance(order, Streamed):
+            return self.slices(len(order), start)
+        if not self.given:
+            return StreamedSlices(order, self.slices(0, start))
+        for number in count():
+            found = order.batch(number)
+            if found is None or found[0] > start:
+                raise StateError(f"this state is {start} samples into an epoch, and there the batch sampler cuts none")
+            if found[0] == start:
+                return GivenBatches(order, self.batch_size, number)
+        raise AssertionError
+
+    def __len__(self) -> int:
+        """Batches of an epoch on this rank."""
+        return len(self.slices())
+
+
+def batching_of(a: Arguments, n: int) -> Batching:
+    """What the arguments say of a dataset of ``n`` samples. Raises :class:`ConfigError` if they do not fit together."""
+    sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
+    assert batch_size is not None
+    if a.own_batches is not None:
+        return Batching(batch_size, False, Shard(), _given(a.own_batches, n), given=True)
+    if a.batch_sampler is not None:
+        if batch_size != 1 or a.shuffle is not None or sampler is not None or drop_last:
+            raise ConfigError("batch_sampler goes without batch_size, shuffle, sampler and drop_last, as in torch")
+        sampler, batch_size, drop_last = split_batch_sampler(a.batch_sampler)
+        batch_size = check_integer(batch_size, "batch_size", 1)
+    if sampler is not None and a.shuffle:
+        raise ConfigError("shuffle=True and a sampler exclude each other, as in torch; leave one of them out")
+    plan = _own(n, bool(a.shuffle)) if sampler is None else translate_sampler(sampler, n)
+    if a.shard is not None and plan.shard is not None and a.shard != plan.shard:
+        raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
+    return Batching(batch_size, drop_last, plan.shard or a.shard or Shard(), plan)
+
+
+def _own(n: int, shuffle: bool) -> SamplerPlan:
+    if shuffle:
+        return SamplerPlan("shuffled", n, partial(Shuffle, n))
+    return SamplerPlan("sequential", n, partial(_sequential, n))
+
+
+def _sequential(n: int, *_seed_and_epoch: int) -> Order:
+    return Sequential(n)
+
+
+def _given(batches: Any, n: int) -> SamplerPlan:
+    return SamplerPlan(type(batches).__name__, None, lambda seed, epoch: Streamed(batches, n, batched=True))

@@ -1,0 +1,78 @@
+"""Which engine runs a setup, and what only torch's own loader can do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Iterator, Sequence
+
+from .. import engines
+from ..engines.base import EngineConfig
+from ..errors import ConfigError, MissingDependency, PipelineError
+from ..reading.setup import Setup
+from ..transforms.compose import Compose
+from ..transforms.ops import Call, Op
+from .arguments import Arguments, EngineName
+
+__all__ = ["choose_engine", "has_calls"]
+
+
+def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
+    """The engine's options, checked against the setup, why it is this one, and what DALI refused of ``"auto"``."""
+    found = _checked(a.engine, setup)
+    if found[0].name == "torch" or setup.dataset.runs_user_code:
+        _check_sendable(setup)
+    return found
+
+
+def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
+    if isinstance(engine, EngineConfig):
+        engine.check(setup)
+        return engine, "as asked", []
+    if engine == "auto":
+        try:
+            dali = engines.Dali()
+            dali.check(setup)
+            return dali, "auto: DALI is installed and runs every transform", []
+        except (MissingDependency, PipelineError) as e:
+            torch_engine = engines.Torch()
+            torch_engine.check(setup)
+            return torch_engine, f"auto: {e}", [str(e)] if isinstance(e, PipelineError) else []
+    by_name: dict[str, type[EngineConfig]] = {"dali": engines.Dali, "torch": engines.Torch, "null": engines.Null}
+    if engine not in by_name:
+        raise ConfigError(f"engine must be auto, {', '.join(by_name)} or an engine's options, not {engine!r}")
+    config = by_name[engine]()
+    config.check(setup)
+    return config, "as asked", []
+
+
+def has_calls(pipeline: Compose) -> bool:
+    """Whether user code is among the transforms."""
+    return next(_calls(pipeline.skeleton), None) is not None
+
+
+def _check_sendable(setup: Setup) -> None:
+    """Refuse functions that cannot reach the worker processes, if those do not inherit them."""
+    context = setup.multiprocessing_context
+    method = context if isinstance(context, str) else context and context.get_start_method()
+    # get_start_method() would settle it for the whole program.
+    method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    if not setup.num_workers or method == "fork":
+        return
+    for call in _calls(setup.pipeline.skeleton):
+        try:
+            pickle.dumps(call.function)
+        except Exception as e:
+            raise ConfigError(
+                f"{call.name} cannot be sent to worker processes, which are started by {method!r}: "
+                f"{type(e).__name__}: {e}; define it with def at the top of a module, or use num_workers=0 or "
+                'multiprocessing_context="fork"'
+            ) from None
+
+
+def _calls(ops: Sequence[Op]) -> Iterator[Call]:
+    for op in ops:
+        if isinstance(op, Call):
+            yield op
+        for branch in op.branches:
+            yield from _calls(branch)

@@ -1,0 +1,168 @@
+"""A session on gpupipe's own engines."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..engines.base import Engine
+from ..memory.limits import Estimate, check_device, estimate
+from ..planning.bad_samples import BadSamples
+from ..planning.epoch import EpochPlan
+from .arguments import Arguments
+from .batching import Batching, batching_of
+from .engine_choice import has_calls
+from .epoch import EpochIterator
+from .resolve import Resolved, resolve, same_work
+from .running import Running
+from .samplers import OwnBatches, own_sampler
+from .session import Session
+from .snapshot import Snapshot
+from .state import Cursor, Position, State
+
+__all__ = ["NativeSession"]
+
+
+class NativeSession(Session):
+    """See :class:`~gpupipe.loader.session.Session`.
+
+    Raises:
+        NotNative: only torch's own loader can do what the arguments ask for.
+    """
+
+    def __init__(self, arguments: Arguments):
+        super().__init__(arguments)
+        self._seen = Snapshot.of(arguments.dataset)
+        self._resolve(resolve(arguments))
+        self.position = Position(self.batching, arguments.seed, arguments.generator)
+        self.running = Running()
+        self.generation = 0
+        a = arguments
+        own = own_sampler(self.position)
+        self.sampler = own if a.sampler is None else a.sampler
+        self.batch_sampler = OwnBatches(own) if a.batch_sampler is None else a.batch_sampler
+        self.prefetch_factor = self.resolved.setup.prefetch_factor
+        weakref.finalize(self, self.running.close)
+
+    def _resolve(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.device = torch.device(resolved.setup.device)
+        self._follow(resolved.batching)
+        a = self.arguments
+        self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
+
+    def _follow(self, batching: Batching) -> None:
+        self.batching = batching
+        self.batch_size, self.drop_last, self.shard = batching.batch_size, batching.drop_last, batching.shard
+        self._lengths = self.arguments.lengths
+
+    # ---- what changes between epochs
+
+    def refreshed(self) -> NativeSession:
+        """Raises :class:`NotNative` if dataset or transforms have become what only torch's own loader can run."""
+        a = self.arguments
+        if self._seen.differs(a.dataset):
+            self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
+            if not same_work(self.resolved, resolved):
+                self.running.close()
+                self._resolve(resolved)
+        else:
+            self._follow(batching_of(a, len(self.resolved.setup.dataset)))
+        self.position.batching = self.batching
+        return self
+
+    def with_batches(self, batches: Any) -> NativeSession:
+        own = self.batch_sampler
+        if isinstance(own, OwnBatches):
+            own.quiet = True  # it is we who read it, through whatever was put around it
+        changed = NativeSession(replace(self.arguments, own_batches=batches))
+        changed.batch_sampler = batches
+        return changed
+
+    # ---- an epoch
+
+    @property
+    def seed(self) -> int:
+        """Drawn when it is first asked for; a loaded state brings its own."""
+        return self.position.seed
+
+    def __len__(self) -> int:
+        if self._lengths != self.arguments.lengths:
+            self.refreshed()
+        return len(self.batching)
+
+    def iterate(self) -> Iterator[Any]:
+        self.running.check(self.device)
+        if self.device.type == "cuda" and self.device.index is None:  # asking for it earlier would have started CUDA
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        if not self.running.engines:
+            with torch.inference_mode(False):
+                self.running.engines.append(self.build())
+        self.position.rest()
+        return EpochIterator(self)
+
+    def build(self) -> Engine:
+        """Another engine. Raises :class:`MemoryBudgetError` if the GPU is too small."""
+        resolved = self.resolved
+        if self.device.type == "cuda":
+            check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
+        return resolved.config.build(replace(resolved.setup, device=str(self.device)))
+
+    def begin(self) -> tuple[EpochPlan, Cursor]:
+        order, cursor = self.position.begin()
+        setup, batching = self.resolved.setup, self.batching
+        batches = batching.batches(order, cursor.delivered)
+        what = setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples
+        return EpochPlan(*what), cursor
+
+    def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
+        return replace(plans, batches=self.batching.batches(plans.order, cursor.delivered))
+
+    @property
+    def user_code_is_sent(self) -> bool:
+        setup, asked = self.resolved.setup, self.arguments.persistent_workers
+        return asked is None and setup.num_workers > 0 and (setup.dataset.runs_user_code or has_calls(setup.pipeline))
+
+    # ---- where it stands
+
+    def set_epoch(self, epoch: int) -> None:
+        self.position.set_epoch(epoch)
+
+    def state(self) -> dict[str, Any]:
+        return self._state().to_dict()
+
+    def _state(self) -> State:
+        setup = self.resolved.setup
+        return self.position.state(dataset=setup.dataset.fingerprint, pipeline=setup.pipeline.fingerprint)
+
+    def load(self, state: dict[str, Any]) -> None:
+        found = State.from_dict(state)
+        found.check(self._state(), self.batching.sampler.length)
+        self.position.load(found)
+        self.generation += 1
+
+    def estimate(self) -> Estimate:
+        """The memory that it will take."""
+        return estimate(self.resolved.config, self.resolved.workload)
+
+    def close(self) -> None:
+        self.generation += 1
+        self.running.close()
+
+    @property
+    def source(self) -> str:
+        return repr(self.resolved.setup.dataset)
+
+    def describe(self) -> list[str]:
+        resolved, engine = self.resolved, self.running.engine
+        facts = ", ".join(f"{k} {v}" for k, v in engine.facts().items()) if engine is not None else "not started"
+        seed = "drawn at the first batch" if self.position.drawn is None else self.position.drawn
+        return [
+            f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
+            f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
+            f"pipeline: {resolved.setup.pipeline!r}",
+        ]

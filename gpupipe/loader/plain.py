@@ -1,0 +1,276 @@
+"""A session on torch's own loader: what gpupipe cannot translate runs there as it is."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, IterableDataset, RandomSampler
+
+from ..engines.staging import map_tensors
+from ..errors import ConfigError, StateError
+from ..interop.classes import shown
+from ..types import Shard
+from .arguments import Arguments, length_of
+from .resolve import device_of
+from .session import Session
+
+__all__ = ["PlainSession"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an epoch of torch's loader stands, and what brings its order again."""
+
+    epoch: int = 0
+    delivered: int = 0
+    """Batches."""
+    seed: int = -1
+    """Of the permutation; -1 if there is none, or it came from the loader's generator."""
+    rng: str = ""
+    """State of the loader's generator before the epoch, in base 64."""
+
+
+class _Remembered(RandomSampler):
+    """torch's own, which knows the seed of its last permutation, so that it can be had again."""
+
+    seed: int | None = None
+    again: int | None = None
+    """The seed of the next permutation, if it is not to be drawn."""
+
+    def __iter__(self) -> Iterator[int]:
+        # Drawn as torch draws it: a script has the same permutations with and without gpupipe.
+        again, self.again = self.again, None
+        self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if again is None else again
+        self.generator = torch.Generator()
+        self.generator.manual_seed(self.seed)
+        try:
+            yield from super().__iter__()
+        finally:
+            self.generator = None
+
+
+class _Rest:
+    """The indices, or batches of indices, of an epoch, without those that were delivered before."""
+
+    def __init__(self, inner: Any, loader: _Loader):
+        self.inner = inner
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        skip, self.loader.skip = self.loader.skip, 0
+        indices: Iterator[Any] = iter(self.inner)
+        next(islice(indices, skip, skip), None)
+        return indices
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
+class _Loader(TorchLoader[Any]):
+    """torch's own, which can begin in the middle of an epoch."""
+
+    skip = 0
+
+    @property
+    def _index_sampler(self) -> _Rest:
+        return _Rest(super()._index_sampler, self)
+
+
+class PlainSession(Session):
+    """Dataset, transforms, samplers and collate function as they are, in torch's own DataLoader: batches are the same
+    bit by bit under the same ``torch.manual_seed``. Then their tensors go to the device.
+
+    Args:
+        reasons: why gpupipe's engines cannot run it, each in one line.
+
+    Raises:
+        ConfigError: an option of gpupipe's own that torch's loader does not have. ValueError: what torch refuses.
+    """
+
+    def __init__(self, arguments: Arguments, reasons: tuple[str, ...]):
+        super().__init__(arguments)
+        self.reasons = reasons
+        for name, value, default in (("on_error", arguments.on_error, "raise"), ("max_bad", arguments.max_bad, None)):
+            if value != default:
+                raise ConfigError(
+                    f"{name}={value!r}: torch's own loader has no such option, and has to run this, because "
+                    f"{'; '.join(reasons)}. Leave it out, or give the files to gpupipe.datasets"
+                )
+        self.device = device_of(arguments.device)
+        self.shard = arguments.shard or Shard()
+        self._remembered: _Remembered | None = None
+        self.loader = self._make(arguments)
+        self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
+        self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
+        self.prefetch_factor = self.loader.prefetch_factor
+        self.next_epoch = 0
+        self._place = _Place()
+        self._resume: _Place | None = None
+        """Where the next epoch begins, if a state was loaded."""
+
+    def _make(self, a: Arguments) -> _Loader:
+        sampler, shuffle, generator = a.sampler, a.shuffle, a.generator
+        if a.seed is not None:
+            generator = torch.Generator()
+            generator.manual_seed(a.seed)
+        self._generator = generator
+        if self.shard.world_size > 1:
+            if sampler is not None or a.batch_sampler is not None:
+                raise ConfigError(f"shard={self.shard} with a sampler of one's own: let the sampler cut the ranks")
+            sampler = DistributedSampler(
+                a.dataset, self.shard.world_size, self.shard.rank, bool(shuffle), a.seed or 0, a.drop_last
+            )
+            shuffle = None
+        elif shuffle and generator is None and not isinstance(a.dataset, IterableDataset) and length_of(a.dataset):
+            self._remembered = _Remembered(a.dataset)
+            sampler, shuffle = self._remembered, None
+        return _Loader(
+            a.dataset,
+            a.batch_size,
+            shuffle,
+            sampler,
+            a.batch_sampler,
+            a.num_workers,
+            a.collate_fn,
+            a.pin_memory or self.device.type == "cuda",
+            a.drop_last,
+            a.timeout,
+            a.worker_init_fn,
+            a.multiprocessing_context,
+            generator,
+            prefetch_factor=a.prefetch_factor,
+            persistent_workers=bool(a.persistent_workers),
+            pin_memory_device=a.pin_memory_device,
+            in_order=a.in_order,
+        )
+
+    @property
+    def seed(self) -> int:
+        """Of the last order, or of the global generator, from which torch's loader draws."""
+        known = self._remembered.seed if self._remembered is not None else None
+        return torch.initial_seed() if known is None else known
+
+    def refreshed(self) -> PlainSession:
+        return self  # torch's loader looks at everything when an epoch begins
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def with_batches(self, batches: Any) -> PlainSession:
+        object.__setattr__(self.loader, "batch_sampler", batches)
+        self.batch_sampler = batches
+        return self
+
+    # ---- an epoch
+
+    def iterate(self) -> Iterator[Any]:
+        resume, self._resume = self._resume, None
+        place = _Place(self.next_epoch) if resume is None else resume
+        self.next_epoch = place.epoch + 1
+        if self.shard.world_size > 1:
+            assert isinstance(self.sampler, DistributedSampler)
+            self.sampler.set_epoch(place.epoch)
+        if self._remembered is not None:
+            self._remembered.again = None if place.seed < 0 else place.seed
+        if self._generator is not None:
+            if place.rng:
+                self._generator.set_state(torch.frombuffer(bytearray(base64.b64decode(place.rng)), dtype=torch.uint8))
+            place = replace(place, rng=base64.b64encode(self._generator.get_state().numpy().tobytes()).decode())
+        stream = isinstance(self.loader.dataset, IterableDataset)
+        self.loader.skip = 0 if stream else place.delivered
+        # As torch does, here and not at the first batch: workers start, and a seed is drawn for them.
+        batches = iter(self.loader)
+        return self._batches(islice(batches, place.delivered if stream else 0, None), place)
+
+    def _batches(self, batches: Iterator[Any], place: _Place) -> Iterator[Any]:
+        left = time.perf_counter()
+        while True:
+            entered = time.perf_counter()
+            self.stats.work_seconds += entered - left
+            batch = next(batches, self)
+            left = time.perf_counter()
+            self.stats.wait_seconds += left - entered
+            if batch is self:
+                break
+            place = self._place = replace(place, delivered=place.delivered + 1, seed=self._order_seed)
+            self.valid = _samples(batch)
+            self.stats.batches += 1
+            self.stats.samples += self.valid
+            yield self._on_device(batch)
+            left = time.perf_counter()
+        self.stats.epochs += 1
+        self._place = _Place()
+
+    @property
+    def _order_seed(self) -> int:
+        return -1 if self._remembered is None or self._remembered.seed is None else self._remembered.seed
+
+    def _on_device(self, batch: Any) -> Any:
+        if self.device.type == "cpu":
+            return batch
+        return map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), batch)
+
+    # ---- where it stands
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.next_epoch:
+            self._resume = None
+        self.next_epoch = epoch
+        owners: list[Any] = [self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)]
+        for owner in owners:
+            if callable(getattr(owner, "set_epoch", None)):
+                owner.set_epoch(epoch)
+                return
+
+    def state(self) -> dict[str, Any]:
+        """Batches delivered, and what brings the same order again. What user code draws for the batches to come is not
+        in it, nor where a stream stands, which is read again up to there."""
+        place = self._place if self._place.delivered else self._resume or _Place(self.next_epoch)
+        return {"version": _VERSION, "loader": "torch", **asdict(place)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        names = {"version", "loader", *asdict(_Place())}
+        if not isinstance(state, Mapping) or set(state) != names or state["version"] != _VERSION:
+            raise StateError(
+                "this is no state of torch's own loader, which runs this dataset, because "
+                f"{'; '.join(self.reasons)}. It was saved by a loader on another engine: start a new epoch instead"
+            )
+        place = _Place(**{name: state[name] for name in asdict(_Place())})
+        for name, least in (("epoch", 0), ("delivered", 0), ("seed", -1)):
+            value = getattr(place, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise StateError(f"a loader's state has {name}={value!r}, which must be an integer of at least {least}")
+        self._resume, self._place, self.next_epoch = place, _Place(), place.epoch
+
+    def close(self) -> None:
+        iterator, self.loader._iterator = self.loader._iterator, None
+        if iterator is not None and hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()
+
+    @property
+    def source(self) -> str:
+        return shown(self.loader.dataset)
+
+    def describe(self) -> list[str]:
+        order = type(self.sampler).__name__.lstrip("_") if self._remembered is None else "shuffled"
+        return [
+            f"order: {order}; last batch {'dropped' if self.drop_last else 'kept'}",
+            f"engine: torch (torch's own loader as it is, because {'; '.join(self.reasons)}) on {self.device}",
+        ]
+
+
+def _samples(batch: Any) -> int:
+    """How many samples a batch has, as far as that shows."""
+    while isinstance(batch, (list, tuple, Mapping)) and batch:
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1

@@ -1,0 +1,189 @@
+"""From a loader's arguments to all that follows from them: each is honoured, or refused with what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, default_collate
+
+from ..datasets.base import Dataset
+from ..engines.base import EngineConfig
+from ..errors import ConfigError, PipelineError, TranslationError
+from ..interop import translate_dataset
+from ..interop.classes import exact_name, shown
+from ..memory.limits import check_host
+from ..memory.uses import Workload
+from ..reading.setup import Setup
+from .arguments import Arguments, DeviceLike
+from .batching import Batching, batching_of
+from .engine_choice import choose_engine, has_calls
+
+__all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
+
+
+_ENDLESS = 1 << 62
+
+
+class NotNative(Exception):
+    """Only torch's own loader can do what was asked for."""
+
+    def __init__(self, reasons: Iterable[str], error: ConfigError | None = None):
+        self.reasons = tuple(dict.fromkeys(reasons))
+        """Each in one line."""
+        self.error = error or ConfigError(f'{"; ".join(self.reasons)}. Or use engine="auto"')
+        """For an engine that was asked for and cannot do it."""
+        super().__init__("; ".join(self.reasons))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What follows from the arguments."""
+
+    setup: Setup
+    batching: Batching
+    config: EngineConfig
+    why: str
+    """Why this engine."""
+
+    @property
+    def workload(self) -> Workload:
+        """What the engine has to do on this rank."""
+        total = self.batching.sampler.length
+        return Workload(self.setup, _ENDLESS if total is None else -(-total // self.batching.shard.world_size))
+
+
+def resolve(a: Arguments) -> Resolved:
+    """Check how the arguments fit together and complete what was left open. Touches no GPU and starts nothing.
+
+    Raises:
+        NotNative: only torch's own loader can do it, and ``a.dataset`` is one that it can run.
+        ConfigError: nobody can.
+    """
+    device = device_of(a.device)
+    ours = isinstance(a.dataset, Dataset)
+    reasons = _foreign(a)
+    try:
+        dataset = translate_dataset(a.dataset)
+    except TranslationError as e:
+        raise NotNative([*e.reasons, *reasons], e) from None
+    if not dataset.runs_user_code:
+        reasons += _worker_options(a)
+    if ours and reasons:
+        raise ConfigError(
+            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {'; '.join(reasons)}"
+        )
+    if reasons:
+        raise NotNative(reasons)
+    if len(dataset) == 0:
+        raise ConfigError(f"{a.dataset!r} has no samples")
+    batching = batching_of(a, len(dataset))
+    setup = Setup(
+        dataset=dataset,
+        pipeline=dataset.transform,
+        device=str(device),
+        batch_size=batching.batch_size,
+        num_workers=a.num_workers,
+        prefetch_factor=2 if a.prefetch_factor is None else a.prefetch_factor,
+        pin_memory=a.pin_memory,
+        timeout=a.timeout,
+        worker_init_fn=a.worker_init_fn,
+        multiprocessing_context=a.multiprocessing_context,
+    )
+    _check_targets(dataset)
+    if not dataset.has_frames and dataset.transform.temporal:
+        raise PipelineError(
+            f"{dataset.transform.temporal[0]!r} chooses among the frames of clips, and {dataset!r} has images; leave "
+            "it out, or use datasets.VideoFolder or datasets.VideoList"
+        )
+    config, why, refused = choose_engine(a, setup)
+    if refused and not ours:
+        raise NotNative(refused)
+    resolved = Resolved(setup, batching, config, why)
+    check_host(config, resolved.workload)
+    return resolved
+
+
+def same_work(one: Resolved, two: Resolved) -> bool:
+    """Whether an engine for the one can go on with the other: only of files is that certain."""
+    a, b = one.setup, two.setup
+    return (
+        a.dataset.kind in ("files", "clips")
+        and a.dataset.fingerprint == b.dataset.fingerprint
+        and a.pipeline == b.pipeline
+        and not has_calls(a.pipeline)
+        and replace(a, dataset=b.dataset) == b
+    )
+
+
+def _foreign(a: Arguments) -> list[str]:
+    """What user code does with samples and batches."""
+    reasons = []
+    if a.collate_fn is not None and a.collate_fn is not default_collate:
+        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+        reasons.append(
+            f"collate_fn={name} makes the batches: leave it out and apply it to the batch in the training loop"
+        )
+    if a.batch_sampler is not None and exact_name(a.batch_sampler, "torch.utils.data") != BatchSampler.__name__:
+        reasons.append(
+            f"batch_sampler={shown(a.batch_sampler)} cuts the batches: pass a sampler= that gives single indices, and "
+            "batch_size="
+        )
+    if a.batch_sampler is None and a.batch_size is None:
+        reasons.append("batch_size=None gives single samples: use batch_size=1")
+    if a.pin_memory_device:
+        reasons.append(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")
+    if not a.in_order:
+        reasons.append("in_order=False: batches always come in order here, so leave it out")
+    return reasons
+
+
+def _worker_options(a: Arguments) -> list[str]:
+    """What makes sense for worker processes alone, which an engine that reads files by itself has not."""
+    given: list[tuple[str, Any, Any, str]] = [
+        ("worker_init_fn", a.worker_init_fn, None, "there are no worker processes, and numbers come from the seed"),
+        ("timeout", a.timeout, 0, "there are no worker processes, but threads, which cannot be interrupted"),
+        ("multiprocessing_context", a.multiprocessing_context, None, "there are no worker processes"),
+    ]
+    if a.engine_name == "torch":
+        return []
+    return [
+        f'{name}={shown(value)}: {why}, so leave it out, or use engine="torch"'
+        for name, value, default, why in given
+        if value != default
+    ]
+
+
+def device_of(device: DeviceLike) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        # torch.device(0) asks the driver.
+        found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except RuntimeError as e:
+        raise ConfigError(f"device={device!r}: {str(e).splitlines()[0]}") from None
+    if found.type not in ("cpu", "cuda"):
+        raise ConfigError(f'device={device!r}: batches can be handed out on "cpu" or "cuda"')
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f'device={device!r}, but torch sees no GPU; use device="cpu", or see gpupipe doctor')
+    return found
+
+
+def _check_targets(dataset: Dataset) -> None:
+    """Refuse MixUp and CutMix if targets cannot be mixed; those of a user's own dataset are seen when they come."""
+    for op in dataset.transform.mixing:
+        if dataset.runs_user_code:
+            continue
+        name, n, labels = type(op).__name__, op.num_classes, dataset.labels
+        if labels is None:
+            raise ConfigError(f"{name} mixes labels, and {dataset!r} has none; leave it out, or give it labels")
+        if n is None:
+            raise ConfigError(f"{name}: the labels are integers, so it needs num_classes=..., the number of classes")
+        low, high = (int(f(labels)) for f in (np.min, np.max))
+        if low < 0 or high >= n:
+            raise ConfigError(
+                f"{name}: num_classes={n} does not fit labels of {low} to {high}; they must be 0 to num_classes - 1"
+            )

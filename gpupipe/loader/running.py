@@ -1,0 +1,170 @@
+"""The engines that a loader has started, who uses which, and what becomes of them in a forked child."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import torch
+
+from ..engines.base import Engine, Run
+from ..engines.delivery import KeepAlive
+from ..errors import EngineError
+from ..types import Batch, Plan
+
+__all__ = ["Lease", "Running"]
+
+_TIMES = count()
+
+
+class Lease:
+    """What one iterator has of the engines: none before it begins, or after another one took its engine."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self.engine: Engine | None = None
+        self.run: Run | None = None
+        self.interrupted = False
+        """Whether its engine was once taken away in the middle of an epoch."""
+        self.used = next(_TIMES)
+        self._kept: KeepAlive | None = None
+
+    def keep(self, batch: Batch) -> None:
+        """Keep what a batch points into until the consumer's stream has passed."""
+        self.used = next(_TIMES)
+        if batch.keep is not None:
+            if self._kept is None:
+                self._kept = KeepAlive(self._device)
+            self._kept.take(batch.keep)
+
+    def renew(self) -> None:
+        """The consumer asks for another batch: what it did with the last one is queued on its stream by now."""
+        if self._kept is not None:
+            self._kept.renew()
+
+    def stop(self) -> None:
+        """End the run. The engine stays."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.close()
+
+    def let_go(self) -> Engine | None:
+        """End the run and give the engine back, once nobody reads its memory any more."""
+        self.stop()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.end()
+        engine, self.engine = self.engine, None
+        return engine
+
+
+class Running:
+    """A loader's engines. It refers to nothing that refers to it, so that a finaliser can hold it.
+
+    One engine serves one iterator at a time. A new iterator takes the engine of the one that was not used for the
+    longest time, since most such are never used again; if that one is asked for more, it gets another engine and goes
+    on where it stood. So ``next(iter(loader))`` costs no engine, and ``zip(loader, loader)`` has two.
+    """
+
+    def __init__(self) -> None:
+        self.engines: list[Engine] = []
+        self._leases: list[Lease] = []
+        self._forked_from = 0
+        """The process whose threads and processes these are, if it is not this one."""
+        _ALL.add(self)
+
+    @property
+    def engine(self) -> Engine | None:
+        """The first one."""
+        return self.engines[0] if self.engines else None
+
+    def run(self, lease: Lease, plans: Iterator[Plan], build: Callable[[], Engine]) -> Run:
+        """Let an engine start on plans; what the lease ran before must have been closed."""
+        if lease.engine is None:
+            lease.engine = self._engine_for(lease, build)
+            self._leases.append(lease)
+        lease.run = lease.engine.run(plans)
+        return lease.run
+
+    def _engine_for(self, lease: Lease, build: Callable[[], Engine]) -> Engine:
+        taken = [it.engine for it in self._leases]
+        free = [engine for engine in self.engines if engine not in taken]
+        if free:
+            return free[0]
+        if self._leases and not lease.interrupted:
+            oldest = min(self._leases, key=lambda it: it.used)
+            oldest.interrupted = True
+            self._leases.remove(oldest)
+            engine = oldest.let_go()
+            assert engine is not None
+            return engine
+        self.engines.append(build())
+        return self.engines[-1]
+
+    def release(self, lease: Lease, *, stop: bool = False) -> None:
+        """An iterator needs its engine no more. The first engine stays, others end, and that one too if ``stop``."""
+        if not self.ours or lease not in self._leases:
+            return
+        self._leases.remove(lease)
+        engine = lease.let_go()
+        assert engine is not None
+        if stop or engine is not self.engines[0]:
+            self.engines.remove(engine)
+            engine.close()
+
+    def close(self) -> None:
+        """End every thread and process, and free the memory. Only in the process that started them. Iterators that go
+        on get new engines."""
+        if not self.ours:
+            return
+        leases, self._leases = self._leases, []
+        for lease in leases:
+            lease.let_go()
+        engines, self.engines = self.engines, []
+        for engine in engines:
+            engine.close()
+
+    # ---- forks
+
+    @property
+    def ours(self) -> bool:
+        """Whether this process started it, and not one that this is a fork of."""
+        return not self._forked_from
+
+    def check(self, device: torch.device) -> None:
+        """Refuse what cannot work in a forked child."""
+        if self._forked_from:
+            raise EngineError(
+                f"this loader was started in process {self._forked_from}, and process {os.getpid()} is a fork of it: "
+                "threads, worker processes and CUDA do not survive a fork. Make a loader in the child, or close() this "
+                "one before forking"
+            )
+        if device.type == "cuda" and torch.cuda._is_in_bad_fork():
+            raise EngineError(
+                f"device={str(device)!r}: CUDA was initialised in the parent before this process ({os.getpid()}) was "
+                "forked, and does not work here. Start the process with multiprocessing.get_context('spawn'), or touch "
+                "no GPU before forking"
+            )
+
+    def forked(self) -> None:
+        """Called in a forked child. What was started belongs to the parent, and here nothing may end it: a destructor
+        would wait for threads that the child does not have."""
+        if self.engines and not self._forked_from:
+            self._forked_from = os.getppid()
+            for engine in self.engines:
+                engine.forked()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+_ALL: weakref.WeakSet[Running] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for running in list(_ALL):
+        running.forked()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

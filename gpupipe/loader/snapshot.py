@@ -1,0 +1,89 @@
+"""Whether a dataset is still what was translated."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..datasets.base import Dataset
+
+__all__ = ["Snapshot"]
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type, FunctionType, BuiltinFunctionType, ModuleType)
+_DEEP = 8
+_COPIED = 1 << 24
+"""Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
+
+
+class Snapshot:
+    """What stands in a dataset of torch, its transforms and what they hold; nothing is copied that is not small.
+
+    Lists of samples are compared object by object, 20 ms for a million; what they hold cannot change, or is not read.
+    """
+
+    def __init__(self, parts: list[Any]):
+        self._parts = parts
+
+    @classmethod
+    def of(cls, dataset: Any) -> Snapshot:
+        return cls(list(_parts(dataset, 0, set())))
+
+    def differs(self, dataset: Any) -> bool:
+        """Whether anything is another one now."""
+        now = _parts(dataset, 0, set())
+        return any(not _same(a, b) for a, b in zip(self._parts, now, strict=False)) or next(now, None) is not None
+
+
+def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
+    """Whatever shows a change, in an order that is the same the next time."""
+    yield type(value)
+    if isinstance(value, _PLAIN):
+        yield value
+    elif isinstance(value, Dataset):
+        yield value
+        yield value.transform
+        yield len(value)
+    elif isinstance(value, torch.Tensor):
+        yield value
+        yield None if value.is_inference() else value._version  # counts changes in place
+    elif isinstance(value, np.ndarray):
+        yield value
+        yield value.copy() if value.nbytes <= _COPIED else value.shape
+    elif isinstance(value, (list, tuple)):
+        yield list(value)
+        if len(value) <= 1000:  # of transforms; what is longer is a list of samples
+            yield from _inside(enumerate(value), value, depth, above)
+    elif isinstance(value, Mapping):
+        yield list(value)
+        yield list(value.values())
+        yield from _inside(value.items(), value, depth, above)
+    else:
+        yield value
+        yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
+
+
+def _inside(items: Any, value: Any, depth: int, above: set[int]) -> Iterator[Any]:
+    if depth == _DEEP or id(value) in above:
+        return
+    for key, item in items:
+        yield key
+        yield from _parts(item, depth + 1, above | {id(value)})
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, list):
+        return len(a) == len(b) and (all(map(operator.is_, a, b)) or all(map(_same, a, b)))
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray):
+        return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b))
+    return isinstance(a, (int, float, complex, str, bytes)) and a == b

@@ -1,0 +1,168 @@
+"""What DALI on a device gives beside DALI on the CPU and beside the reference, for every transform and recipe.
+
+These are the numbers that promises for a GPU are made of: ``benchmarks/gpu_parity.py`` collects them, the tests in
+``tests/gpu`` judge them, and the promises beside the ops (:mod:`gpupipe.transforms.ops.promise`) are written from them
+by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ..datasets import Arrays, Dataset, ImageFolder
+from ..engines import Dali
+from ..errors import ConfigError
+from ..loader.dataloader import DataLoader
+from ..testing.photos import photograph
+from ..transforms.ops import by_view
+from . import tolerances
+from .cases import CASES, RECIPES, Make
+from .difference import Difference, difference
+
+__all__ = [
+    "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "jpegs", "measure", "rows",
+    "rows_of",
+]  # fmt: skip
+
+Kind = Literal["photographs", "noise", "blocks"]
+Chroma = Literal["4:2:0", "4:2:2", "4:4:4"]
+INPUTS: tuple[Kind, ...] = ("photographs", "noise", "blocks")
+"""Photographs are for means; on noise, and on black and white blocks, the largest difference shows."""
+
+DECODERS: dict[str, dict[str, Any]] = {
+    f"{'hardware' if load else 'hybrid'}, {'fancy' if fancy else 'plain'} upsampling, "
+    f"{'windows' if roi else 'whole images'}": {
+        "hw_decoder_load": load,
+        "jpeg_fancy_upsampling": fancy,
+        "roi": roi,
+    }
+    for load in (0.0, 1.0)
+    for fancy in (True, False)
+    for roi in (False, "auto")
+}
+"""What may decode a JPEG on a GPU; ``windows`` only if the self-test passes."""
+
+
+def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
+    """Pixels u8[count, 163, 211, 3] under a pipeline: nothing is decoded. No size here is a simple multiple of another,
+    which would put many places exactly between two pixels."""
+    shape = (count, 163, 211, 3)
+    rng = np.random.default_rng(0)
+    pixels: npt.NDArray[np.uint8]
+    if kind == "photographs":
+        pixels = np.stack([photograph(*shape[1:3], seed) for seed in range(count)])
+    elif kind == "noise":
+        pixels = rng.integers(0, 256, shape, np.uint8)
+    else:
+        blocks = (rng.integers(0, 2, (count, 21, 27, 1), np.uint8) * np.uint8(255)).repeat(8, axis=1).repeat(8, axis=2)
+        pixels = np.ascontiguousarray(np.broadcast_to(blocks[:, : shape[1], : shape[2]], shape))
+    return Arrays(pixels, np.arange(count), transform=make())
+
+
+def jpegs(folder: Path, count: int = 24, chroma: Chroma | None = None) -> Path:
+    """JPEG files of many sizes under ``folder``/class/: of all chroma subsamplings, some gray, some progressive, or all
+    of them in colour, baseline, with the one named ``chroma``."""
+    (folder / "class").mkdir(parents=True)
+    for i in range(count):
+        image = Image.fromarray(photograph(200 + 37 * (i % 5), 260 + 41 * (i % 4), i))
+        gray, progressive = chroma is None and i % 8 == 7, chroma is None and i % 6 == 5
+        subsampling = {} if gray else {"subsampling": chroma or ("4:2:0", "4:4:4", "4:2:2")[i % 3]}
+        file = folder / "class" / f"{i:03d}.jpg"
+        quality = 75 + i % 24
+        (image.convert("L") if gray else image).save(file, quality=quality, progressive=progressive, **subsampling)
+    return folder
+
+
+def folder(root: Path, make: Make) -> Dataset:
+    """The files of :func:`jpegs` under a pipeline."""
+    return ImageFolder(root, make())
+
+
+def batches(dataset: Dataset, engine: Any, device: str, batch_size: int = 8) -> list[tuple[Any, ...]]:
+    """All batches of one epoch on the CPU: for each a tuple of [B, C, H, W], one of each view; plans with "null"."""
+    found = []
+    with DataLoader(
+        dataset,
+        batch_size,
+        shuffle=True,
+        num_workers=0 if engine == "torch" else 4,
+        seed=7,
+        engine=engine,
+        device=device,
+    ) as loader:
+        for batch in loader:
+            images = batch[0] if isinstance(batch, list) else batch
+            views = images if isinstance(images, tuple) else (images,)
+            found.append(tuple(x.cpu() if hasattr(x, "cpu") else x for x in views))
+    return found
+
+
+def apart(
+    dataset: Dataset, one: Sequence[tuple[Any, ...]], two: Sequence[tuple[Any, ...]], batch_size: int = 8
+) -> Difference:
+    """How far two runs of :func:`batches` over the dataset are apart, all views together."""
+    found = Difference()
+    for (plan,), a, b in zip(batches(dataset, "null", "cpu", batch_size), one, two, strict=True):
+        for ops, x, y in zip(by_view(plan.ops), a, b, strict=True):
+            found += difference(x, y, ops, plan.sizes)
+    return found
+
+
+def measure(dataset: Dataset, device: str, **options: Any) -> dict[str, Difference]:
+    """DALI on ``device`` beside the reference, and beside DALI on the CPU. ``options`` are those of
+    :class:`gpupipe.engines.Dali`."""
+    there = batches(dataset, Dali(**options), device)
+    return {
+        "reference": apart(dataset, there, batches(dataset, "torch", "cpu")),
+        "cpu": apart(dataset, there, batches(dataset, "dali", "cpu")),
+    }
+
+
+@cache
+def rows_of(make: Make) -> tuple[str, ...]:
+    """The rows of the table of tolerances that a pipeline comes under, decoding apart."""
+    found: list[str] = []
+    for ops in by_view(make().skeleton):
+        try:
+            found += tolerances.rows_of(ops)
+        except ConfigError as e:
+            found.append(str(e))
+    return tuple(dict.fromkeys(found))
+
+
+def rows(measured: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """For every row of the table what was found of it, from the case that has the fewest other rows.
+
+    Args:
+        measured: case, input, and then ``Difference.to_dict()`` against the reference.
+
+    Returns:
+        ``rows``: by row the case, what else it comes under, the largest difference of all inputs, and mean and share
+        above one level of photographs; ``unmeasured``: the rows of the table without any.
+    """
+    exact = {"crop", "flip"}
+    out: dict[str, Any] = {}
+    for name, found in measured.items():
+        keys = rows_of(CASES.get(name) or RECIPES[name])
+        for key in keys:
+            others = [k for k in keys if k not in exact | {key}]
+            if key in out and (len(out[key]["others"]), -out[key]["max"]) < (len(others), 0):
+                continue
+            values = list(found.values())
+            worst = {where: max(v[where]["max"] for v in values) for where in ("interior", "border")}
+            photo = found.get("photographs", values[0])
+            entry = {
+                "case": name, "others": others, "max": worst["interior"], "border_max": worst["border"],
+                "mean": photo["interior"]["mean"], "over_1": photo["interior"]["over_1"],
+                "border_mean": photo["border"]["mean"], "border_over_1": photo["border"]["over_1"],
+            }  # fmt: skip
+            if key not in out or len(others) < len(out[key]["others"]) or entry["max"] > out[key]["max"]:
+                out[key] = entry
+    return {"rows": out, "unmeasured": [k for k in tolerances.TABLE if k not in out and k != tolerances.DECODE]}

@@ -1,0 +1,128 @@
+"""The operations of torchvision's policies as ops.
+
+An operation becomes one op for all images, whose mask selects those that drew it; shears, translations and rotations
+share one, because they differ by their matrix only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .auto_augment_tables import Space
+from .base import Images, Ops
+from .fields import Colour
+from .matrices import affine_matrix, rotation_matrix
+from .numbers import i32
+from .ops import (
+    AutoContrast,
+    Brightness,
+    Contrast,
+    Equalize,
+    Invert,
+    Op,
+    Posterize,
+    Saturation,
+    Sharpness,
+    Solarize,
+    Warp,
+)
+from .ops.base import F64, I64, Mask
+
+__all__ = ["GEOMETRIC", "Draw", "layer"]
+
+GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+_ADJUST = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
+_COLORS = (*_ADJUST, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
+
+
+class Draw(NamedTuple):
+    """What every image drew."""
+
+    choice: I64
+    """i64[B]: which operation of a space, or -1 for none."""
+    which: I64
+    """i64[B]: which magnitude."""
+    negative: Mask
+    """bool[B]: whether the magnitude is negative, if it can be."""
+
+
+def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Colour | None) -> Ops:
+    """One operation for each image.
+
+    Args:
+        space: the operations.
+        bins: number of magnitudes.
+        interpolation, fill: of those that move pixels.
+    """
+    choice, which, negative = draw
+    # Of each operation only for those that drew it: some magnitudes depend on the size of the image.
+    magnitude = np.zeros(len(choice))
+    for k, (ranges, signed) in enumerate(space.values()):
+        drew = np.flatnonzero(choice == k)
+        if ranges is not None and drew.size:
+            table = ranges(bins, images.sizes[drew])
+            values = table[np.arange(len(drew)) if len(table) > 1 else 0, which[drew]]
+            magnitude[drew] = np.where(negative[drew], -values, values) if signed else values
+    masks = {name: choice == k for k, name in enumerate(space)}
+    made: list[Op] = []
+    if any(name in masks for name in GEOMETRIC):
+        made.append(_warp(masks, magnitude, images, interpolation, fill))
+    made += [_color(name, mask, magnitude, images) for name, mask in masks.items() if name in _COLORS]
+    return tuple(made)
+
+
+def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation: str, fill: Colour | None) -> Warp:
+    """As torchvision calls its ``affine``: shears around the upper left corner with the arctangent of the magnitude,
+    and translations by whole pixels; and its ``rotate``."""
+    n = len(magnitude)
+    matrix, turns, mask = np.tile([1.0, 0, 0, 0, 1, 0], (n, 1)), np.full(n, -1, np.int32), np.zeros(n, np.bool_)
+    for name in GEOMETRIC:
+        if name not in masks:
+            continue
+        rows = np.flatnonzero(masks[name])
+        mask |= masks[name]
+        if not rows.size:
+            continue
+        values, sizes = magnitude[rows], images.sizes[rows]
+        if name == "Rotate":
+            matrix[rows], _, turns[rows] = rotation_matrix(values, False, None, sizes, images.kind)
+            continue
+        both = np.zeros((len(rows), 2))
+        if name.startswith("Shear"):
+            # The magnitude is the tangent, and affine() takes degrees.
+            values = np.array([math.degrees(math.atan(v)) for v in values.tolist()])
+        both[:, int(name.endswith("Y"))] = values if name.startswith("Shear") else np.trunc(values)
+        none, zero, one = np.zeros((len(rows), 2)), np.zeros(len(rows)), np.ones(len(rows))
+        if name.startswith("Shear"):
+            matrix[rows] = affine_matrix(zero, none, one, both, (0.0, 0.0), sizes, images.kind)
+        else:
+            matrix[rows] = affine_matrix(zero, both, one, none, None, sizes, images.kind)
+    source = i32(images.sizes)
+    return Warp(
+        mask,
+        matrix,
+        source[:, 0],
+        source[:, 1],
+        source,
+        turns,
+        interpolation=interpolation,
+        fill=fill,
+        kind=images.kind,
+    )
+
+
+def _color(name: str, mask: Mask, magnitude: F64, images: Images) -> Op:
+    if name in _ADJUST:
+        return _ADJUST[name](mask, np.where(mask, 1.0 + magnitude, 1.0), images.kind)
+    if name == "Posterize":
+        return Posterize(mask, i32(np.where(mask, magnitude, 8)))
+    if name == "Solarize":
+        threshold = 255.0 * np.where(mask, magnitude, 1.0)
+        # torch compares in float32
+        return Solarize(mask, threshold if images.kind == "pil" else threshold.astype(np.float32).astype(np.float64))
+    if name == "Invert":
+        return Invert(mask)
+    return (AutoContrast if name == "AutoContrast" else Equalize)(mask, kind=images.kind)

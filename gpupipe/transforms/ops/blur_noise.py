@@ -1,0 +1,48 @@
+"""Ops that blur, and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import F64, U64, Dtype, Kind, Masked
+from .promise import CPU, ON_BATCH, Bound, Promise, Tolerance
+
+__all__ = ["Blur", "BoxBlur", "Noise"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blur(Masked):
+    """Convolve with a Gaussian of ``sigma`` pixels, cut off at ``kernel_size`` (width, height), edges reflected."""
+
+    PROMISES = (
+        Promise("blur uint8", "blur", {CPU: Tolerance(Bound(1, 0.001), reason="sums that end in .5 round apart")}),
+        Promise("blur float", "blur of floats", {CPU: Tolerance(Bound(0.001, 0.0005), reason="sums in another order")}),
+    )
+
+    sigma: F64
+    kernel_size: tuple[int, int] = (3, 3)
+    kind: Kind = "pil"
+
+    def promise(self, dtype: Dtype) -> str:
+        return "blur uint8" if dtype == "uint8" else "blur float"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BoxBlur(Masked):
+    """Pillow's ``GaussianBlur`` of ``radius`` pixels on a uint8 image: three box filters along each axis."""
+
+    PROMISES = (Promise("boxblur", "timm's GaussianBlur", ON_BATCH.tolerances),)
+
+    radius: F64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Noise(Masked):
+    """Add normal noise, one number per value, drawn by ``seed`` of the sample."""
+
+    PROMISES = (ON_BATCH,)
+
+    seed: U64
+    mean: float = 0.0
+    sigma: float = 0.1
+    clip: bool = True

@@ -1,0 +1,26 @@
+"""Windows overwritten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import I32, U64, Masked
+from .promise import ON_BATCH
+
+__all__ = ["Erase"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Erase(Masked):
+    """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise drawn by
+    ``seed`` of the sample, one number per value, or without ``per_pixel`` one per channel."""
+
+    PROMISES = (ON_BATCH,)
+
+    top: I32
+    left: I32
+    height: I32
+    width: I32
+    seed: U64
+    value: tuple[float, ...] | None = (0.0,)
+    per_pixel: bool = True

@@ -1,0 +1,132 @@
+"""Affine maps, perspective and elastic fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .base import F64, I32, I64, U64, Dtype, Kind, Mask, Masked, Op
+from .promise import CPU, ON_BATCH, Bound, Promise, Tolerance
+
+__all__ = ["Elastic", "Perspective", "Warp"]
+
+_TIES = (
+    "places are computed in float32 by DALI, in 16.16 fixed point or float64 by Pillow; where one falls between two "
+    "pixels, DALI may take the other one"
+)
+_RIM = "a place on the rim of the image, within the last bit of a float32, may count as outside"
+_PLACES = "places are computed in float32 on both sides, in another order"
+
+
+def _row(what: str, interpolation: str, kind: Kind, dtype: Dtype) -> str:
+    """The key of a map's promise."""
+    if interpolation == "bicubic":  # DALI has none
+        return ON_BATCH.key
+    if interpolation != "bilinear":
+        return f"{what} nearest"
+    return f"{what} bilinear {kind} {'uint8' if dtype == 'uint8' else 'float'}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Warp(Masked):
+    """An affine map. ``matrix`` f64[B, 6] leads from the pixels of the output to those of the input.
+
+    Of PIL images as in ``Image.transform(AFFINE)``: ``x_in = a (x + 0.5) + b (y + 0.5) + c``. Of tensors relative to
+    the centre of the image, as torchvision's ``affine`` hands it to its grid. See :mod:`gpupipe.transforms.matrices`,
+    which makes these.
+    """
+
+    PROMISES = (
+        Promise("warp nearest", "rotate, affine, nearest", {CPU: Tolerance(Bound(255, 0.02, 0.0005), reason=_TIES)}),
+        Promise(
+            "warp bilinear pil uint8",
+            "rotate, affine, bilinear, of PIL images",
+            {CPU: Tolerance(Bound(255, 0.02, 0.0003), reason=_RIM)},
+        ),
+        Promise(
+            "warp bilinear tensor uint8",
+            "rotate, affine, bilinear, of tensors",
+            {CPU: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
+        ),
+        Promise(
+            "warp bilinear tensor float",
+            "rotate, affine, bilinear, of floats",
+            {CPU: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
+        ),
+        ON_BATCH,
+    )
+    geometric = True
+
+    matrix: F64
+    height: I32
+    """Of the output."""
+    width: I32
+    source: I32
+    """[B, 2]: height and width of the input."""
+    turns: I32
+    """0 to 3: an exact rotation by so many quarters, anticlockwise, for which torchvision transposes the pixels;
+    -1 where ``matrix`` counts alone."""
+    interpolation: str = "nearest"
+    fill: tuple[float, ...] | None = (0.0,)
+    """``None`` is black too, but on tensors torchvision blends the border with it once and not twice."""
+    kind: Kind = "pil"
+
+    def promise(self, dtype: Dtype) -> str:
+        return _row("warp", self.interpolation, self.kind, dtype)
+
+    def where(self, mask: Mask, sizes: I64) -> Op:
+        height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
+        width = np.where(mask, self.width, sizes[:, 1]).astype(np.int32)
+        return replace(self, mask=self.mask & mask, always=False, height=height, width=width)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Perspective(Masked):
+    """A map of planes in space. ``coefficients`` f64[B, 8] as Pillow's ``Image.transform(PERSPECTIVE)`` takes them."""
+
+    PROMISES = (
+        Promise(
+            "perspective nearest", "perspective, nearest", {CPU: Tolerance(Bound(255, 0.05, 0.0015), reason=_TIES)}
+        ),
+        Promise(
+            "perspective bilinear pil uint8",
+            "perspective, bilinear, of PIL images",
+            {CPU: Tolerance(Bound(255, 0.02, 0.0005), reason=_RIM)},
+        ),
+        Promise(
+            "perspective bilinear tensor uint8",
+            "perspective, bilinear, of tensors",
+            {CPU: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
+        ),
+        Promise(
+            "perspective bilinear tensor float",
+            "perspective, bilinear, of floats",
+            {CPU: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
+        ),
+        ON_BATCH,
+    )
+    geometric = True
+
+    coefficients: F64
+    interpolation: str = "bilinear"
+    fill: tuple[float, ...] | None = (0.0,)
+    kind: Kind = "pil"
+
+    def promise(self, dtype: Dtype) -> str:
+        return _row("perspective", self.interpolation, self.kind, dtype)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Elastic(Masked):
+    """Move every pixel by a smooth random field, drawn by ``seed`` of the sample."""
+
+    PROMISES = (ON_BATCH,)
+    geometric = True
+
+    seed: U64
+    alpha: tuple[float, float] = (50.0, 50.0)
+    sigma: tuple[float, float] = (5.0, 5.0)
+    interpolation: str = "bilinear"
+    fill: tuple[float, ...] | None = (0.0,)
+    kind: Kind = "pil"

@@ -1,0 +1,168 @@
+"""The operations of timm's policies as ops, and how their strengths follow from levels.
+
+The levels are those of timm's ``auto_augment``, which follows the TPU implementation of EfficientNet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .base import Images
+from .fields import Colour, Converted, interpolation, items
+from .matrices import rotation_warp
+from .numbers import i32
+from .ops import (
+    AutoContrast,
+    BoxBlur,
+    Brightness,
+    Contrast,
+    Equalize,
+    Invert,
+    Op,
+    Posterize,
+    Saturation,
+    Sharpness,
+    Solarize,
+    SolarizeAdd,
+    Warp,
+)
+from .ops.base import F64, I64, Mask
+
+__all__ = ["DRAWS", "NAMES", "Drawn", "Levels", "Step", "operation"]
+
+
+def _colour(value: float | Sequence[float], what: str) -> Colour:
+    return tuple(float(v) for v in items(value))
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(interpolation(v, what) for v in items(value))
+
+
+class Step(NamedTuple):
+    """timm's ``AugmentOp``."""
+
+    name: str
+    prob: float = 0.5
+    magnitude: float = 10.0
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What all steps of a policy share: timm's ``hparams``.
+
+    >>> Levels(magnitude_std=0.5, fill=(124, 116, 104)).fill
+    (124.0, 116.0, 104.0)
+    """
+
+    magnitude_std: float = 0.0
+    """Of normal noise on the magnitude; infinity means uniform from 0 to it."""
+    magnitude_max: float = 10.0
+    translate_const: float = 250.0
+    """Pixels of ``TranslateX`` and ``TranslateY`` at magnitude 10."""
+    translate_pct: float = 0.45
+    """Share of the image of ``TranslateXRel`` and ``TranslateYRel`` at magnitude 10."""
+    fill: Converted[float | Sequence[float], Colour] = Converted(_colour, default=(128.0, 128.0, 128.0))
+    interpolation: Converted[Any, tuple[str, ...]] = Converted(_names, default=("bilinear", "bicubic"))
+    """One of them for each step, at random."""
+
+
+DRAWS = 6
+"""Of a step: whether, two for the magnitude, the sign, which interpolation, one more for what draws itself."""
+
+
+class Drawn(NamedTuple):
+    """Rows of one operation in one step."""
+
+    mask: Mask
+    level: F64
+    """Magnitude over 10."""
+    sign: F64
+    extra: F64
+
+
+# What a level, about 0 to 1, means to each operation: timm's functions whose names end in level_to_arg.
+
+
+def _increasing(d: Drawn) -> F64:
+    return np.maximum(0.1, 1.0 + d.sign * d.level * 0.9)
+
+
+def _enhance(d: Drawn) -> F64:
+    return d.level * 1.8 + 0.1
+
+
+_FACTORS: dict[str, tuple[type[Any], Callable[[Drawn], F64]]] = {
+    "Color": (Saturation, _enhance),
+    "Contrast": (Contrast, _enhance),
+    "Brightness": (Brightness, _enhance),
+    "Sharpness": (Sharpness, _enhance),
+    "ColorIncreasing": (Saturation, _increasing),
+    "ContrastIncreasing": (Contrast, _increasing),
+    "BrightnessIncreasing": (Brightness, _increasing),
+    "SharpnessIncreasing": (Sharpness, _increasing),
+    "Desaturate": (Saturation, lambda d: np.clip(1.0 - np.clip(0.5 + 0.5 * d.level, 0.5, 1.0), 0.0, 1.0)),
+}
+_BITS: dict[str, Callable[[F64], F64]] = {
+    "Posterize": lambda level: np.trunc(level * 4),
+    "PosterizeIncreasing": lambda level: 4 - np.trunc(level * 4),
+    "PosterizeOriginal": lambda level: np.trunc(level * 4) + 4,
+}
+_THRESHOLDS: dict[str, Callable[[F64], F64]] = {
+    "Solarize": lambda level: np.minimum(256, np.trunc(level * 256)),
+    "SolarizeIncreasing": lambda level: 256 - np.minimum(256, np.trunc(level * 256)),
+}
+_RADII: dict[str, Callable[[Drawn], F64]] = {
+    "GaussianBlur": lambda d: np.clip(0.1 + 1.9 * d.level, 0.1, 2.0),
+    "GaussianBlurRand": lambda d: 0.1 + (2.0 * np.clip(d.level, 0.0, 1.0) - 0.1) * d.extra,
+}
+_PLAIN: dict[str, type[Any]] = {"AutoContrast": AutoContrast, "Equalize": Equalize, "Invert": Invert}
+_MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "TranslateXRel", "TranslateYRel")
+NAMES = (*_FACTORS, *_BITS, *_THRESHOLDS, *_RADII, *_PLAIN, *_MOVES, "Rotate", "SolarizeAdd")
+
+
+def operation(name: str, d: Drawn, modes: I64, images: Images, levels: Levels) -> list[Op]:
+    """One operation on the samples that drew it; ``modes`` i64[B] is the number of each one's interpolation."""
+    if name in _PLAIN:
+        return [_PLAIN[name](d.mask)]
+    if name in _FACTORS:
+        op, factor = _FACTORS[name]
+        return [op(d.mask, np.where(d.mask, factor(d), 1.0), images.kind)]
+    if name in _BITS:
+        return [Posterize(d.mask, i32(np.where(d.mask, _BITS[name](d.level), 8)))]
+    if name in _THRESHOLDS:
+        return [Solarize(d.mask, np.where(d.mask, _THRESHOLDS[name](d.level), 256.0))]
+    if name in _RADII:
+        return [BoxBlur(d.mask, np.where(d.mask, _RADII[name](d), 0.0))]
+    if name == "SolarizeAdd":
+        return [SolarizeAdd(d.mask, i32(np.minimum(128, np.trunc(d.level * 110))))]
+    # A map for each interpolation, of which every image drew one.
+    masks = [d.mask & (modes == k) for k in range(len(levels.interpolation))]
+    return [
+        _move(name, d._replace(mask=mask), images, mode, levels)
+        for mask, mode in zip(masks, levels.interpolation, strict=True)
+    ]
+
+
+def _move(name: str, d: Drawn, images: Images, mode: str, levels: Levels) -> Warp:
+    # Pillow's matrices lead from the output to the input, and so do timm's arguments.
+    signed = d.sign * d.level
+    if name == "Rotate":
+        return rotation_warp(images, d.mask, angle=30.0 * signed, interpolation=mode, fill=levels.fill)
+    matrix = np.tile([1.0, 0, 0, 0, 1, 0], (len(signed), 1))
+    along = 0 if "X" in name else 1
+    if name.startswith("Shear"):
+        matrix[:, 1 if along == 0 else 3] = 0.3 * signed
+    elif name.endswith("Rel"):
+        matrix[:, 2 if along == 0 else 5] = levels.translate_pct * signed * (images.height if along else images.width)
+    else:
+        matrix[:, 2 if along == 0 else 5] = levels.translate_const * signed
+    size = i32(images.sizes)
+    turns = np.full(len(signed), -1, np.int32)
+    return Warp(
+        d.mask, matrix, size[:, 0], size[:, 1], size, turns, interpolation=mode, fill=levels.fill, kind=images.kind
+    )
