@@ -356,7 +356,7 @@ FORMATS = {
         Format(
             "lmdb",
             write_lmdb,
-            lambda path, transform=None: ours.LMDB(path, transform, image="image-*", label="label-*"),
+            lambda path, transform=None, **more: ours.LMDB(path, transform, image="image-*", label="label-*", **more),
             ".mdb",
         ),
         Format("parquet", parquet_writer(compression="none"), ours.Parquet, ".parquet"),

@@ -80,6 +80,7 @@ def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> 
 def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -> Iterable[str]:
     wild = _WILD.search(name) is not None
     if is_url(name):
+        _check_url(name, owner)
         folder = name.endswith("/")
         if not wild and not folder:
             return [name]
@@ -110,16 +111,8 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -
 
 def urls_below(urls: list[str], owner: str) -> Paths:
     """URLs below the folder that they have in common. Raises :class:`DatasetError`."""
-    for i, url in enumerate(urls):
-        scheme, _, rest = url.partition("://")
-        if "@" in rest.partition("/")[0] or "?" in rest:
-            raise DatasetError(
-                f"{owner}: URL {i} ({scheme}://...) has an @ before its path or a ?, and so perhaps a password or a "
-                "signature, which would be kept in index files and messages; give the plain URL, and leave credentials "
-                "to the client's own ways"
-            )
-        if "\0" in url or not rest.strip("/"):
-            raise DatasetError(f"{owner}: URL {i} is {url!r}, which names no file")
+    for url in urls:
+        _check_url(url, owner)
     parts = [url.split("/") for url in urls]
     least, greatest = min(parts), max(parts)  # what these have in common all have
     depth = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
@@ -127,6 +120,19 @@ def urls_below(urls: list[str], owner: str) -> Paths:
         raise DatasetError(f"{owner}: {urls[0]!r} and others are not in one kind of store; make a dataset of each")
     prefix = "/".join(least[: max(2, min(depth, min(map(len, parts)) - 1))]) + "/"
     return Paths(os.fsencode(prefix), Texts.of(os.fsencode(url[len(prefix) :]) for url in urls))
+
+
+def _check_url(url: str, owner: str) -> None:
+    """Raises :class:`DatasetError`, without the URL if it may hold a secret."""
+    scheme, _, rest = url.partition("://")
+    if "@" in rest.partition("/")[0] or "?" in rest:
+        raise DatasetError(
+            f"{owner}: a URL ({scheme}://...) has an @ before its path or a ?, and so perhaps a password or a "
+            "signature, which would be kept in index files and messages; give the plain URL, and leave credentials to "
+            "the client's own ways"
+        )
+    if "\0" in url or not rest.strip("/"):
+        raise DatasetError(f"{owner}: the URL {url!r} names no file")
 
 
 def below(paths: list[str], base: str | None, strict: bool, owner: str) -> Paths:

@@ -95,8 +95,10 @@ class BlockCache:
                     os.unlink(temporary)
                 raise
         except OSError as e:
-            self._broken = True
-            _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, e.strerror)
+            with self._lock:
+                known, self._broken = self._broken, True
+            if not known:
+                _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, e.strerror)
             return
         with self._lock:
             self._written += len(block)

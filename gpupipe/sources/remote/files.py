@@ -79,11 +79,6 @@ class RemoteFiles(Storage):
             raise found
         return io.BufferedReader(_Container(self, path, found), 1 << 16)
 
-    def put(self, path: bytes, data: bytes) -> None:
-        """Write a container as a whole. Raises :class:`OSError`."""
-        url = os.fsdecode(path)
-        self._client(url).put(url, data)
-
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         problems: list[Undecodable | None] = [None] * len(places)
         raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]

@@ -58,11 +58,11 @@ class Helper(Client):
         )
         self._lock = threading.Lock()
 
-    def _ask(self, what: str, *given: Any, parts: Sequence[bytes] = ()) -> tuple[Any, list[bytes]]:
+    def _ask(self, what: str, given: Any) -> tuple[Any, list[bytes]]:
         with self._lock:
             assert self._process.stdin is not None and self._process.stdout is not None
             try:
-                send(self._process.stdin, [what, *given], parts)  # type: ignore[arg-type]
+                send(self._process.stdin, [what, given])  # type: ignore[arg-type]
                 answer = receive(self._process.stdout)  # type: ignore[arg-type]
             except (OSError, ValueError):
                 answer = None
@@ -84,11 +84,6 @@ class Helper(Client):
     def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
         errors, parts = self._ask("fetch", [list(r) for r in ranges])
         return [part if error is None else error_of(error) for error, part in zip(errors, parts, strict=True)]
-
-    def put(self, url: str, data: bytes) -> None:
-        ((good, found), _) = self._ask("put", url, parts=[data])
-        if not good:
-            raise error_of(found)
 
 
 def told(error: OSError) -> list[Any]:

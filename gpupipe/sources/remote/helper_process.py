@@ -20,7 +20,7 @@ def serve(scheme: str, connections: int, timeout: float) -> None:
     os.dup2(2, 1)  # whatever a client prints is no answer
     client = client_for(scheme, connections, timeout)
     while (asked := receive(requests)) is not None:
-        (what, given, *_), parts = asked
+        (what, given), _ = asked
         if what == "look":
             found = client.look(given)
             send(answers, [told(it) if isinstance(it, OSError) else list(it) for it in found])
@@ -30,7 +30,6 @@ def serve(scheme: str, connections: int, timeout: float) -> None:
             send(answers, errors, [b"" if isinstance(it, OSError) else it for it in got])
         else:
             try:
-                answer = client.names(given) if what == "names" else client.put(given, parts[0])
-                send(answers, [True, answer])
+                send(answers, [True, client.names(given)])
             except OSError as e:
                 send(answers, [False, told(e)])

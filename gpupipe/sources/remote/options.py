@@ -23,8 +23,8 @@ class Remote:
 
     Args:
         fetch: what is asked for. ``"samples"``: the bytes of samples, neighbours together; nothing is kept.
-            ``"blocks"``: blocks of containers, which are kept on disk; for an order that comes back to them soon, such
-            as :class:`gpupipe.BlockShuffle`. ``"auto"``: blocks if all containers together fit into the cache.
+            ``"blocks"``: blocks of containers, which are kept on disk, so that later epochs read them there.
+            ``"auto"``: blocks if all containers together fit into the cache.
         block_bytes: of one block.
         cache_bytes: of all blocks on this machine's disk; the oldest are removed. Never more than half of the space
             that is free.
