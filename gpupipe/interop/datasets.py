@@ -16,6 +16,7 @@ from ..datasets.base import Dataset
 from ..errors import ConfigError, TranslationError
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
+from .other_libraries import named_class
 from .transforms import translate_transform
 
 __all__ = ["translate_dataset"]
@@ -27,9 +28,9 @@ _COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN")
 _GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
 _READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
 _CHOICES = (
-    "What is left: gpupipe.datasets (ImageFolder, ImageList, Arrays), gpupipe.datasets.from_torch(dataset, media=..., "
-    'transform=...) for a dataset that returns paths, bytes or arrays, or DataLoader(..., engine="torch"), which runs '
-    "the dataset as it is."
+    "What is left: gpupipe.datasets (ImageFolder, WebDataset, Parquet, Arrays, ...), "
+    "gpupipe.datasets.from_torch(dataset, media=..., transform=...) for a dataset that returns paths, bytes or arrays, "
+    'or DataLoader(..., engine="torch"), which runs the dataset as it is.'
 )
 
 
@@ -53,6 +54,9 @@ def translate_dataset(ds: Any) -> Dataset:
         _refuse(ds, "several datasets in one have no gpupipe form yet; one ImageList of all their files has")
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:
+        other = named_class(ds)
+        if other is not None:
+            _refuse(ds, other)
         if isinstance(ds, IterableDataset):
             _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered")
         _refuse(ds, "gpupipe does not know what it reads")
