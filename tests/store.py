@@ -145,7 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
         if start >= len(data):
             self._send(416, b"")
             return
-        self._send(206, data[start:end], cut=cut, **about, **{"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"})
+        about["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+        self._send(206, data[start:end], cut=cut, **about)
 
     def _names(self, bucket: str, query: dict[str, list[str]]) -> None:
         prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]

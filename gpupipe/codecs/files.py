@@ -47,7 +47,7 @@ class Place(NamedTuple):
     """Where the bytes of one sample are: a file, or a part of one.
 
     >>> Place(b"photos/cat.jpg")
-    Place(path=b'photos/cat.jpg', offset=0, length=-1)
+    Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, packed=None)
     """
 
     path: bytes

@@ -15,6 +15,8 @@ from .shards import Row, Shards
 __all__ = ["ZipFiles"]
 
 _LOCAL = struct.Struct("<4s22xHH")
+_MOST = 1032
+"""Bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
 
 
@@ -59,16 +61,24 @@ class ZipFiles(Shards):
     def _row(self, file: IO[bytes], member: zipfile.ZipInfo, label: str | None) -> Row:
         name = member.filename.encode(errors="surrogateescape")
         if member.flag_bits & 1:
-            return Row(name, 0, 0, problem="it is encrypted; unpack it with its password first")
+            return Row(name, 0, 0, problem="it is encrypted; unpack it with its password first", kind="unreadable")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             codec = _NAMES.get(member.compress_type, f"method {member.compress_type}")
-            return Row(name, 0, 0, problem=f"it is compressed with {codec}; pack it again with zip -0")
+            return Row(
+                name, 0, 0, problem=f"it is compressed with {codec}; pack it again with zip -0", kind="unreadable"
+            )
         file.seek(member.header_offset)
         head = file.read(30)
         if len(head) < 30 or head[:4] != b"PK\3\4":
-            return Row(name, 0, 0, problem=f"there is no member at byte {member.header_offset}: the archive is damaged")
+            problem = f"there is no member at byte {member.header_offset}: the archive is damaged"
+            return Row(name, 0, 0, problem=problem, kind="undecodable")
         _, n, m = _LOCAL.unpack(head)
         at, size = member.header_offset + 30 + n + m, member.file_size
+        if size > (
+            member.compress_size if member.compress_type == zipfile.ZIP_STORED else _MOST * member.compress_size
+        ):
+            problem = f"{size} bytes cannot come out of {member.compress_size}: the archive is damaged"
+            return Row(name, 0, 0, problem=problem, kind="undecodable")
         if member.compress_type == zipfile.ZIP_STORED:
             return Row(name, at, size, label)
         return Row(name, at, member.compress_size, label, packed=Packed("deflate", size, 0, size))

@@ -33,7 +33,9 @@ class Manifest(EncodedImages):
     Raises:
         DatasetError: a list that cannot be read, or a line of it that is wrong.
 
-    >>> Manifest("samples.jsonl")  # {"path": "a.bin", "offset": 128, "length": 9000, "label": 3}   doctest: +SKIP
+    With lines such as ``{"path": "a.bin", "offset": 128, "length": 9000, "label": 3}``:
+
+    >>> Manifest("samples.jsonl")  # doctest: +SKIP
     Manifest(50,000 samples in 12 files below '/data/')
     """
 
