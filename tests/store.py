@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         more = len(names) > PAGE
         rest = f"<NextContinuationToken>{escape(names[PAGE - 1])}</NextContinuationToken>" if more else ""
         text = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{rest}{entries}</ListBucketResult>"
-        self._send(200, text.encode(), **{"Content-Type": "application/xml"})
+        self._send(200, text.encode())
 
     def _send(self, status: int, body: bytes, cut: bool = False, **headers: str) -> None:
         self.send_response(status)

@@ -61,7 +61,7 @@ class TestTFRecord:
         return path
 
     def test_dali_reads_what_the_tests_write(self, images: list[bytes], tmp_path: Path) -> None:
-        from nvidia.dali import fn, pipeline_def, tfrecord as dali_features
+        from nvidia.dali import Pipeline, fn, tfrecord as dali_features
 
         write_tfrecord(images, tmp_path)
         files = sorted(map(str, tmp_path.iterdir()))
@@ -75,9 +75,9 @@ class TestTFRecord:
             indices.append(tmp_path / f"{Path(file).name}.index")
             indices[-1].write_text("".join(lines))
 
-        @pipeline_def(batch_size=len(images), num_threads=1, device_id=None)
-        def pipeline() -> Any:
-            read = fn.readers.tfrecord(
+        pipe = Pipeline(batch_size=len(images), num_threads=1, device_id=None)
+        with pipe:
+            read: Any = fn.readers.tfrecord(
                 path=files,
                 index_path=[str(i) for i in indices],
                 features={
@@ -85,9 +85,8 @@ class TestTFRecord:
                     "image/class/label": dali_features.FixedLenFeature([1], dali_features.int64, -1),
                 },
             )
-            return read["image/encoded"], read["image/class/label"]
-
-        encoded, labels = pipeline().run()
+            pipe.set_outputs(read["image/encoded"], read["image/class/label"])
+        encoded, labels = pipe.run()
         assert [np.asarray(encoded[i]).tobytes() for i in range(len(images))] == images
         assert [int(np.asarray(labels[i]).item()) for i in range(len(images))] == list(range(len(images)))
 
@@ -150,15 +149,14 @@ class TestTFRecord:
 
 class TestRecordIO:
     def test_dali_reads_what_the_tests_write(self, images: list[bytes], tmp_path: Path) -> None:
-        from nvidia.dali import fn, pipeline_def
+        from nvidia.dali import Pipeline, fn
 
         path = write_recordio(images, tmp_path)
 
-        @pipeline_def(batch_size=len(images), num_threads=1, device_id=None)
-        def pipeline() -> Any:
-            return tuple(fn.readers.mxnet(path=str(path), index_path=str(path.with_suffix(".idx"))))
-
-        encoded, labels = pipeline().run()
+        pipe = Pipeline(batch_size=len(images), num_threads=1, device_id=None)
+        with pipe:
+            pipe.set_outputs(*fn.readers.mxnet(path=str(path), index_path=str(path.with_suffix(".idx"))))
+        encoded, labels = pipe.run()
         assert [np.asarray(encoded[i]).tobytes() for i in range(len(images))] == images
         assert [float(np.asarray(labels[i])[0]) for i in range(len(images))] == list(range(len(images)))
 
