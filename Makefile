@@ -55,8 +55,8 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/figures.py
 
-gpu: $(READY)  ## on a machine with a GPU: doctor, GPU tests (none may be skipped for lack of one), benchmarks, figures
-	$(BIN)/python benchmarks/gpu_all.py
+gpu: $(READY)  ## on a machine with a GPU: tests (none may be skipped for lack of one), benchmarks, figures; STEP=2 one step
+	$(BIN)/python benchmarks/gpu_all.py $(if $(STEP),--step $(STEP))
 
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist gpupipe.egg-info

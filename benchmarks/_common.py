@@ -52,15 +52,6 @@ def import_torchvision() -> Any:
     return importlib.import_module("torchvision")
 
 
-def left_out(jobs: Sequence[Any]) -> list[Any]:
-    """The jobs (see ``_candidates.py``) without those whose library is not installed, which it names."""
-    here = importlib.util.find_spec("torchvision") is not None
-    for job in jobs:
-        if job.loader == "torchvision" and not here:
-            print(f"left out: {job.name} (torchvision is not installed)", flush=True)
-    return [job for job in jobs if here or job.loader != "torchvision"]
-
-
 # ---- pictures
 
 
@@ -102,6 +93,34 @@ def photographs(folder: Path | None, *, count: int, ram: bool = False) -> Iterat
     finally:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)  # a folder of our own, made above
+
+
+def _recode(arguments: tuple[str, str, str]) -> None:
+    from PIL import Image
+
+    source, target, chroma = arguments
+    with Image.open(source) as image:
+        image.convert("RGB").save(target, quality=90, subsampling=chroma)
+
+
+@contextlib.contextmanager
+def recoded(paths: Sequence[str], chroma: Sequence[str], *, ram: bool = False) -> Iterator[dict[str, tuple[str, ...]]]:
+    """The same photographs as colour JPEGs of quality 90, once for each subsampling of chroma (``"4:2:0"``); they are
+    removed at the end."""
+    made = tempfile.mkdtemp(prefix="gpupipe-bench-", dir="/dev/shm" if ram and os.path.isdir("/dev/shm") else None)
+    try:
+        found: dict[str, tuple[str, ...]] = {}
+        jobs: list[tuple[str, str, str]] = []
+        for kind in chroma:
+            folder = Path(made, kind.replace(":", ""))
+            folder.mkdir()
+            found[kind] = tuple(str(folder / f"{i:06d}.jpg") for i in range(len(paths)))
+            jobs += zip(paths, found[kind], [kind] * len(paths), strict=True)
+        with multiprocessing.get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
+            pool.map(_recode, jobs)
+        yield found
+    finally:
+        shutil.rmtree(made, ignore_errors=True)  # a folder of our own, made above
 
 
 def describe_files(paths: Sequence[str]) -> dict[str, Any]:

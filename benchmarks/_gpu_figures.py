@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from _gpu_predictions import DECODED, NUMBERS, PIXELS
+
+from gpupipe.parity.tolerances import TABLE
+from gpupipe.transforms.ops.promise import CPU
 
 __all__ = ["NEVER", "draw", "gpu"]
 
 NEVER = (
-    "**Never measured on a GPU.** The code for CUDA is written from DALI's and torch's documentation, with tests. "
-    "`make gpu` runs the tests and the benchmarks on a machine with a GPU, and writes this section from their results."
+    "**Never measured on a GPU.** The code for CUDA is written from DALI's and torch's documentation and sources, with "
+    "tests. `make gpu` runs the tests and the benchmarks on a machine with a GPU, and writes this section from their "
+    "results."
 )
 EXPECT = """What to expect on a GPU, from the documentation of its parts:
 
@@ -28,13 +35,75 @@ EXPECT = """What to expect on a GPU, from the documentation of its parts:
 
 def gpu(results: Path) -> str:
     """Markdown of what was measured under ``results``; :data:`NEVER` where nothing was."""
-    parts = [text for make in (_loader, _training, _recipes, _copy, _parity, _tests) if (text := make(results))]
+    makers = (_decoders, _loader, _training, _recipes, _copy, _clips, _parity, _tests)
+    parts = [text for make in makers if (text := make(results))]
     if not parts:
-        return f"{NEVER}\n\n{EXPECT}"
+        return f"{NEVER}\n\n{_predictions()}\n\n{EXPECT}"
     chart = ["![images per second on a GPU](benchmarks/results/gpu_loader.png)"] if _chart(results).exists() else []
     missing = [name for name, make in _NAMED.items() if not make(results)]
     left = [f"Not measured on a GPU: {', '.join(missing)}."] if missing else []
     return "\n\n".join([*chart, *parts, *left, EXPECT])
+
+
+def _predictions() -> str:
+    """What ``_gpu_predictions.py`` has, short."""
+    numbers = [f"| {n.what} | {n} | {n.why} |" for n in NUMBERS.values()]
+    by_bound: dict[str, list[str]] = {}
+    for row, predicted in PIXELS.items():
+        cpu = TABLE[row].tolerances.get(CPU)
+        as_there = cpu is not None and str(predicted) == str(cpu) and predicted.interior.max > 0
+        if not row.startswith("resize"):
+            by_bound.setdefault("as on the CPU" if as_there else str(predicted), []).append(TABLE[row].what)
+    by_bound["as on the CPU, the largest difference one level more"] = ["resizing with every filter"]
+    decoded = [f"decoding with {upsampling} upsampling: {of}" for upsampling, of in DECODED.items()]
+    pixels = [f"{'; '.join(what)}: {bound}" for bound, what in by_bound.items()]
+    return "\n".join(
+        [
+            "Predictions, made from sources and published measurements before anything ran, for an H200 with 16 cores "
+            "and nvJPEG 13.2. They are no promises, and none of them was measured:",
+            "",
+            "| predicted | | because |",
+            "|---|---|---|",
+            *numbers,
+            "",
+            "Predicted differences of DALI on the GPU from the reference, in grey levels, of photographs:",
+            "",
+            *(f"- {line}" for line in [*decoded, *pixels]),
+        ]
+    )
+
+
+def _beside(result: dict[str, Any]) -> str:
+    """What was measured of what was predicted, or an empty string."""
+    lines = [
+        f"- {p['what']}: **{_number(p['measured'])}**, predicted {p['predicted']}"
+        + ("" if p["as_predicted"] else ": not as predicted")
+        for p in result.get("predictions", {}).values()
+    ]
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _decoders(results: Path) -> str:
+    result = _load(results, "gpu_decoders")
+    rows = [
+        [setting, of, r["decoded_by"], f"{100 * r['equal']:.0f} %", f"{r['max']:.0f}", f"{r['mean']:.2f}"]
+        for setting, found in result.get("decoders", {}).items()
+        for of, r in found.items()
+    ]
+    races = [
+        f"- {name}: **{r['bytes']}** bytes changed in {r['batches']} batches"
+        for name, r in result.get("race", {}).items()
+    ]
+    if not rows and not races:
+        return ""
+    head = ["settings", "chroma, share of the decoding engines", "decoded by", "equal to Pillow", "max", "mean"]
+    text = f"Who decodes the JPEGs, and how far from Pillow, in grey levels ({_machine(result)}):\n\n"
+    load = "\n\nUnder matrix products on the consumer's stream:\n\n" + "\n".join(races) if races else ""
+    return text + _table(head, rows) + load
 
 
 def _load(results: Path, name: str) -> dict[str, Any]:
@@ -79,7 +148,7 @@ def _loader(results: Path) -> str:
     head = ["stage", "loader", "images/s", "to the stage's first", "CPU ms/image", "GPU MB"]
     return (
         f"Loading alone, random resized crop to 224, flip, normalize; batch {s['batch_size']}, {s['workers']} threads "
-        f"or workers ({_machine(result)}):\n\n" + _table(head, rows)
+        f"or workers ({_machine(result)}):\n\n" + _table(head, rows) + _beside(result)
     )
 
 
@@ -95,7 +164,7 @@ def _training(results: Path) -> str:
     head = ["step", "batches from", "images/s", "stall"]
     return (
         "ResNet-50 in training, bfloat16, channels last. Stall is the share of a step above that of one batch replayed "
-        f"({_machine(result)}):\n\n" + _table(head, rows)
+        f"({_machine(result)}):\n\n" + _table(head, rows) + _beside(result)
     )
 
 
@@ -119,19 +188,34 @@ def _copy(results: Path) -> str:
     ]
     head = ["batch", "way", "GB/s", "ms added to compute"]
     bus = f"{result['bus']['gigabytes_per_second']:.1f} GB/s" if rows else ""
-    return f"Copies to the GPU; the bus alone gives {bus}:\n\n" + _table(head, rows) if rows else ""
+    text = f"Copies to the GPU; the bus alone gives {bus}:\n\n"
+    return text + _table(head, rows) + _beside(result) if rows else ""
+
+
+def _clips(results: Path) -> str:
+    result = _load(results, "video_clips_gpu")
+    rows = [
+        [which, name, f"{r['median_clips_per_second']:,.0f}", _share(r.get("to_pyav"))]
+        for which in ("random", "sequential")
+        for name, r in result.get(which, {}).items()
+    ]
+    head = ["clips", "loader", "clips/s", "to PyAV"]
+    text = f"Clips of 16 frames at 224, H.264 ({_machine(result)}):\n\n" if rows else ""
+    return text + _table(head, rows) + _beside(result) if rows else ""
 
 
 def _parity(results: Path) -> str:
     result = _load(results, "gpu_parity")
     rows = [
-        [row, r["case"], f"{r['max']:.3g}", f"{r['mean']:.3g}", f"{100 * r['over_1']:.3g} %"]
+        [
+            row, r["case"], f"{r['max']:.3g}", f"{r['mean']:.3g}", f"{100 * r['over_1']:.3g} %", r["predicted"],
+            "" if r["verdict"] == "as predicted" else r["verdict"],
+        ]
         for row, r in sorted(result.get("rows", {}).items())
-        if not r["others"]
-    ]
+    ]  # fmt: skip
     if not rows:
         return ""
-    head = ["operation", "measured by", "max", "mean", "over 1"]
+    head = ["operation", "measured by", "max", "mean", "over 1", "predicted", "but"]
     lacking = ", ".join(result.get("unmeasured", []))
     rest = f"\n\nNot measured: {lacking}." if lacking else ""
     return (
@@ -141,20 +225,27 @@ def _parity(results: Path) -> str:
 
 
 def _tests(results: Path) -> str:
-    found = _load(results, "gpu_tests").get("versions")
-    if not found:
+    result = _load(results, "gpu_tests")
+    found = result.get("measured", {}).get("versions")
+    counts = Counter(outcome.partition(":")[0] for outcome in result.get("outcomes", {}).values())
+    if not counts:
         return ""
-    return (
-        f"The GPU tests ran on {found['gpu']} with torch {found['torch']} built for CUDA {found['torch_cuda']} and "
-        f"DALI {found['dali']} in one process."
-    )
+    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    if found:
+        text += (
+            f"; on {found['gpu']}, with torch {found['torch']} built for CUDA {found['torch_cuda']} and DALI "
+            f"{found['dali']} in one process"
+        )
+    return f"The GPU tests: {text}."
 
 
 _NAMED = {
+    "decoding": _decoders,
     "loading": _loader,
     "training": _training,
     "recipes": _recipes,
     "copies": _copy,
+    "clips": _clips,
     "differences": _parity,
 }
 

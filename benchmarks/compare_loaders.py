@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
+from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import IMAGES, RESULTS, Table, describe_files, load, machine, photographs, save
+from _loaders import Job, Work
 
 BASE, HAND, OURS = "torch DataLoader + torchvision", "DALI by hand", "gpupipe, DALI engine"
 

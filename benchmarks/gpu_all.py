@@ -1,9 +1,23 @@
-"""Everything that only a GPU can answer, in order of importance: doctor, GPU tests, benchmarks, figures.
+"""Everything that only a GPU can answer, in steps that each fit into ten minutes, the most telling first.
+
+    1  smoke     what is installed and will be used; who decodes; whether a byte changes under load
+    2  tests     tests/gpu: streams, waits, decoding, recovery, devices, memory first, pixels last
+    3  loader    images/s, beside the same graph by hand and beside torch's DataLoader; which settings matter
+    4  parity    every transform, recipe and decoder beside the reference, beside what was predicted
+    5  training  what a step of ResNet-50 loses to loading
+    6  copy      pageable, pinned, and the ring
+    7  video     clips by PyAV, by NVDEC, and by torchcodec
+    8  contract  the contract tests that also run on a GPU
+    9  recipes   whole recipes beside torchvision's
+    10 memory    over epochs
+    11 figures   the README's section, from the results
 
 A step that fails or runs out of its time does not keep the others from running, and the end says so: the exit status is
-1 if any step failed. Every benchmark writes its result as it goes, so that being stopped loses little.
+1 if any step failed. Every result is written as soon as something is measured, so that being stopped loses little.
 
-    python benchmarks/gpu_all.py [--quick] [--only STEP ...] [--skip STEP ...]
+    python benchmarks/gpu_all.py --list                 # the steps, and how long each may take
+    python benchmarks/gpu_all.py --step 2               # one step alone, by number or name; several may be given
+    python benchmarks/gpu_all.py                        # all of them
     python benchmarks/gpu_all.py --dry-run --quick      # on a CPU, to try the steps out; no result is kept
 """
 
@@ -16,123 +30,188 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from _common import RESULTS, ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
-TESTS = ("tests/gpu", "tests/unit/test_staging.py", "tests/contract")
+TESTS: dict[str, float] = {
+    "streams": 120, "sync": 150, "decoding": 120, "recovery": 100, "devices": 100, "memory": 120, "memory_report": 100,
+    "video": 100, "parity": 560,
+}  # fmt: skip
+"""``tests/gpu/test_gpu_*.py`` in the order in which they run, and the seconds that each may take of what is left. Each
+is a process of its own: what a crash, or an error of CUDA's, takes with it is one file."""
+CALL = 570
+"""Seconds that no step may exceed: machines are lent by the ten minutes."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process, and the modules that it cannot do without."""
+
+    name: str
+    arguments: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    cuda: bool = False
+    """Whether it measures nothing without a GPU, so that a dry run leaves it out."""
+    seconds: float = CALL
+    """Of those that its step has left."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One process, and the seconds that it may take."""
+    """Processes one after the other, and the seconds that they may take together."""
 
     name: str
-    command: list[str]
+    commands: tuple[Command, ...]
     seconds: float
 
 
 def steps(quick: bool, dry_run: bool) -> list[Step]:
-    """All of them, the most important first."""
-    python, short = sys.executable, ["--quick"] if quick else []
+    """All of them, in order."""
+    short = ["--quick"] if quick else []
     cpu = ["--device", "cpu"] if dry_run else []
     small = ["--batch-size", "16", "--workers", "2"] if dry_run else []
-    share = 0.3 if quick else 1.0
+    share = 0.4 if quick else 1.0
 
-    def script(name: str, seconds: float, *arguments: str, own: bool = True) -> Step:
-        budget = ["--seconds", str(round(seconds * share))] if own else []
-        return Step(name, [python, str(BENCHMARKS / f"{name}.py"), *arguments, *budget], seconds * share + 120)
+    def script(name: str, seconds: float, *arguments: str, budget: bool = True, **of: object) -> Command:
+        """``seconds`` of measuring, if the script plans with them."""
+        given = [*arguments, *(["--seconds", str(round(seconds * share))] if budget else [])]
+        return Command(name, (sys.executable, str(BENCHMARKS / f"{name}.py"), *given), **of)  # type: ignore[arg-type]
 
-    tests = TESTS[:2] if quick or dry_run else TESTS
+    def step(name: str, seconds: float, *commands: Command) -> Step:
+        return Step(name, commands, seconds * share if quick else seconds)
+
+    one_process = ["--processes", "2"] if dry_run else []
+    recipes = ["--dry-run"] if dry_run else ["--device", "cuda", "--batch-size", "256", "--workers", "16"]
+    rounds = [] if dry_run else ["--rounds", "2", "--seconds", "1.5"]
+    clips = ["--dry-run"] if dry_run else ["--device", "cuda", "--batch-size", "16", "--workers", "16", "--rounds", "3"]
+    epochs = ["--dry-run", *cpu] if dry_run else ["--device", "cuda", "--workers", "16", "--epochs", "12"]
+    few = ["--rounds", "1", "--steps", "2", "--batch-size", "4"] if dry_run else []
+    contract = ["tests/unit/test_staging.py", *([] if dry_run else ["tests/contract"])]
     doctor = "import _common, sys; from gpupipe.cli import main; sys.argv = ['gpupipe', 'doctor']; main()"
     found = [
-        Step("doctor", [python, "-c", doctor], 180),
-        Step("tests", [python, "-m", "pytest", *_pytest(dry_run), *tests], 1500 * share),
-        script("gpu_parity", 240, *short, *cpu),
-        script("gpu_loader", 540, *short, *cpu, *small),
-        script("gpu_training", 540, *short, *cpu, *small),
-        script("gpu_copy", 200, *short),
-    ]
-    if (BENCHMARKS / "recipes.py").exists():
-        given = ["--dry-run"] if dry_run else ["--device", "cuda", "--batch-size", "256", "--workers", "16"]
-        rounds = [] if dry_run else ["--rounds", "2" if quick else "5", "--seconds", "1.5" if quick else "3"]
-        found.append(script("recipes", 900, *given, *rounds, own=False))
-    epochs = ["--epochs", "4" if quick else "20", "--workers", "2" if dry_run else "16"]
+        step(
+            "smoke", 270,
+            Command("doctor", (sys.executable, "-c", doctor), ("typer", "rich")),
+            script("gpu_decoders", 180, *short, *cpu, *one_process),
+        ),
+        step("tests", 560, *(pytest_of(n, [f"tests/gpu/test_gpu_{n}.py"], dry_run, s) for n, s in TESTS.items())),
+        step("loader", 540, script("gpu_loader", 490, *short, *cpu, *small)),
+        step("parity", 540, script("gpu_parity", 500, *short, *cpu, *one_process)),
+        step("training", 300, script("gpu_training", 250, *short, *cpu, *small, *few)),
+        step("copy", 150, script("gpu_copy", 110, *short, cuda=True)),
+        step("video", 300, script("video_clips", 0, *clips, budget=False, needs=("av",))),
+        step("contract", 560, pytest_of("contract", contract, dry_run)),
+        step("recipes", 560, script("recipes", 0, *recipes, *rounds, budget=False, needs=("torchvision",))),
+        step("memory", 400, script("memory_epochs", 0, *epochs, budget=False)),
+    ]  # fmt: skip
     if not dry_run:
-        found.append(script("memory_epochs", 400, "--device", "cuda", *epochs, own=False))
-        found.append(Step("figures", [python, str(BENCHMARKS / "figures.py")], 120))
+        found.append(step("figures", 120, script("figures", 0, budget=False)))
     return found
 
 
-def _pytest(dry_run: bool) -> list[str]:
+def pytest_of(name: str, paths: Sequence[str], dry_run: bool, seconds: float = CALL) -> Command:
     # Warnings of libraries are shown here and are no failures: what a GPU's libraries warn of is not known beforehand.
-    arguments = ["-W", "default", "--durations=15", "--continue-on-collection-errors", "-o", "faulthandler_timeout=120"]
-    if not dry_run:
-        arguments += ["-m", "gpu"]
+    arguments = ["-W", "default", "--durations=10", "--continue-on-collection-errors", "-q"]
     if importlib.util.find_spec("pytest_timeout") is None:  # whose option stands in pyproject.toml
         arguments += ["-o", "addopts=-ra"]
-    return arguments
+    else:  # a thread, because a signal does not reach a test that hangs in a library
+        arguments += ["-o", "timeout=120", "-o", "timeout_method=thread"]
+    if not dry_run:
+        arguments += ["-m", "gpu", "-k", "dali or not torch"]
+    return Command(name, (sys.executable, "-m", "pytest", *arguments, *paths), ("pytest",), seconds=seconds)
 
 
-def missing(step: Step) -> str | None:
-    """What a step lacks on this machine."""
-    needs = {"doctor": "typer", "recipes": "torchvision", "tests": "pytest"}.get(step.name)
-    if needs is not None and importlib.util.find_spec(needs) is None:
-        return f"{needs} is not installed"
-    if step.name == "gpu_copy":
-        import torch
-
-        return None if torch.cuda.is_available() else "torch sees no GPU"
-    return None
+def missing(command: Command, dry_run: bool) -> str | None:
+    """What a process lacks on this machine."""
+    for module in command.needs:
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+    return "it needs a GPU" if dry_run and command.cuda else None
 
 
-def run(step: Step, environment: dict[str, str]) -> str:
-    """How it ended: ``"ok"``, or what went wrong."""
+def run(step: Step, environment: dict[str, str], dry_run: bool) -> str:
+    """How it ended: ``"ok"``, ``"left out: ..."``, or what went wrong with which processes."""
+    end = time.monotonic() + step.seconds
+    wrong, left_out = [], []
+    for command in step.commands:
+        lacks = missing(command, dry_run)
+        left = min(end - time.monotonic(), command.seconds)
+        if lacks is not None:
+            left_out.append(f"left out: {command.name}, {lacks}")
+        elif left < 1:
+            wrong.append(f"{command.name}: not begun, no time")
+        else:
+            # pytest ends in good order a little before it is stopped.
+            said = wait(command, environment | {"GPUPIPE_TEST_SECONDS": str(max(left - 15, 1))}, left)
+            if said is not None:
+                wrong.append(f"{command.name}: {said}")
+    return "; ".join([*wrong, *left_out]) or "ok"
+
+
+def wait(command: Command, environment: dict[str, str], seconds: float) -> str | None:
+    """What went wrong, or ``None``."""
     # In a group of its own, so that its time being up ends its workers too.
-    process = subprocess.Popen(step.command, cwd=ROOT, env=environment, start_new_session=True)
+    process = subprocess.Popen(command.arguments, cwd=ROOT, env=environment, start_new_session=True)
     try:
-        status = process.wait(step.seconds)
+        status = process.wait(seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return f"stopped after {step.seconds:.0f} s"
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return "ok" if status == 0 else f"exit status {status}"
+        return f"stopped after {seconds:.0f} s"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return None if status == 0 else f"exit status {status}"
+
+
+def chosen(given: Sequence[str], all_steps: Sequence[Step]) -> list[Step]:
+    """The steps named by number or name; raises ValueError for what is neither."""
+    by_name = {step.name: step for step in all_steps} | {str(i): step for i, step in enumerate(all_steps, 1)}
+    unknown = [name for name in given if name not in by_name]
+    if unknown:
+        raise ValueError(f"no such step: {', '.join(unknown)}; --list shows them")
+    return [by_name[name] for name in given]
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--quick", action="store_true", help="short rounds, and of the tests those that are for GPUs alone")
+    p.add_argument("--list", action="store_true", help="show the steps, and how long each may take")
+    p.add_argument("--step", nargs="+", default=[], metavar="N", help="only these, by number or name")
+    p.add_argument("--quick", action="store_true", help="short rounds, less of everything")
     p.add_argument("--dry-run", action="store_true", help="on the CPU, to try the steps out")
-    p.add_argument("--only", nargs="+", default=[], metavar="STEP")
-    p.add_argument("--skip", nargs="+", default=[], metavar="STEP")
     args = p.parse_args()
-    chosen = steps(args.quick, args.dry_run)
-    unknown = {*args.only, *args.skip} - {step.name for step in chosen}
-    if unknown:
-        p.error(f"no such step: {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in chosen)}")
-    chosen = [s for s in chosen if (not args.only or s.name in args.only) and s.name not in args.skip]
-    here = [str(ROOT), str(BENCHMARKS)]
+    everything = steps(args.quick, args.dry_run)
+    if args.list:
+        for number, step in enumerate(everything, 1):
+            print(f"{number:3}  {step.name:10} at most {step.seconds:.0f} s")
+        return
+    try:
+        wanted = chosen(args.step, everything) if args.step else everything
+    except ValueError as e:
+        p.error(str(e))
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*here, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
-        "GPUPIPE_DRY_RUN" if args.dry_run else "GPUPIPE_REQUIRE_CUDA": "1",
+        "GPUPIPE_DRY_RUN": str(int(args.dry_run)),
+        "GPUPIPE_REQUIRE_CUDA": str(int(not args.dry_run)),
     }
     if not args.dry_run:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        environment["GPUPIPE_MEASURED"] = str(RESULTS / "gpu_tests.json")
+        environment.setdefault("GPUPIPE_MEASURED", str(RESULTS / "gpu_tests.json"))
     ends: dict[str, tuple[str, float]] = {}
-    for step in chosen:
+    for step in wanted:
         print(f"\n===== {step.name} (at most {step.seconds:.0f} s)", flush=True)
-        began, lacks = time.monotonic(), missing(step)
-        end = f"left out: {lacks}" if lacks else run(step, environment)
+        if step.name == "tests" and not args.dry_run:  # the file is added to by every process
+            Path(environment["GPUPIPE_MEASURED"]).unlink(missing_ok=True)
+        began = time.monotonic()
+        end = run(step, environment, args.dry_run)
         ends[step.name] = end, time.monotonic() - began
         print(f"===== {step.name}: {end}", flush=True)
-    print("\n" + "\n".join(f"{name:16} {seconds:6.0f} s  {end}" for name, (end, seconds) in ends.items()))
+    print("\n" + "\n".join(f"{name:10} {seconds:6.0f} s  {end}" for name, (end, seconds) in ends.items()))
     sys.exit(any(end != "ok" and not end.startswith("left out") for end, _ in ends.values()))
 
 

@@ -1,52 +1,79 @@
 """How many images per second does each loader put on a GPU, and which settings matter?
 
-Prediction, from documentation: with 16 cores and an H200, at least 12,000 images/s of plain JPEGs; gpupipe at least
-0.97 of the graph written by hand; decoding whole images costs more than windows where windows work.
-Written from documentation; not run yet on the machine that it is for.
+Prediction, for 16 cores and an H200, nvJPEG 13.2 (``_gpu_predictions.py``): gpupipe at least 0.98 of the graph written
+by hand with the same settings, and at least 5 times torch's DataLoader with torchvision. With float16 output and plain
+upsampling 10,000 to 17,000 images/s (the decoding engines 6,000 to 8,000 and 16 threads with 400 each); with fancy
+upsampling 5,000 to 12,000 of 4:2:0 photographs, 8,000 to 17,000 of 4:4:4, where nothing is upsampled. The best share
+for the decoding engines 0.4 to 0.5. torchvision's decode_jpeg on the GPU 1,000 to 6,000, DALI's torchvision API 300 to
+2,000. Not run yet on the machine that it is for.
 
 Measured: RandomResizedCrop(224), flip, normalise, batch 256, photographs in /dev/shm, nothing consumes the batches. The
-candidates take turns, each in a process of its own (see ``_candidates.py``). Then one setting after the other is
-changed and compared with the default in the same rounds.
+candidates take turns, each in a process of its own (see ``_candidates.py``). One setting after the other is changed and
+compared with the default in the same rounds, the most telling first. A graph by hand has the settings that gpupipe
+chose: threads, prefetch, output, upsampling, windows and share of the decoding engines.
 
-    python benchmarks/gpu_loader.py [FOLDER] [--quick] [--seconds 540]      # writes results/gpu_loader.json
+    python benchmarks/gpu_loader.py [FOLDER] [--quick] [--seconds 480] [--only STAGE ...]   # results/gpu_loader.json
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
-from _common import Budget, Table, describe_files, left_out, machine, photographs, save
+from _candidates import Candidate, Reading, ratio, rounds, summary
+from _common import Budget, Table, describe_files, machine, photographs, recoded, save
+from _gpu_arguments import parsed, parser
+from _gpu_predictions import compare
+from _loaders import Job, Work, left_out, resolved
 
-OURS = Job("gpupipe, DALI engine", "gpupipe-dali")
-HAND = Job("DALI by hand", "dali-by-hand")
+OURS = Job("gpupipe, DALI engine", "gpupipe-dali", prefetch=2)
+HAND = Job("DALI by hand", "dali-by-hand", prefetch=2)
 TORCHVISION = Job("torch DataLoader + torchvision", "torchvision")
+HALF = replace(OURS, name="float16, channels last", dtype="float16", channels_last=True)
+HALF_HAND = replace(HAND, name="by hand, float16, channels last", dtype="float16", channels_last=True)
+CHROMA = ("4:2:0", "4:4:4")
+LOADS = (0.0, 0.25, 0.4, 0.5, 0.65, 0.8, 1.0)
 
-MAIN = [OURS, HAND, Job("gpupipe, reference engine", "gpupipe-torch"), TORCHVISION]
-SWEEPS: dict[str, list[Job]] = {
-    "output": [
-        replace(OURS, name="float16, channels last", dtype="float16", channels_last=True),
-        replace(HAND, name="by hand, float16, channels last", dtype="float16", channels_last=True),
+
+def upsampling(fancy: bool) -> str:
+    return "fancy" if fancy else "plain"
+
+
+STAGES: dict[str, list[Job]] = {
+    "main": [OURS, HAND, TORCHVISION, HALF, HALF_HAND],
+    "upsampling": [
+        replace(HALF, name=f"{upsampling(fancy)}, {files}", fancy_upsampling=fancy, files=files)
+        for fancy in (False, True)
+        for files in CHROMA
     ],
-    "roi": [replace(OURS, name=f"roi={roi}", roi=roi) for roi in (True, False)]
-    + [replace(HAND, name=f"by hand, roi={roi}", roi=roi) for roi in (True, False)],
-    "hw_decoder_load": [
-        replace(OURS, name=f"hw_decoder_load={load}", hw_decoder_load=load) for load in (0.0, 0.25, 0.5, 0.8, 0.9, 1.0)
+    "windows": [
+        replace(HALF, name=f"{upsampling(fancy)}, roi={roi}", fancy_upsampling=fancy, roi=roi)
+        for fancy in (False, True)
+        for roi in ("auto", False)
     ],
-    "upsampling": [replace(OURS, name="plain chroma upsampling", fancy_upsampling=False)],
-    "threads": [replace(OURS, name=f"{n} threads", workers=n) for n in (4, 8, 32)],
-    "prefetch": [replace(OURS, name=f"prefetch {n}", prefetch=n) for n in (3, 5)],
+    "hw_decoder_load": [replace(HALF, name=f"hw_decoder_load={x}", hw_decoder_load=x) for x in LOADS],
+    "others": [
+        OURS,
+        Job("torchvision's decode_jpeg on the GPU", "torchvision-gpu"),
+        Job("decode_jpeg, DALI's torchvision API", "dali-torchvision"),
+        Job("gpupipe, reference engine", "gpupipe-torch"),
+    ],
+    "by hand, plain and fancy": [
+        replace(job, name=f"{name}, {upsampling(fancy)}", fancy_upsampling=fancy)
+        for fancy in (False, True)
+        for name, job in (("gpupipe", HALF), ("by hand", HALF_HAND))
+    ],
+    "threads": [HALF, *(replace(HALF, name=f"{n} threads", workers=n) for n in (8, 12, 24))],
+    "prefetch": [HALF, *(replace(HALF, name=f"prefetch {n}", prefetch=n) for n in (1, 3, 5))],
     "staging": [
         Job(f"reference engine, {staging}", "gpupipe-torch", staging=staging)
         for staging in ("ring", "pin_memory", "pageable")
     ],
-}
-START = 15.0
-"""Seconds that a candidate may need until it has its first batch, for planning."""
+}  # fmt: skip
+"""In the order of what they tell; a run that is cut has the first ones."""
 
 
 class Stages:
@@ -55,36 +82,45 @@ class Stages:
     def __init__(self, args: argparse.Namespace, work: Work, result: dict[str, Any]):
         self._args, self._work, self._result = args, work, result
         self._budget = Budget(args.seconds)
+        self._start = 8.0
+        """Seconds that a candidate needs until it has its first batch: a guess, then what it was."""
 
     def run(self, stage: str, jobs: list[Job]) -> None:
         a = self._args
-        if not self._budget.enough(len(jobs) * (START + a.rounds * (a.reading + 1)), f"stage {stage}"):
+        if not self._budget.enough(len(jobs) * (self._start + 2 * (a.reading + 1)), f"stage {stage}"):
+            self._result["left_out"].append(stage)
             return
-        base = jobs[0].name
-        candidates: list[Candidate] = []
-        table = Table(stage, "images/s", f"x {base}"[:20], "CPU ms", "start s", "GPU MB", "USS MB")
         failed: dict[str, str] = {}
+        began = time.monotonic()
+        candidates = self._begun(jobs, failed)
+        self._start = (time.monotonic() - began) / len(jobs)
         try:
-            for job in jobs:
-                try:
-                    candidates.append(Candidate(job, self._work))
-                except RuntimeError as e:  # one setting that a machine cannot run must not end the others
-                    failed[job.name] = str(e)
-                    print(f"{job.name}: failed: {str(e).strip().splitlines()[-1]}", flush=True)
             readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
-            for done in rounds(candidates, a.rounds, a.reading):
+            for done in rounds(candidates, a.rounds, a.reading) if candidates else ():
                 for name, reading in done.items():
                     readings[name].append(reading)
                 self._save(stage, candidates, readings, failed)
+                if not self._budget.enough(len(candidates) * (a.reading + 1), f"another round of {stage}"):
+                    break
+        except RuntimeError as e:  # a process that dies later on
+            failed[stage] = str(e)
+            self._result["failed"][stage] = str(e)
         finally:
             for candidate in candidates:
                 candidate.close()
-        for name, row in self._result["stages"].get(stage, {}).items():
-            if "failed" not in row:
-                speed, times = row["median_images_per_second"], (row["to_first"] or {}).get("median")
-                table.row(
-                    name, speed, times, row["cpu_ms_per_image"], row["start_seconds"], row["gpu_mb"], row["uss_mb"]
-                )
+        self._show(stage, failed)
+
+    def _begun(self, jobs: list[Job], failed: dict[str, str]) -> list[Candidate]:
+        """They import side by side, and start one after the other, so that each start is measured by itself."""
+        found = []
+        for candidate in [Candidate(job, self._work, begin=False) for job in jobs]:
+            try:
+                candidate.begin()
+                found.append(candidate)
+            except RuntimeError as e:  # one setting that a machine cannot run must not end the others
+                failed[candidate.job.name] = str(e)
+                candidate.close()
+        return found
 
     def _save(
         self, stage: str, candidates: list[Candidate], readings: dict[str, list[Reading]], failed: dict[str, str]
@@ -97,38 +133,77 @@ class Stages:
         } | {name: {"failed": why} for name, why in failed.items()}
         save(self._args.name, self._result)
 
+    def _show(self, stage: str, failed: dict[str, str]) -> None:
+        rows = self._result["stages"].setdefault(stage, {name: {"failed": why} for name, why in failed.items()})
+        table = Table(stage, "images/s", "to first", "CPU ms", "start s", "GPU MB", "USS MB")
+        for name, row in rows.items():
+            if "failed" in row:
+                print(f"{name}: failed: {row['failed'].strip().splitlines()[-1]}", flush=True)
+                continue
+            speed, times = row["median_images_per_second"], row["to_first"]["median"]
+            table.row(name, speed, times, row["cpu_ms_per_image"], row["start_seconds"], row["gpu_mb"], row["uss_mb"])
+
+
+def measured(stages: dict[str, Any]) -> dict[str, float]:
+    """The numbers that were predicted, as far as their stages ran."""
+
+    def speed(stage: str, name: str) -> float | None:
+        found: float | None = stages.get(stage, {}).get(name, {}).get("median_images_per_second")
+        return found
+
+    def times(stage: str, name: str, base: str) -> float | None:
+        """Median of the ratios within rounds."""
+        a, b = (stages.get(stage, {}).get(n, {}).get("images_per_second") for n in (name, base))
+        return ratio(a, b)["median"] if a and b else None
+
+    found = {
+        "loader: to by hand": times("main", OURS.name, HAND.name),
+        "loader: to torchvision": times("main", OURS.name, TORCHVISION.name),
+        **{
+            f"loader: {upsampling(fancy)}, {files}": speed("upsampling", f"{upsampling(fancy)}, {files}")
+            for fancy in (False, True)
+            for files in CHROMA
+        },
+        "loader: torchvision on CUDA": speed("others", "torchvision's decode_jpeg on the GPU"),
+        "loader: DALI's torchvision API": speed("others", "decode_jpeg, DALI's torchvision API"),
+    }
+    loads = {x: s for x in LOADS if (s := speed("hw_decoder_load", f"hw_decoder_load={x}")) is not None}
+    if len(loads) == len(LOADS):
+        found["loader: best hw_decoder_load"] = max(loads, key=lambda x: loads[x])
+    return {key: value for key, value in found.items() if value is not None}
+
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("folder", nargs="?", type=Path, help="JPEG files; made where it is not given")
-    p.add_argument("--quick", action="store_true", help="few and short rounds, and only the first sweeps")
-    p.add_argument("--seconds", type=float, default=540, help="stages that do not fit into this time are left out")
+    p = parser(__doc__, 480)
+    p.add_argument("folder", nargs="?", type=Path, help="JPEG files; without it they are made")
     p.add_argument("--rounds", type=int)
     p.add_argument("--reading", type=float, help="seconds of one reading")
     p.add_argument("--batch-size", type=int, default=256)
     p.add_argument("--workers", type=int, default=16, help="threads or worker processes")
-    p.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the script out")
-    p.add_argument("--only", nargs="*", help="stages to run: main, " + ", ".join(SWEEPS))
-    args = p.parse_args()
-    args.rounds = args.rounds or (2 if args.quick else 5)
-    args.reading = args.reading or (1.0 if args.quick else 3.0)
+    p.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help="of " + ", ".join(STAGES))
+    args = parsed(p)
+    args.rounds = args.rounds or (2 if args.quick else 3)
+    args.reading = args.reading or (0.5 if args.quick else 2.0)
     args.name = "gpu_loader" if args.device == "cuda" else "gpu_loader_dry_run"
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")
-    with photographs(args.folder, count=128 if args.quick else 1024, ram=True) as paths:
+    began, count = time.monotonic(), 128 if args.quick else 1024
+    with photographs(args.folder, count=count, ram=True) as paths, recoded(paths, CHROMA, ram=True) as sets:
+        work = Work(tuple(paths), args.batch_size, args.workers, args.device, sets=sets)
         result: dict[str, Any] = {
             "question": (__doc__ or "").splitlines()[0],
             "machine": machine(),
-            "files": describe_files(paths),
+            "files": {"mixed": describe_files(paths)} | {name: describe_files(s) for name, s in sets.items()},
             "settings": {k: v for k, v in vars(args).items() if k != "folder"},
+            "chosen": {k: v for k, v in asdict(resolved(OURS, work)).items() if k in ("roi", "fancy_upsampling")},
             "stages": {},
+            "left_out": [],
+            "failed": {},
         }
-        work = Work(tuple(paths), args.batch_size, args.workers, args.device)
+        print(f"photographs and self-test after {time.monotonic() - began:.0f} s; chosen: {result['chosen']}")
         stages = Stages(args, work, result)
-        chosen = {"main": MAIN} | {name: [OURS, *jobs] for name, jobs in SWEEPS.items()}
-        names = args.only or (["main", "output", "roi"] if args.quick else list(chosen))
-        for name in names:
-            stages.run(name, left_out(chosen[name]))
+        for name in args.only or list(STAGES)[: 3 if args.quick else None]:
+            stages.run(name, left_out(STAGES[name]))
+    print()
+    result["predictions"] = compare(measured(result["stages"]))
     print(save(args.name, result))
 
 

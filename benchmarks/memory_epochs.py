@@ -26,8 +26,8 @@ from statistics import median
 from typing import Any
 
 import torch
-from _candidates import Job, Work
 from _common import IMAGES, Table, describe_files, gpu_memory_mb, machine, memory_mb, photographs, save
+from _loaders import Job, Work
 
 from gpupipe import DataLoader, datasets
 from gpupipe.pipelines import imagenet
@@ -97,7 +97,10 @@ def main() -> None:
     p.add_argument("--images", type=int, default=4_160, help="of one epoch; the files are repeated")
     p.add_argument("--batch-size", type=int, default=64)
     p.add_argument("--workers", type=int, default=2)
+    p.add_argument("--dry-run", action="store_true", help="few images; the result goes to the temporary folder")
     args = p.parse_args()
+    if args.dry_run:
+        args.epochs, args.images = FIRST + 5, 128
     if args.epochs < FIRST + 5:
         raise SystemExit(f"--epochs must be at least {FIRST + 5}")
     folder = args.folder or (IMAGES if IMAGES.is_dir() else None)
@@ -111,12 +114,13 @@ def main() -> None:
             "target_ratio": TARGET,
             "engines": {},
         }
+        name = f"memory_epochs_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
         for engine in ("dali", "torch", "dali-by-hand"):
             rows = measure(engine, paths, args)
             early, late = rows[FIRST - 1 : FIRST + 2], rows[-3:]
             growth = {kind: median(r[kind] for r in late) / median(r[kind] for r in early) for kind in rows[0]}
             result["engines"][engine] = {"growth": growth, "megabytes_after_each_epoch": rows}
-            path = save(f"memory_epochs_{'gpu' if args.device == 'cuda' else 'cpu'}", result)
+            path = save(name, result)
             shown = ", ".join(f"{kind} {value:.3f}" for kind, value in growth.items())
             print(
                 f"{engine}: memory after {args.epochs} epochs over after {FIRST}: {shown}; target {TARGET}", flush=True

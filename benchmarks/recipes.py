@@ -16,8 +16,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
+from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _loaders import Job, Work
 
 RECIPES = ("train", "train_light", "RandAugment", "train_strong", "SimCLR")
 BASE = "torch DataLoader + torchvision"

@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from _candidates import Candidate, Job, Reading, Work, ratio, rounds, summary
+from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _loaders import Job, Work
 
 SHARDS = 4
 BASE = "files"

@@ -14,10 +14,14 @@ workers. The plain loaders are what their documentation shows: a dataset that op
 clip, and applies torchvision's v2 transforms to the whole clip. PyAV there seeks to the key frame before and decodes
 forward. Judge the ratios, which are made within a round: clips per second move with the machine.
 
-    python benchmarks/video_clips.py [FOLDER] [--rounds N] [--seconds N]
+With ``--device cuda`` batches are on the GPU, and the candidates others: gpupipe with PyAV, gpupipe with NVDEC, and
+torchcodec's CUDA decoder with torchvision's transforms there. Predicted for 16 cores (``_gpu_predictions.py``): NVDEC
+0.5 to 3 times PyAV in 16 threads, the faster of the two at least 0.8 of torchcodec. That was not run yet.
+
+    python benchmarks/video_clips.py [FOLDER] [--rounds N] [--seconds N] [--device cuda]
 
 ``FOLDER`` holds one folder of videos per class. Without it, H.264 videos of 300 frames are made. Writes
-results/video_clips_cpu.json.
+results/video_clips_<cpu|gpu>.json.
 """
 
 from __future__ import annotations
@@ -26,169 +30,35 @@ import argparse
 import importlib
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
-from _candidates import Batches, Candidate, Reading, ratio, rounds, summary
+from _candidates import Candidate, Reading, ratio, rounds, summary
+from _clip_loaders import Job, Work, Workload
 from _common import Table, import_torchvision, machine, save
-from torch import Tensor
+from _gpu_predictions import compare
 
-FRAMES, STRIDE, SIZE = 16, 4, 224
-SPAN = (FRAMES - 1) * STRIDE + 1
-CLIPS = 3
 OURS = "gpupipe, DALI engine"
-Workload = Literal["random", "sequential"]
-
-
-@dataclass(frozen=True)
-class Work:
-    """What all candidates share."""
-
-    root: str
-    workload: Workload
-    batch_size: int
-    workers: int = 2
-    device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class Job:
-    """One candidate."""
-
-    name: str
-    loader: str
-    needs: str
-    """The module that it cannot do without."""
-    prefetch: int | None = None
-    workers: int | None = None
-
-    def batches(self, work: Work) -> Batches:
-        """Batches without end: (f32[B, 3, 16, 224, 224], i64[B])."""
-        return (_gpupipe if self.loader.startswith("gpupipe") else _plain)(self, work)
-
-
-JOBS = [
-    Job(OURS, "gpupipe-dali", "nvidia.dali"),
-    Job("gpupipe, reference engine", "gpupipe-torch", "torch"),
-    Job("torch DataLoader + PyAV", "pyav", "av"),
-    Job("torch DataLoader + torchcodec", "torchcodec", "torchcodec.decoders"),
-    Job("torch DataLoader + torchcodec, approximate", "torchcodec-approximate", "torchcodec.decoders"),
-    Job("torch DataLoader + decord", "decord", "decord"),
-]
-BASE = "torch DataLoader + PyAV"
-
-
-def _gpupipe(job: Job, work: Work) -> Batches:
-    from gpupipe import DataLoader, datasets
-    from gpupipe.pipelines import kinetics
-
-    if work.workload == "random":
-        dataset = datasets.VideoFolder(work.root, FRAMES, stride=STRIDE, transform=kinetics.train(SIZE))
-    else:
-        dataset = datasets.VideoFolder(
-            work.root, FRAMES, stride=STRIDE, clips=CLIPS, sampling="uniform", transform=kinetics.val(SIZE)
-        )
-    engine: Any = job.loader.removeprefix("gpupipe-")
-    loader = DataLoader(
-        dataset, work.batch_size, work.workload == "random", num_workers=work.workers, drop_last=True, seed=0,
-        engine=engine, device="cpu",
-    )  # fmt: skip
-    while True:
-        yield from loader
-
-
-# ---- what a careful user writes
-
-
-def _by_pyav(path: str, start: int) -> Tensor:
-    import av
-
-    wanted = range(start, start + SPAN, STRIDE)
-    found: list[Any] = []
-    with av.open(path) as container:
-        stream = container.streams.video[0]
-        stream.thread_type = "NONE"
-        rate, base, first = stream.average_rate, stream.time_base, stream.start_time or 0
-        if start:
-            container.seek(first + int(start / rate / base), stream=stream)
-        for frame in container.decode(stream):
-            number = round((frame.pts - first) * base * rate)
-            if number >= start and (number - start) % STRIDE == 0:
-                found.append(frame.to_ndarray(format="rgb24"))
-            if number >= wanted[-1]:
-                break
-    found += found[-1:] * (FRAMES - len(found))
-    return torch.from_numpy(np.stack(found)).permute(0, 3, 1, 2)
-
-
-def _by_torchcodec(path: str, start: int, mode: Any = "exact") -> Tensor:
-    from torchcodec.decoders import VideoDecoder
-
-    decoder = VideoDecoder(path, num_ffmpeg_threads=1, seek_mode=mode)
-    last = len(decoder) - 1
-    frames: Tensor = decoder.get_frames_at([min(start + k * STRIDE, last) for k in range(FRAMES)]).data
-    return frames
-
-
-def _by_decord(path: str, start: int) -> Tensor:
-    import decord
-
-    reader = decord.VideoReader(path, num_threads=1)
-    frames = reader.get_batch([min(start + k * STRIDE, len(reader) - 1) for k in range(FRAMES)])
-    return torch.from_numpy(frames.asnumpy()).permute(0, 3, 1, 2)
-
-
-_DECODERS: dict[str, Any] = {
-    "pyav": _by_pyav,
-    "torchcodec": _by_torchcodec,
-    "torchcodec-approximate": lambda path, start: _by_torchcodec(path, start, "approximate"),
-    "decord": _by_decord,
+_TORCHCODEC = ("torchcodec.decoders", "torchvision")
+NVDEC, TORCHCODEC = "gpupipe, NVDEC", "torchcodec on the GPU"
+JOBS = {
+    "cpu": [
+        Job(OURS, "gpupipe-dali", ("nvidia.dali",)),
+        Job("gpupipe, reference engine", "gpupipe-torch", ("torch",)),
+        Job("torch DataLoader + PyAV", "pyav", ("av", "torchvision")),
+        Job("torch DataLoader + torchcodec", "torchcodec", _TORCHCODEC),
+        Job("torch DataLoader + torchcodec, approximate", "torchcodec-approximate", _TORCHCODEC),
+        Job("torch DataLoader + decord", "decord", ("decord", "torchvision")),
+    ],
+    "cuda": [
+        Job(OURS, "gpupipe-dali", ("nvidia.dali",)),
+        Job(NVDEC, "gpupipe-nvdec", ("nvidia.dali",)),
+        Job(TORCHCODEC, "torchcodec-gpu", _TORCHCODEC),
+    ],
 }
-
-
-class _Clips(torch.utils.data.Dataset[Any]):
-    def __init__(self, work: Work, decoder: str):
-        from gpupipe.datasets import VideoFolder
-
-        import_torchvision()
-        from torchvision.transforms import v2
-
-        # Only for labels and numbers of frames, which such a script would keep in a list.
-        index = VideoFolder(work.root)
-        self._paths = [index.entry(i).path for i in range(len(index))]
-        self._labels, self._counts = np.asarray(index.labels).tolist(), index.frame_counts.tolist()
-        self._random, self._decoder = work.workload == "random", decoder
-        window = [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip()]
-        centre = [v2.Resize(256, antialias=True), v2.CenterCrop(SIZE)]
-        from gpupipe.pipelines.kinetics import MEAN, STD
-
-        end = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-        self._transform = v2.Compose([*(window if self._random else centre), *end])
-
-    def __len__(self) -> int:
-        return len(self._paths) * (1 if self._random else CLIPS)
-
-    def __getitem__(self, i: int) -> tuple[Tensor, int]:
-        video, clip = (i, 0) if self._random else divmod(i, CLIPS)
-        places = max(self._counts[video] - SPAN, 0) + 1
-        start = int(torch.randint(places, ())) if self._random else round(clip * (places - 1) / (CLIPS - 1))
-        frames = _DECODERS[self._decoder](self._paths[video], start)
-        return self._transform(frames).transpose(0, 1).contiguous(), self._labels[video]
-
-
-def _plain(job: Job, work: Work) -> Batches:
-    loader = torch.utils.data.DataLoader(
-        _Clips(work, job.loader), work.batch_size, work.workload == "random", num_workers=work.workers,
-        drop_last=True, persistent_workers=True,
-    )  # fmt: skip
-    while True:
-        yield from loader
-
-
-# ---- measuring
+BASE = {"cpu": "torch DataLoader + PyAV", "cuda": OURS}
+"""Decoded by PyAV."""
 
 
 def make_videos(root: Path, count: int) -> None:
@@ -214,10 +84,11 @@ def make_videos(root: Path, count: int) -> None:
 
 def missing(job: Job) -> str | None:
     """Why a candidate cannot take part."""
-    try:
-        importlib.import_module(job.needs)
-    except Exception as e:  # a library for another build of torch fails with anything
-        return f"{type(e).__name__}: {str(e).strip().splitlines()[0][:200]}"
+    for module in job.needs:
+        try:
+            import_torchvision() if module == "torchvision" else importlib.import_module(module)
+        except Exception as e:  # a library for another build of torch fails with anything
+            return f"{type(e).__name__}: {str(e).strip().splitlines()[0][:200]}"
     return None
 
 
@@ -238,13 +109,17 @@ def describe(root: str) -> dict[str, Any]:
 
 
 def measure(args: argparse.Namespace, root: str, jobs: list[Job], workload: Workload) -> dict[str, Any]:
-    work = Work(root, workload, args.batch_size, args.workers)
+    work = Work(root, workload, args.batch_size, args.workers, args.device)
     candidates: list[Candidate] = []
     try:
         for job in jobs:
-            candidates.append(Candidate(job, work))  # type: ignore[arg-type]
+            try:
+                candidates.append(Candidate(job, work))  # type: ignore[arg-type]
+            except RuntimeError as e:  # one that a machine cannot run must not end the others
+                print(f"{workload}: {job.name}: failed: {str(e).strip().splitlines()[-1]}", flush=True)
+                continue
             print(f"{workload}: {job.name}: first batch after {candidates[-1].start_seconds:.1f} s", flush=True)
-        readings: dict[str, list[Reading]] = {job.name: [] for job in jobs}
+        readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
         for done in rounds(candidates, args.rounds, args.seconds):
             for name, reading in done.items():
                 readings[name].append(reading)
@@ -254,7 +129,8 @@ def measure(args: argparse.Namespace, root: str, jobs: list[Job], workload: Work
             name = candidate.job.name
             row = summary(candidate, readings[name])
             row = {key.replace("images", "clips").replace("image", "clip"): value for key, value in row.items()}
-            found[name] = {**row, "to_pyav": ratio(speed[name], speed[BASE])}
+            base = speed.get(BASE[args.device])
+            found[name] = {**row, **({} if base is None else {"to_pyav": ratio(speed[name], base)})}
         return found
     finally:
         for candidate in candidates:
@@ -269,16 +145,21 @@ def main() -> None:
     p.add_argument("--workers", type=int, default=2)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=5)
+    p.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    p.add_argument("--dry-run", action="store_true", help="one short round of few videos; no result is kept")
     args = p.parse_args()
+    if args.dry_run:
+        args.videos, args.rounds, args.seconds = 4, 1, 0.5
+    name = f"video_clips_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
     made = None if args.folder else Path(tempfile.mkdtemp(prefix="gpupipe-video-"))
     try:
         if made is not None:
             make_videos(made, args.videos)
         root = str(args.folder or made)
-        left_out = {job.name: why for job in JOBS if (why := missing(job)) is not None}
-        for name, why in left_out.items():
-            print(f"left out: {name}: {why}", flush=True)
-        jobs = [job for job in JOBS if job.name not in left_out]
+        left_out = {job.name: why for job in JOBS[args.device] if (why := missing(job)) is not None}
+        for which, why in left_out.items():
+            print(f"left out: {which}: {why}", flush=True)
+        jobs = [job for job in JOBS[args.device] if job.name not in left_out]
         result: dict[str, Any] = {
             "question": (__doc__ or "").splitlines()[0],
             "machine": machine(),
@@ -289,12 +170,26 @@ def main() -> None:
         }
         for workload in ("random", "sequential"):
             result[workload] = measure(args, root, jobs, workload)
-            path = save("video_clips_cpu", result)
+            path = save(name, result)
             show(workload, result[workload])
+        if args.device == "cuda":
+            result["predictions"] = compare(measured(result["random"]))
+            save(name, result)
         print(path)
     finally:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)  # a folder of our own, made above
+
+
+def measured(rows: dict[str, Any]) -> dict[str, float]:
+    """The numbers that were predicted of a GPU, as far as they were measured."""
+    speed = {name: row["median_clips_per_second"] for name, row in rows.items()}
+    found: dict[str, float] = {}
+    if {OURS, NVDEC} <= speed.keys():
+        found["video: nvdec to pyav"] = speed[NVDEC] / speed[OURS]
+    if {OURS, TORCHCODEC} <= speed.keys():
+        found["video: to torchcodec"] = max(speed[OURS], speed.get(NVDEC, 0.0)) / speed[TORCHCODEC]
+    return found
 
 
 def version(name: str) -> str | None:

@@ -1,5 +1,6 @@
 """What every test may ask for: pictures, devices, a cache of its own. GPU tests do not pass by skipping:
 ``GPUPIPE_REQUIRE_CUDA=1`` is for machines that should have a GPU, and there a missing device is a failure.
+``GPUPIPE_TEST_SECONDS`` ends a run in good order after so many seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib.util
 import os
 import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import torch
 from interpreter import Interpreter
 from PIL import Image
 
+from gpupipe.loader import warnings as loader_warnings
 from gpupipe.testing.photos import make_photos, photograph
 from gpupipe.testing.torchvision_ops import define_missing_operators
 
@@ -79,6 +82,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip("needs a CUDA device")
 
 
+_END = time.monotonic() + float(os.environ.get("GPUPIPE_TEST_SECONDS", "inf"))
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if time.monotonic() > _END:
+        item.session.shouldstop = "the time that GPUPIPE_TEST_SECONDS gives is up"
+
+
 @pytest.fixture(params=["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if CUDA or REQUIRED else [])])
 def device(request: pytest.FixtureRequest) -> str:
     """``"cpu"``, then ``"cuda"`` if there is a GPU, or one is required."""
@@ -91,6 +102,12 @@ def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUPIPE_CACHE", str(tmp_path_factory.mktemp("session-cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _unsaid() -> None:
+    """What a process says once it says in every test."""
+    loader_warnings._SAID.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,20 @@ DRY_RUN = os.environ.get("GPUPIPE_DRY_RUN") == "1"
 """Run on the CPU what does not need CUDA's own functions, to see that the tests themselves work. Proves no more."""
 DEVICE = "cpu" if DRY_RUN else "cuda"
 MARK = "consumer's loop"
+MILLISECOND = 1_500_000
+"""About so many cycles of a GPU's clock."""
+
+
+def delay(milliseconds: float) -> None:
+    """Keep the current stream busy for about so long, without waiting for it; nothing on the CPU."""
+    if not DRY_RUN:
+        torch.cuda._sleep(int(milliseconds * MILLISECOND))
+
+
+def finish() -> None:
+    """Wait for the device; nothing on the CPU."""
+    if not DRY_RUN:
+        torch.cuda.synchronize()
 
 
 def is_wait(name: str) -> bool:

@@ -54,7 +54,7 @@ KINDS = ("folder", "tar", "bytes-0", "bytes-2", "arrays")
 two workers; pixels."""
 
 
-def native(loader: DataLoader) -> NativeSession:
+def native_session(loader: DataLoader) -> NativeSession:
     """What is behind a loader that does not run on torch's own."""
     assert isinstance(loader._session, NativeSession)
     return loader._session

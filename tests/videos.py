@@ -157,15 +157,16 @@ COPIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Name: (which of the others, arguments of :func:`copied`). Edit lists, times before zero, beginnings that are none."""
 
 
-def make_all(folder: Path) -> dict[str, Path]:
-    """Every kind of video that the encoders of this PyAV can make."""
+def make_all(folder: Path, size: tuple[int, int] = (64, 96)) -> dict[str, Path]:
+    """Every kind of video that the encoders of this PyAV can make; of ``size`` (height, width) if the kind has none of
+    its own."""
     # In a thread that ends with it: where root runs it, SVT-AV1 makes the thread that encodes a real-time one
     # (SCHED_FIFO), and every process that the tests start from there on would inherit it.
     with ThreadPoolExecutor(1) as alone:
-        return alone.submit(_make_all, folder).result()
+        return alone.submit(_make_all, folder, size).result()
 
 
-def _make_all(folder: Path) -> dict[str, Path]:
+def _make_all(folder: Path, size: tuple[int, int]) -> dict[str, Path]:
     import av
 
     made = {}
@@ -173,7 +174,7 @@ def _make_all(folder: Path) -> dict[str, Path]:
         # PyAV before 17 writes no rotation.
         able = "rotation" not in arguments or hasattr(av.video.stream.VideoStream, "set_display_rotation")
         if codec in av.codecs_available and able:
-            made[name] = make_video(folder / name, codec, **arguments)
+            made[name] = make_video(folder / name, codec, **{"size": size, **arguments})
     for name, (source, arguments) in COPIES.items():
         if source in made:
             made[name] = copied(made[source], folder / name, **arguments)

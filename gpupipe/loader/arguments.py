@@ -61,6 +61,8 @@ class Arguments:
             raise ConfigError(f"shard must be a gpupipe.Shard, such as Shard.from_env(), not {self.shard!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise ConfigError(f"seed must be an integer, not {self.seed!r}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 64:
+            raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
     @property
     def engine_name(self) -> str:

@@ -67,10 +67,9 @@ class _Rest:
         self.loader = loader
 
     def __iter__(self) -> Iterator[Any]:
+        # A generator, which does nothing before it is asked: torch makes two of them, draws, and asks the second.
         skip, self.loader.skip = self.loader.skip, 0
-        indices: Iterator[Any] = iter(self.inner)
-        next(islice(indices, skip, skip), None)
-        return indices
+        yield from islice(self.inner, skip, None)
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -174,9 +173,7 @@ class PlainSession(Session):
     # ---- an epoch
 
     def iterate(self) -> Iterator[Any]:
-        resume, self._resume = self._resume, None
-        place = _Place(self.next_epoch) if resume is None else resume
-        self.next_epoch = place.epoch + 1
+        place = self._resume or _Place(self.next_epoch)
         if self.shard.world_size > 1:
             assert isinstance(self.sampler, DistributedSampler)
             self.sampler.set_epoch(place.epoch)
@@ -193,7 +190,7 @@ class PlainSession(Session):
         return self._batches(islice(batches, place.delivered if stream else 0, None), place)
 
     def _batches(self, batches: Iterator[Any], place: _Place) -> Iterator[Any]:
-        left = time.perf_counter()
+        left, begun = time.perf_counter(), False
         while True:
             entered = time.perf_counter()
             self.stats.work_seconds += entered - left
@@ -202,6 +199,8 @@ class PlainSession(Session):
             self.stats.wait_seconds += left - entered
             if batch is self:
                 break
+            if not begun:  # with its first batch
+                begun, self._resume, self.next_epoch = True, None, place.epoch + 1
             place = self._place = replace(place, delivered=place.delivered + 1, seed=self._order_seed)
             self.valid = _samples(batch)
             self.stats.batches += 1

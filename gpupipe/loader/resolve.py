@@ -21,6 +21,7 @@ from ..reading.setup import Setup
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
+from .warnings import warn_once
 
 __all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
 
@@ -102,6 +103,8 @@ def resolve(a: Arguments) -> Resolved:
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:
         raise NotNative(refused)
+    if refused:
+        warn_once(f"engine='auto' takes the torch engine: {'; '.join(refused)}")
     resolved = Resolved(setup, batching, config, why)
     check_host(config, resolved.workload)
     return resolved

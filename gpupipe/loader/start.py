@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 from .arguments import Arguments
 from .native import NativeSession
 from .plain import PlainSession
 from .resolve import NotNative
 from .session import Session
+from .warnings import warn_once
 
 __all__ = ["refreshed", "session_of"]
-
-log = logging.getLogger("gpupipe")
-
-_SAID: set[str] = set()
 
 
 def session_of(a: Arguments) -> Session:
@@ -47,8 +42,5 @@ def _plain(a: Arguments, e: NotNative) -> PlainSession:
     session = PlainSession(a, e.reasons)
     if a.engine_name == "auto":
         each = e.reasons if len(e.reasons) == 1 else [f"({i}) {why}" for i, why in enumerate(e.reasons, 1)]
-        text = f"torch's own DataLoader runs this as it is, without DALI, because {'; '.join(each)}"
-        if text not in _SAID:  # by a loader that is made anew in every epoch
-            _SAID.add(text)
-            log.warning(text)
+        warn_once(f"torch's own DataLoader runs this as it is, without DALI, because {'; '.join(each)}")
     return session

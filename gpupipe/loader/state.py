@@ -60,7 +60,7 @@ class State:
             value = values[f.name]
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise StateError(f"a loader's state has {f.name}={value!r}, which must be {kind.__name__}")
-            if isinstance(value, int) and value < (-1 if f.name == "sampler_epoch" else 0) and f.name != "seed":
+            if isinstance(value, int) and value < (-1 if f.name == "sampler_epoch" else 0):
                 raise StateError(f"a loader's state has {f.name}={value}, which must not be negative")
         return cls(**values)
 

@@ -98,7 +98,7 @@ class Workload:
         # Of a large index only some rows: each may be another page of a file on a slow disk.
         some = np.asarray(sizes[np.unique(np.linspace(0, len(sizes) - 1, 1024).astype(np.int64))], np.float64)
         pixels, frames = float(some.prod(axis=1).mean()), clip_length(dataset, self.setup.pipeline)
-        certain = True and bool((some == some[0]).all()) and dataset.common_size() is not None
+        certain = at_once and bool((some == some[0]).all()) and dataset.common_size() is not None
         formula = f"{samples:,}{f' × {frames} frames' * (frames > 1)} × {pixels / 1e6:.3g} megapixels × 3 bytes"
         what = "decoded frames" if dataset.has_frames else "decoded images"
         return [MemoryUse(what, place, int(samples * frames * pixels * 3), formula, certain)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from clips import BATCH, ENGINES, FRAMES, RAW, SEED, TRAIN, clips
-from support import identical, native, plans_of, python_threads, settled
+from support import identical, native_session, plans_of, python_threads, settled
 from torch import Tensor
 
 from gpupipe import DataLoader, Shard, datasets, engines, memory, transforms as T
@@ -130,7 +130,7 @@ def test_threads_and_memory_end_with_the_loader(clip_files: list[Path], clip_loa
     loader = clip_loaders(clips(clip_files), "dali", num_workers=2)
     for _ in range(3):
         list(loader)
-        held = native(loader).running.engine.reader.buffers.nbytes
+        held = native_session(loader).running.engine.reader.buffers.nbytes
     names = python_threads() - before
     assert names and all(name.startswith("gpupipe-clips") for name in names)
     most = BATCH * FRAMES * 64 * 96 * 3

@@ -170,33 +170,39 @@ def test_close_from_another_thread_ends_the_epoch(decoding: Case, train: Make) -
     assert same(list(loader), wanted[1])
 
 
-def test_a_second_iter_ends_the_first(decoding: Case, train: Make) -> None:
+def test_every_iterator_is_an_epoch_of_its_own(decoding: Case, train: Make) -> None:
     wanted = alone(decoding, train, 3)
     with train() as loader:
         first = iter(loader)
         got = [next(first), next(first)]
         second = iter(loader)
-        with pytest.raises(StopIteration):
-            next(first)
-        assert same(got, wanted[0][:2])
         begun = [next(second)]
-        with pytest.raises(StopIteration):
-            next(first)  # and takes nothing from the second
+        got += first
+        assert same(got, wanted[0])
         assert same([*begun, *second], wanted[1])
-        with pytest.raises(StopIteration):
-            next(second)
+        for iterator in (first, second):
+            with pytest.raises(StopIteration):
+                next(iterator)
         assert same(list(loader), wanted[2])
 
 
-def test_a_loop_within_a_loop_over_the_same_loader(decoding: Case, train: Make) -> None:
-    """The inner loop is the new ``iter()``: it has a whole epoch, and the outer one is over."""
+def test_a_loader_zipped_with_itself(decoding: Case, train: Make) -> None:
     wanted = alone(decoding, train, 2)
+    with train() as loader:
+        pairs = list(zip(loader, loader, strict=True))
+    assert same([a for a, _ in pairs], wanted[0]) and same([b for _, b in pairs], wanted[1])
+
+
+def test_a_loop_within_a_loop_over_the_same_loader(decoding: Case, train: Make) -> None:
+    """Each inner loop is a new epoch, and the outer one goes on after it."""
+    wanted = alone(decoding, train, 6)
     outer, inner = [], []
     with train() as loader:
         for batch in loader:
             outer.append(batch)
-            inner.extend(loader)
-    assert same(outer, wanted[0][:1]) and same(inner, wanted[1])
+            inner.append(list(loader))
+    assert same(outer, wanted[0])
+    assert len(inner) == 5 and all(same(got, want) for got, want in zip(inner, wanted[1:], strict=True))
 
 
 def test_three_loaders_at_once(decoding: Case) -> None:

@@ -24,7 +24,7 @@ from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import epoch as iteration, session
+from gpupipe.loader import epoch as iteration, native
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
 
@@ -127,7 +127,7 @@ BYTES_0, BYTES_2 = ("torch", "bytes-0"), ("torch", "bytes-2")
 FOLDER, DALI_2 = ("dali", "folder"), ("dali", "bytes-2")
 
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
-    "begin": (session.Session, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "begin": (native.NativeSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
     "stream": (iteration._Stream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "deliver": (iteration.EpochIterator, "_deliver", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
@@ -269,7 +269,7 @@ def test_a_script_with_its_own_handler_loses_no_worker(numbered: Path, device: s
     notebook = Case("torch", "bytes-2", device, numbered)
     wanted = wanted_of(notebook, epoch=0)
     before = children()
-    with notebook.loader() as loader:
+    with notebook.loader(persistent_workers=True) as loader:
         iterator = iter(loader)
         got = [next(iterator)]
         started = children() - before

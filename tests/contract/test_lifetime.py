@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from interpreter import QUIET, Interpreter
-from support import Case, N, all_seen, children, native, native_threads, python_threads, seen, settled
+from support import Case, N, all_seen, children, native_session, native_threads, python_threads, seen, settled
 
 from gpupipe import DataLoader
 
@@ -77,7 +77,7 @@ def test_dropping_a_loader_frees_it_without_the_collector(case: Case, no_collect
     case.made.clear()
     iterator = iter(loader)
     next(iterator)
-    running = native(loader).running.engine
+    running = native_session(loader).running.engine
     assert running is not None
     gone, engine = weakref.ref(loader), weakref.ref(running)
     del running
@@ -210,7 +210,7 @@ def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
     if pid == 0:
         status = 1
         try:
-            native(loader).running.close()
+            native_session(loader).running.close()
             status = 0
         finally:
             os._exit(status)

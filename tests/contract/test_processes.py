@@ -81,7 +81,7 @@ def test_a_worker_that_dies_once_costs_nothing(
 ) -> None:
     wanted = list(load(Encoded(files), 0))
     before = children()
-    loader = load(Mortal(files, at, end, tmp_path / "lives"))
+    loader = load(Mortal(files, at, end, tmp_path / "lives"), persistent_workers=True)
     with caplog.at_level(logging.WARNING, "gpupipe"):
         got = list(loader)
     assert same(got, wanted)
@@ -155,7 +155,7 @@ def test_death_between_two_epochs(
     files: list[bytes], load: Callable[..., DataLoader], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = children()
-    loader, other = load(Encoded(files)), load(Encoded(files), 0)
+    loader, other = load(Encoded(files), persistent_workers=True), load(Encoded(files), 0)
     assert same(list(loader), list(other))
     os.kill(max(children() - before), signal.SIGTERM)
     time.sleep(0.1)

@@ -142,18 +142,22 @@ def test_torch_and_dali_of_two_versions_of_cuda(numbered: Path, measured: Callab
     )  # fmt: skip
 
 
-def test_the_window_self_test_gives_a_verdict_and_remembers_it(cache: Path, measured: Callable[..., None]) -> None:
+@pytest.mark.parametrize("fancy", [True, False])
+def test_the_window_self_test_gives_a_verdict_and_remembers_it(
+    fancy: bool, cache: Path, measured: Callable[..., None]
+) -> None:
     """In a process of its own: on some GPUs some versions of the decoder end theirs."""
     import time
 
     started = time.perf_counter()
-    works = windows_work("cuda:0", fancy=False)
+    works = windows_work("cuda:0", fancy=fancy)
     first = time.perf_counter() - started
     started = time.perf_counter()
-    assert windows_work("cuda:0", fancy=False) is works
+    assert windows_work("cuda:0", fancy=fancy) is works
     again = time.perf_counter() - started
-    verdict, reason = _try("cuda:0", False)
-    measured("windows", works=works, reason=reason, seconds=first, again_seconds=again)
+    verdict, reason = _try("cuda:0", fancy)
+    upsampling = "fancy" if fancy else "plain"
+    measured(f"windows, {upsampling}", works=works, reason=reason, seconds=first, again_seconds=again)
     assert isinstance(works, bool) and verdict is works and reason
     assert again < 0.5
     assert any(cache.rglob("*.json"))

@@ -24,11 +24,16 @@ from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet
 
-COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0}
-"""The largest mean difference that may pass as the same operation, in grey levels; 1.5 for all others."""
+COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0, "jpeg": 4.0}
+"""The largest mean difference that may pass as the same operation, in grey levels; 1.5 for all others. JPEG compression
+is another algorithm on the GPU: no libjpeg-turbo is there."""
+JPEG_OF_NOISE = 25.0
+"""Of noise and blocks, most of what JPEG keeps is what it makes of chroma."""
 
 
-def sane(name: str) -> float:
+def sane(name: str, kind: parity.Kind) -> float:
+    if "jpeg" in name and kind != "photographs":
+        return JPEG_OF_NOISE
     return next((bound for word, bound in COARSE.items() if word in name), 1.5)
 
 
@@ -48,27 +53,6 @@ def judge(dataset: Dataset, found: Difference, where: str) -> None:
     except ConfigError:  # no row at all
         return
     assert not broken, "\n".join(broken)
-
-
-@pytest.mark.parametrize("kind", parity.INPUTS)
-@pytest.mark.parametrize("name", [*parity.CASES, *parity.RECIPES])
-def test_every_transform_and_recipe_on_pixels(
-    name: str, kind: parity.Kind, where: str, measured: Callable[..., None]
-) -> None:
-    """Nothing is decoded: what is left is the arithmetic of the operators. Fails where a promise is broken, and where
-    the mean says that it is not the same operation: a wrong channel, a shifted window, another filter, other numbers.
-    """
-    make = {**parity.CASES, **parity.RECIPES}[name]
-    dataset = parity.arrays(kind, make, 8)
-    found = parity.measure(dataset, where)
-    note(measured, f"gpu/reference, {kind}: {name}", found["reference"])
-    note(measured, f"gpu/cpu, {kind}: {name}", found["cpu"])
-    if kind == "photographs":
-        judge(dataset, found["reference"], where)
-    rows = set(parity.rows_of(make))
-    if rows <= {"crop", "flip", "elastic, noise, erase"}:
-        assert found["cpu"].max <= (0 if rows <= {"crop", "flip"} else 1)
-    assert found["reference"].mean < sane(name)
 
 
 @pytest.mark.parametrize("decoder", parity.DECODERS)
@@ -190,3 +174,27 @@ def test_a_script_that_allows_tf32_gets_the_same_pixels(name: str, where: str) -
         torch.set_float32_matmul_precision(before)
     for a, b in zip(got, want, strict=True):
         assert parity.apart(dataset, a, b).equal == 1
+
+
+# ---- last, because there are hundreds of them, and benchmarks/gpu_parity.py measures the same
+
+
+@pytest.mark.parametrize("kind", parity.INPUTS)
+@pytest.mark.parametrize("name", [*parity.CASES, *parity.RECIPES])
+def test_every_transform_and_recipe_on_pixels(
+    name: str, kind: parity.Kind, where: str, measured: Callable[..., None]
+) -> None:
+    """Nothing is decoded: what is left is the arithmetic of the operators. Fails where a promise is broken, and where
+    the mean says that it is not the same operation: a wrong channel, a shifted window, another filter, other numbers.
+    """
+    make = {**parity.CASES, **parity.RECIPES}[name]
+    dataset = parity.arrays(kind, make, 8)
+    found = parity.measure(dataset, where)
+    note(measured, f"gpu/reference, {kind}: {name}", found["reference"])
+    note(measured, f"gpu/cpu, {kind}: {name}", found["cpu"])
+    if kind == "photographs":
+        judge(dataset, found["reference"], where)
+    rows = set(parity.rows_of(make))
+    if rows <= {"crop", "flip", "elastic, noise, erase"}:
+        assert found["cpu"].max <= (0 if rows <= {"crop", "flip"} else 1)
+    assert found["reference"].mean < sane(name, kind)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpu_tools import DEVICE, delay, finish
 from support import SEED, images_of, pictures
 from torch import Tensor
 
@@ -20,9 +21,6 @@ from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.delivery import KeepAlive
 from gpupipe.engines.staging import CopyStream, Ring
 from gpupipe.pipelines import imagenet
-
-MILLISECOND = 1_500_000
-"""About so many cycles of a GPU's clock."""
 
 CROP = T.Compose([T.RandomCrop(160), T.RandomHorizontalFlip(), T.PILToTensor()])
 """Exact on every device, so that one byte that changed is one byte that was overwritten."""
@@ -39,7 +37,7 @@ def arrays(pixels: Any) -> Arrays:
 
 
 def load(dataset: Any, engine: Any = "dali", **arguments: Any) -> DataLoader:
-    given = {"batch_size": 16, "shuffle": True, "num_workers": 2, "device": "cuda", "seed": SEED, **arguments}
+    given = {"batch_size": 16, "shuffle": True, "num_workers": 2, "device": DEVICE, "seed": SEED, **arguments}
     return DataLoader(dataset, engine=engine, **given)
 
 
@@ -49,9 +47,9 @@ def expected(dataset: Any, engine: Any = "dali", epochs: int = 2) -> list[Tensor
     with load(dataset, engine) as loader:
         for _ in range(epochs):
             for batch in loader:
-                torch.cuda.synchronize()
+                finish()
                 out.append(images_of(batch).cpu())
-                torch.cuda.synchronize()
+                finish()
     return out
 
 
@@ -62,13 +60,13 @@ def read_late(loader: DataLoader, epochs: int = 2, keep: int = 0) -> list[Tensor
         for _ in range(epochs):
             for batch in loader:
                 images = images_of(batch)
-                torch.cuda._sleep(12 * MILLISECOND)  # type: ignore[no-untyped-call]
+                delay(12)
                 copies.append(images.clone())  # queued behind the sleep
                 kept.append(images)
                 del batch, images
                 while len(kept) > keep:
                     kept.pop(0)
-        torch.cuda.synchronize()
+        finish()
     return [c.cpu() for c in copies]
 
 
@@ -77,6 +75,7 @@ def overwritten(got: list[Tensor], want: list[Tensor]) -> int:
     return sum(not torch.equal(a, b) for a, b in zip(got, want, strict=True))
 
 
+@pytest.mark.usefixtures("where")
 @pytest.mark.parametrize("engine", ["dali", "torch"])
 @pytest.mark.parametrize("keep", [0, 1, 3])
 def test_memory_is_not_reused_while_a_queued_kernel_reads_it(
@@ -93,7 +92,7 @@ def test_memory_is_not_reused_under_a_side_stream(arrays: Arrays, engine: str) -
     """The consumer's stream is the one that is current when it asks. Fails where the default stream is taken for it."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     want = expected(arrays, engine)
-    torch.cuda.synchronize()
+    finish()
     with torch.cuda.stream(stream):
         got = read_late(load(arrays, engine))
     assert overwritten(got, want) == 0
@@ -110,13 +109,13 @@ def test_a_batch_is_ready_on_the_stream_that_asks_for_it(arrays: Arrays, engine:
         for _ in range(2):
             iterator = iter(loader)
             for number in range(len(loader)):
-                torch.cuda._sleep(3 * MILLISECOND)  # type: ignore[no-untyped-call]
+                delay(3)
                 with torch.cuda.stream(streams[number % 3]):
                     images = images_of(next(iterator))
                     sums.append(images.sum(dtype=torch.int64))
                     kept.append(images)  # what one stream has read, another may be given
             assert next(iterator, None) is None
-    torch.cuda.synchronize()
+    finish()
     assert [int(s) for s in sums] == want
 
 
@@ -175,7 +174,7 @@ def test_a_pinned_slot_is_not_overwritten_while_it_is_copied(
     @contextmanager
     def slow(self: CopyStream) -> Any:
         with plain(self):
-            torch.cuda._sleep(12 * MILLISECOND)  # type: ignore[no-untyped-call]
+            delay(12)
             yield
 
     def run() -> int:
@@ -183,7 +182,7 @@ def test_a_pinned_slot_is_not_overwritten_while_it_is_copied(
         with load(arrays, Torch(staging="ring")) as loader:
             for _ in range(2):
                 copies += [images_of(batch) for batch in loader]
-            torch.cuda.synchronize()
+            finish()
         return overwritten([c.cpu() for c in copies], want)
 
     monkeypatch.setattr(CopyStream, "copying", slow)
@@ -195,6 +194,7 @@ def test_a_pinned_slot_is_not_overwritten_while_it_is_copied(
     assert unprotected > 0, "the test would not have noticed"
 
 
+@pytest.mark.usefixtures("where")
 @pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
 def test_every_staging_gives_the_same_bytes(pixels: Any, dtype: str, memory_format: str) -> None:
@@ -252,6 +252,7 @@ def test_a_graph_of_a_training_step_is_captured_beside_the_running_loader(large:
         assert len(losses) == 3 and all(np.isfinite(losses))
 
 
+@pytest.mark.usefixtures("where")
 def test_training_and_validation_loaders_run_side_by_side(large: Path) -> None:
     train = load(ImageFolder(large, imagenet.train(64)), batch_size=16)
     val = load(ImageFolder(large, imagenet.val(64, 72)), batch_size=16, shuffle=False)
@@ -263,6 +264,7 @@ def test_training_and_validation_loaders_run_side_by_side(large: Path) -> None:
                 assert (images_of(next(right)).cpu() - alone[i]).abs().max() < 0.2
 
 
+@pytest.mark.usefixtures("where")
 @pytest.mark.parametrize("engine", [Dali(), Torch()], ids=["dali", "torch"])
 def test_the_next_kernel_sees_the_whole_batch(engine: Any, arrays: Arrays) -> None:
     """Without any synchronisation by the consumer, many times over."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gpu_tools import no_synchronisation, profiled
+from gpu_tools import delay, no_synchronisation, profiled
 from support import SEED, pictures
 from torch import Tensor
 
@@ -21,9 +21,6 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, from_torch
 from gpupipe.engines import Torch
 from gpupipe.pipelines import imagenet, simclr
-
-MILLISECOND = 1_500_000
-"""About so many cycles of a GPU's clock."""
 
 FLOAT = [T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD)]
 
@@ -102,7 +99,7 @@ def consume(loader: DataLoader) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_torch_says_so_when_something_waits() -> None:
+def test_what_waits_is_noticed() -> None:
     """The counter-proof: without it the tests below might pass because nothing is watched."""
     x = torch.ones(2, device="cuda")
     with no_synchronisation():
@@ -172,7 +169,7 @@ def test_the_host_does_not_wait_for_the_consumers_stream(
         time.sleep(1)  # the next ones are ready
         torch.cuda.synchronize()
         started = time.perf_counter()
-        torch.cuda._sleep(1000 * MILLISECOND)  # type: ignore[no-untyped-call]
+        delay(1000)
         for _ in range(2):
             next(iterator)
         took = time.perf_counter() - started

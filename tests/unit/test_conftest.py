@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -48,6 +49,36 @@ def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_n
 def test_a_required_gpu_makes_them_fail(tmp_path: Path) -> None:
     said = run_gpu_tests(tmp_path, "1")
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
+
+
+def test_a_run_that_has_no_time_ends_in_order(tmp_path: Path) -> None:
+    for name in ("conftest.py", "interpreter.py"):
+        shutil.copy(TESTS / name, tmp_path / name)
+    (tmp_path / "test_three.py").write_text("".join(f"def test_{n}(): pass\n" for n in "abc"))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    for seconds, said in (("0", "1 passed"), ("60", "3 passed")):
+        env = {**os.environ, "GPUPIPE_TEST_SECONDS": seconds}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert said in done.stdout
+        assert ("the time that GPUPIPE_TEST_SECONDS gives is up" in done.stdout) is (seconds == "0")
+        assert done.returncode == (2 if seconds == "0" else 0)
+
+
+def test_what_became_of_gpu_tests_is_written_as_they_run(tmp_path: Path) -> None:
+    """Skipped ones with their reason, those that had no time by name; and what the file has of others stays."""
+    file = tmp_path / "gpu_tests.json"
+    file.write_text(json.dumps({"measured": {"before": 1}, "outcomes": {"tests/gpu/test_other.py::test_a": "passed"}}))
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "GPUPIPE"))}
+    env |= {"CUDA_VISIBLE_DEVICES": "", "GPUPIPE_MEASURED": str(file), "GPUPIPE_TEST_SECONDS": "0"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu/test_gpu_recovery.py"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=TESTS.parent, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    outcomes = found["outcomes"]
+    assert outcomes.pop("tests/gpu/test_other.py::test_a") == "passed" and found["measured"] == {"before": 1}
+    assert found["machine"]["gpus"] == [] and len(outcomes) > 20
+    first, *rest = outcomes.values()
+    assert first == "skipped: Skipped: needs a CUDA device" and set(rest) == {"not run"}
 
 
 def test_torchvision_imports() -> None:

@@ -711,7 +711,8 @@ def test_from_torch_leaves_to_torch_what_is_torchs(folder: Any, caplog: pytest.L
     assert image.shape == (3, 16, 16)
     assert label == 0
     assert "IterableDataset" in caplog.text and "batch_size=None" in caplog.text
-    with pytest.raises(ConfigError, match="collate_fn='a_function'"):
-        from_torch(data.DataLoader(folder, collate_fn=a_function), device="cpu")
+    both = data.DataLoader(folder, collate_fn=a_function)
+    for ours, theirs in zip(from_torch(both, device="cpu"), both, strict=True):
+        assert torch.equal(ours[0][0], theirs[0][0]) and ours[0][1] == theirs[0][1]
     with pytest.raises(TranslationError, match="does not know what it reads"):
         from_torch(data.DataLoader(Own()), device="cpu")

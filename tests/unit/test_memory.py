@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import EVAL, TRAIN, Encoded, N, all_seen, native, pictures, spawned, write_photos
+from support import EVAL, TRAIN, Encoded, N, all_seen, native_session, pictures, spawned, write_photos
 
 import gpupipe
 from gpupipe import DataLoader, engines, memory, transforms as T
@@ -72,7 +72,7 @@ def test_the_arithmetic_of_the_torch_engine(folder: Path) -> None:
 
 
 def test_the_arithmetic_with_a_gpu(folder: Path) -> None:
-    work = native(load(ImageFolder(folder, TRAIN))).resolved.workload
+    work = native_session(load(ImageFolder(folder, TRAIN))).resolved.workload
     work = replace(work, setup=replace(work.setup, device="cuda:0"))
     found = limits.estimate(engines.Torch(slots=3), work)
     assert (found.pinned, found.device) == (3 * 4 * IMAGE, 4 * IMAGE * 4)
@@ -495,7 +495,7 @@ def test_slots_of_the_ring_are_an_option() -> None:
 
 
 def test_slots_are_in_the_facts(folder: Path) -> None:
-    setup = native(load(ImageFolder(folder, TRAIN))).resolved.setup
+    setup = native_session(load(ImageFolder(folder, TRAIN))).resolved.setup
     assert engines.Torch(slots=3).build(setup).facts()["staging_slots"] == 0  # no staging on the CPU
     facts = engines.Torch(slots=3).build(replace(setup, device="cuda:0")).facts()
     assert (facts["staging"], facts["staging_slots"], facts["staging_bytes"]) == ("ring", 3, 0)

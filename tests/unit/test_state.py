@@ -38,7 +38,7 @@ def saved(**arguments: Any) -> dict[str, Any]:
 def test_a_state_is_a_few_plain_values() -> None:
     state = saved()
     assert state == {
-        "version": 1,
+        "version": 2,
         "seed": SEED,
         "epoch": 0,
         "delivered": 10,
@@ -48,8 +48,18 @@ def test_a_state_is_a_few_plain_values() -> None:
         "dataset": arrays().fingerprint,
         "pipeline": TRAIN.fingerprint,
         "order": "shuffled",
+        "sampler_epoch": -1,
     }
-    assert [type(v) for v in state.values()] == [int] * 7 + [str] * 3
+    assert [type(v) for v in state.values()] == [int] * 7 + [str] * 3 + [int]
+
+
+def test_a_state_of_version_1_goes_on() -> None:
+    """That of a loader from before states had the epoch of a sampler."""
+    state = {**saved(), "version": 1}
+    del state["sampler_epoch"]
+    one = loader()
+    one.load_state_dict(state)
+    assert all_seen(one) == all_seen(loader())[10:]
 
 
 def test_the_saved_seed_is_taken_over() -> None:
@@ -105,12 +115,14 @@ def test_advice_keeps_the_global_batch_where_it_can() -> None:
     [
         (None, "not NoneType"),
         ([1, 2], "not list"),
-        ({}, "version None; this gpupipe reads version 1"),
-        ({"version": 2}, "version 2; this gpupipe reads version 1"),
+        ({}, "version None; this gpupipe reads versions 1 and 2"),
+        ({"version": 3}, "version 3; this gpupipe reads versions 1 and 2"),
         ({"version": "1"}, "version '1'"),
         ({"version": 1, "hello": 3}, r"lacks \['batch_size'.*has \['hello'\] more"),
         ({**saved(), "delivered": -5}, "delivered=-5, which must not be negative"),
         ({**saved(), "delivered": 2.0}, "delivered=2.0, which must be int"),
+        ({**saved(), "seed": -1}, "seed=-1, which must not be negative"),
+        ({**saved(), "sampler_epoch": -2}, "sampler_epoch=-2, which must not be negative"),
         ({**saved(), "epoch": True}, "epoch=True, which must be int"),
         ({**saved(), "dataset": 7}, "dataset=7, which must be str"),
         ({**saved(), "delivered": N + 1}, f"{N + 1} samples into an epoch of {N}"),

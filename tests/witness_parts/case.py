@@ -79,7 +79,7 @@ def plain(
                 if engine == engines[0]:
                     watch.found["pipeline"] = [state["pipeline"]]
                 return watch.epochs(one, epochs).coarse()
-            watch.found["dataset"] = [state["dataset"]]
+            watch.found["dataset"] = [state.get("dataset", "torch's own loader")]
             return watch.says(one).epochs(one, epochs).says(one).facts(one)
 
     return Case(name, tuple(engines), look)

@@ -1,0 +1,294 @@
+"""Loaders that do the same work (a recipe), as a user would write each of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from _common import import_torchvision
+from _recipes import MEAN, STD, ours, torchvisions
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from gpupipe.engines.staging import map_tensors
+
+Batches = Iterator[tuple[Any, Tensor]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all candidates of one comparison share."""
+
+    paths: tuple[str, ...]
+    batch_size: int = 64
+    workers: int = 2
+    device: Literal["cpu", "cuda"] = "cpu"
+    size: int = 224
+    epoch: int = 100_000
+    """Samples of an epoch, at least; the files are repeated up to it."""
+    sets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other files than ``paths``, by the name that jobs have for them."""
+    packed: tuple[tuple[str, str], ...] = ()
+    """(format, a folder with the same files in that format), for ``Job.source``."""
+
+    def of(self, name: str | None) -> Work:
+        """The same work on the files of a set."""
+        return self if name is None else replace(self, paths=self.sets[name])
+
+    def files(self) -> list[str]:
+        return list(self.paths) * -(-self.epoch // len(self.paths))
+
+    @property
+    def labels(self) -> list[int]:
+        return [i % len(self.paths) for i in range(len(self.files()))]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One candidate: which loader, with which options."""
+
+    name: str
+    loader: Literal[
+        "gpupipe-dali", "gpupipe-torch", "dali-by-hand", "dali-iterator", "torchvision", "torchvision-gpu",
+        "dali-torchvision",
+    ]  # fmt: skip
+    staging: Literal["ring", "pin_memory", "pageable"] = "ring"
+    roi: bool | Literal["auto"] = "auto"
+    """Decode the window only; for a graph by hand too, ``"auto"`` is what gpupipe makes of it on this machine."""
+    hw_decoder_load: float = 0.65
+    fancy_upsampling: bool | Literal["auto"] = "auto"
+    dtype: Literal["float32", "float16"] = "float32"
+    channels_last: bool = False
+    workers: int | None = None
+    prefetch: int | None = None
+    source: str = "files"
+    """Where gpupipe reads the files from: ``"files"``, or a format of ``Work.packed``."""
+    recipe: str = "train"
+    """See ``_recipes.py``; graphs by hand know the first one only."""
+    files: str | None = None
+    """Which of the sets of :class:`Work`; ``None``: its paths."""
+
+    def batches(self, work: Work) -> Batches:
+        """Batches without end: (f32[B, 3, size, size] or several views, targets of B samples) on the device."""
+        return _LOADERS[self.loader](self, work.of(self.files))
+
+
+def resolved(job: Job, work: Work) -> Job:
+    """The job with what gpupipe makes of ``"auto"`` on this machine."""
+    from gpupipe import datasets, engines
+    from gpupipe.reading.setup import Setup
+
+    dataset = datasets.ImageList(work.paths[:1], [0], transform=ours("train", work.size))
+    setup = Setup(dataset, dataset.transform, "cuda:0" if work.device == "cuda" else "cpu", 1, 1)
+    engine = engines.Dali(roi=job.roi, jpeg_fancy_upsampling=job.fancy_upsampling).build(setup)
+    decoder = engine.decoder  # type: ignore[attr-defined]
+    return replace(job, roi=bool(decoder.roi), fancy_upsampling=bool(decoder.jpeg_fancy_upsampling))
+
+
+def left_out(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs without those whose library is not installed, which it names."""
+    here = importlib.util.find_spec("torchvision") is not None
+    found = []
+    for job in jobs:
+        if "torchvision" in job.loader and not here:
+            print(f"left out: {job.name} (torchvision is not installed)", flush=True)
+        else:
+            found.append(job)
+    return found
+
+
+# ---- the loaders
+
+
+def _gpupipe(job: Job, work: Work) -> Batches:
+    from gpupipe import DataLoader, engines
+
+    if job.loader == "gpupipe-dali":
+        engine: Any = engines.Dali(
+            roi=job.roi, hw_decoder_load=job.hw_decoder_load, jpeg_fancy_upsampling=job.fancy_upsampling
+        )
+    else:
+        engine = engines.Torch(staging=job.staging)
+    layout = "channels_last" if job.channels_last else "contiguous_format"
+    options = {} if job.recipe == "RandAugment" else {"dtype": job.dtype, "memory_format": layout}
+    pipeline = ours(job.recipe, work.size, **options)
+    loader = DataLoader(
+        _dataset(job, work, pipeline),
+        batch_size=work.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=job.workers or work.workers,
+        prefetch_factor=job.prefetch,
+        device=work.device,
+        engine=engine,
+        seed=0,
+    )
+    while True:
+        yield from loader
+
+
+def _dataset(job: Job, work: Work, pipeline: Any) -> Any:
+    """The files of ``work``, repeated up to an epoch."""
+    from gpupipe import datasets
+
+    if job.source == "files":
+        return datasets.ImageList(work.files(), [label % 1000 for label in work.labels], transform=pipeline)
+    shards = sorted(Path(dict(work.packed)[job.source]).iterdir())
+    one = {"tar": datasets.WebDataset}[job.source](shards)
+    return datasets.Subset(one, [i % len(one) for i in range(len(work.files()))], transform=pipeline)
+
+
+def _graph(job: Job, work: Work) -> Any:
+    """The graph as an expert writes it from DALI's documentation."""
+    from nvidia.dali import Pipeline, fn, types
+
+    cuda, job = work.device == "cuda", resolved(job, work)
+    decoder: dict[str, Any] = {"device": "mixed" if cuda else "cpu", "adjust_orientation": False}
+    if cuda:
+        decoder |= {"hw_decoder_load": job.hw_decoder_load, "jpeg_fancy_upsampling": job.fancy_upsampling}
+    window: dict[str, Any] = {"random_area": [0.08, 1.0], "random_aspect_ratio": [3 / 4, 4 / 3], "num_attempts": 10}
+    resize: dict[str, Any] = {"size": [work.size] * 2, "interp_type": types.INTERP_LINEAR, "antialias": True}
+    pipe = Pipeline(
+        batch_size=work.batch_size,
+        num_threads=job.workers or work.workers,
+        device_id=0 if cuda else None,
+        prefetch_queue_depth=job.prefetch or 2,
+        seed=0,
+    )
+    with pipe:
+        encoded, label = fn.readers.file(files=work.files(), labels=work.labels, random_shuffle=True, name="reader")
+        if job.roi:
+            image = fn.resize(fn.decoders.image_random_crop(encoded, **decoder, **window), **resize)
+        else:
+            image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **window)
+        image = fn.crop_mirror_normalize(
+            image,
+            dtype=types.FLOAT16 if job.dtype == "float16" else types.FLOAT,
+            output_layout="HWC" if job.channels_last else "CHW",
+            mean=[255 * m for m in MEAN],
+            std=[255 * s for s in STD],
+            mirror=fn.random.coin_flip(),
+        )
+        pipe.set_outputs(image, label.gpu() if cuda else label)
+    pipe.build()
+    return pipe
+
+
+def _by_hand(job: Job, work: Work) -> Batches:
+    pipe = _graph(job, work)
+    cuda = work.device == "cuda"
+    while True:
+        out = pipe.run(torch.cuda.current_stream().cuda_stream) if cuda else pipe.run()
+        images, labels = (from_dlpack(x.as_tensor()) for x in out)
+        yield images.permute(0, 3, 1, 2) if job.channels_last else images, labels.squeeze(1)
+
+
+def _iterator(job: Job, work: Work) -> Batches:
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+
+    iterator = DALIGenericIterator(
+        _graph(job, work), ["images", "labels"], reader_name="reader", last_batch_policy=LastBatchPolicy.DROP
+    )
+    while True:
+        for (batch,) in iterator:
+            yield batch["images"], batch["labels"].squeeze(1)
+        iterator.reset()
+
+
+class _Folder(torch.utils.data.Dataset[Any]):
+    """torchvision's ImageFolder, of a list of files."""
+
+    def __init__(self, files: list[str], labels: list[int], transform: Callable[[Any], Tensor]):
+        self._files, self._labels, self._transform = files, labels, transform
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        from PIL import Image
+
+        with Image.open(self._files[index]) as image:
+            return self._transform(image.convert("RGB")), self._labels[index]
+
+
+def _torchvision(job: Job, work: Work) -> Batches:
+    transform, mix = torchvisions(job.recipe, work.size)
+    labels = [label % 1000 for label in work.labels]
+    cuda = work.device == "cuda"
+    loader = torch.utils.data.DataLoader(
+        _Folder(work.files(), labels, transform),
+        batch_size=work.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=job.workers or work.workers,
+        prefetch_factor=job.prefetch,
+        persistent_workers=True,
+        pin_memory=cuda,
+    )
+    while True:
+        for images, labels in loader:
+            images = map_tensors(lambda x: x.to(work.device, non_blocking=True), images)
+            labels = labels.to(work.device, non_blocking=True)
+            yield (images, labels) if mix is None else mix(images, labels)
+
+
+def _torchvision_gpu(job: Job, work: Work) -> Batches:
+    """Whole files read by threads and decoded on the GPU, a batch at once, by torchvision; then image by image, because
+    the images of a batch have many sizes: torchvision's transforms there, or those of DALI that have their names."""
+    import_torchvision()
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    cuda, files, labels = work.device == "cuda", work.files(), work.labels
+    transform = _dali_transform(work) if job.loader == "dali-torchvision" else _tensor_transform(work)
+    rng = np.random.default_rng(0)
+
+    def read(index: int) -> Tensor:
+        return torch.from_numpy(np.fromfile(files[index], np.uint8))
+
+    def begin(pool: ThreadPoolExecutor) -> tuple[Any, Any]:
+        chosen = rng.integers(0, len(files), work.batch_size)
+        return chosen, [pool.submit(read, int(i)) for i in chosen]
+
+    with ThreadPoolExecutor(job.workers or work.workers) as pool:
+        following = begin(pool)
+        while True:
+            (chosen, reading), following = following, begin(pool)
+            encoded = [future.result() for future in reading]
+            images = decode_jpeg(encoded, ImageReadMode.RGB, device=work.device)
+            target = torch.tensor([labels[i] % 1000 for i in chosen])
+            yield transform(images), target.to(work.device, non_blocking=cuda)
+
+
+def _tensor_transform(work: Work) -> Callable[[list[Tensor]], Tensor]:
+    from torchvision.transforms import v2 as V
+
+    each = V.Compose([V.RandomResizedCrop(work.size), V.RandomHorizontalFlip()])
+    whole = V.Compose([V.ToDtype(torch.float32, scale=True), V.Normalize(MEAN, STD)])
+    return lambda images: whole(torch.stack([each(image) for image in images]))
+
+
+def _dali_transform(work: Work) -> Callable[[list[Tensor]], Tensor]:
+    from nvidia.dali.experimental import torchvision as D
+
+    device: Any = "gpu" if work.device == "cuda" else "cpu"
+    mean, std = [255 * m for m in MEAN], [255 * s for s in STD]
+    steps: list[Any] = [D.RandomResizedCrop(work.size, device=device), D.RandomHorizontalFlip(device=device)]
+    each = D.Compose([*steps, D.Normalize(mean, std, device=device)], batch_size=1)
+    return lambda images: torch.stack([each(image) for image in images])
+
+
+_LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
+    "gpupipe-dali": _gpupipe,
+    "gpupipe-torch": _gpupipe,
+    "dali-by-hand": _by_hand,
+    "dali-iterator": _iterator,
+    "torchvision": _torchvision,
+    "torchvision-gpu": _torchvision_gpu,
+    "dali-torchvision": _torchvision_gpu,
+}

@@ -1,0 +1,156 @@
+"""What a script changes after the loader was made is followed, as torch's DataLoader follows it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import BATCH, SEED, N, all_seen, same, seen
+from torch.utils import data
+from torchvision import datasets as tv, transforms as tvt
+
+from gpupipe import DataLoader, transforms as T
+
+ENGINES = ("torch", "dali")
+
+
+def pipeline(size: int = 16, p: float = 0.5) -> tvt.Compose:
+    return tvt.Compose([tvt.Resize((size, size)), tvt.RandomHorizontalFlip(p), tvt.ToTensor()])
+
+
+@pytest.fixture(params=ENGINES)
+def make(request: pytest.FixtureRequest, numbered: Path) -> Any:
+    def loader(dataset: Any = None, **arguments: Any) -> DataLoader:
+        given = {"batch_size": BATCH, "engine": request.param, "device": "cpu", "seed": SEED}
+        return DataLoader(dataset or tv.ImageFolder(str(numbered), pipeline()), **{**given, **arguments})
+
+    return loader
+
+
+def batches(loader: DataLoader, epoch: int) -> list[Any]:
+    loader.set_epoch(epoch)
+    return list(loader)
+
+
+def test_another_transform(make: Any, numbered: Path) -> None:
+    loader = make()
+    before = batches(loader, 0)
+    loader.dataset.transform = pipeline(12)
+    got = batches(loader, 1)
+    assert got[0][0].shape[2:] == (12, 12) and before[0][0].shape[2:] == (16, 16)
+    assert same(got, batches(make(tv.ImageFolder(str(numbered), pipeline(12))), 1))
+
+
+def test_a_number_within_a_transform(make: Any, numbered: Path) -> None:
+    """Curricula do this: the same objects, other strengths."""
+    loader = make()
+    batches(loader, 0)
+    loader.dataset.transform.transforms[1].p = 1.0
+    assert same(batches(loader, 1), batches(make(tv.ImageFolder(str(numbered), pipeline(p=1.0))), 1))
+
+
+def test_a_transform_appended(make: Any) -> None:
+    loader = make()
+    before = batches(loader, 0)
+    loader.dataset.transform.transforms.append(tvt.Normalize((0.5,) * 3, (0.5,) * 3))
+    after = batches(loader, 0)
+    assert all(torch.allclose(2 * a[0] - 1, b[0], atol=1e-5) for a, b in zip(before, after, strict=True))
+
+
+def test_fewer_samples(make: Any) -> None:
+    loader = make()
+    assert len(loader) == 5
+    loader.dataset.samples = loader.dataset.samples[:7]
+    assert len(loader) == 2
+    assert all_seen(loader) == list(range(7))
+
+
+def test_other_labels(make: Any) -> None:
+    loader = make()
+    list(loader)
+    loader.dataset.samples = [(path, 5) for path, _ in loader.dataset.samples]
+    assert {int(v) for _, labels in loader for v in labels} == {5}
+
+
+def test_pixels_written_in_place() -> None:
+    pixels = torch.zeros(N, 3, 16, 16, dtype=torch.uint8)
+    loader = DataLoader(data.TensorDataset(pixels, torch.arange(N)), BATCH, device="cpu")
+    assert float(next(iter(loader))[0].sum()) == 0
+    pixels += 1
+    assert float(next(iter(loader))[0].float().mean()) == 1
+
+
+def test_nothing_changed_keeps_the_engine(make: Any) -> None:
+    loader = make()
+    list(loader)
+    engine = loader._session.running.engine
+    list(loader)
+    assert loader._session.running.engine is engine
+
+
+def test_what_becomes_unreadable_runs_on_torchs_loader(numbered: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loader = DataLoader(tv.ImageFolder(str(numbered), pipeline()), BATCH, device="cpu")
+    list(loader)
+    loader.dataset.loader = lambda path: tv.folder.default_loader(path).convert("L").convert("RGB")
+    with caplog.at_level(logging.WARNING, "gpupipe"):
+        after = list(loader)
+    assert "torch's own DataLoader runs this as it is" in caplog.text
+    assert all(torch.equal(image[0], image[1]) for images, _ in after for image in images)
+    assert loader.state_dict()["epoch"] == 2
+
+
+def test_batches_put_in_its_place_by_a_subclass(make: Any) -> None:
+    """timm, YOLO and others repeat a sampler without end so that workers live on."""
+
+    class Repeat:
+        def __init__(self, inner: Any):
+            self.inner = inner
+
+        def __len__(self) -> int:
+            return len(self.inner)
+
+        def __iter__(self) -> Any:
+            while True:
+                yield from iter(self.inner)
+
+    one = make(shuffle=True)
+    object.__setattr__(one, "batch_sampler", Repeat(one.batch_sampler))
+    endless = iter(one)
+    got = [seen(next(endless)) for _ in range(15)]
+    assert [len(batch) for batch in got] == [5, 5, 5, 5, 3] * 3
+    for epoch in range(3):
+        assert sorted(i for batch in got[5 * epoch : 5 * epoch + 5] for i in batch) == list(range(N))
+    assert got[:5] != got[5:10]
+
+
+@pytest.mark.parametrize("how", ["pickle", "copy", "deepcopy"])
+def test_a_copy_goes_on_where_its_original_stands(make: Any, how: str) -> None:
+    loader = make(shuffle=True)
+    iterator = iter(loader)
+    begun = seen(next(iterator))
+    other = {
+        "pickle": lambda: pickle.loads(pickle.dumps(loader)), "copy": lambda: copy.copy(loader),
+        "deepcopy": lambda: copy.deepcopy(loader),
+    }[how]()  # fmt: skip
+    rest = all_seen(iterator)
+    assert all_seen(other) == rest and sorted(begun + rest) == list(range(N))
+    assert all_seen(loader) == all_seen(other)  # the next epoch of each
+    assert type(other) is DataLoader and repr(other.dataset) == repr(loader.dataset)
+
+
+def test_a_dataset_of_ours_with_another_transform(make: Any, numbered: Path) -> None:
+    from gpupipe.datasets import ImageFolder
+
+    one = [T.Resize((16, 16)), T.PILToTensor()]
+    loader = make(ImageFolder(numbered, one))
+    before = batches(loader, 0)
+    loader.dataset.transform = T.Compose([*one, T.ToDtype(torch.float32, scale=True)])
+    after = batches(loader, 0)
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_allclose(a[0].numpy() / 255, b[0].numpy(), atol=1e-6)
