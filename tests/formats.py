@@ -307,19 +307,31 @@ def write_mds(images: Images, folder: Path) -> Path:
     return folder
 
 
-def write_litdata(images: Images, folder: Path) -> Path:
+def write_litdata(images: Images, folder: Path, *, arrow: bool = False) -> Path:
+    """``arrow``: as new versions write dictionaries of bytes and numbers."""
     leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     spec = [1, {"type": "builtins.dict", "context": '["image", "label"]', "children_spec": [leaf, leaf]}]
     chunks = []
     for k, share in enumerate(shares(images)):
         samples = [sample(images[i], struct.pack("<q", i), sizes=(len(images[i]), 8)) for i in share]
-        content = heads(samples)
+        content = _arrow_chunk([{"image": images[i], "label": i} for i in share]) if arrow else heads(samples)
         (folder / f"chunk-0-{k}.bin").write_bytes(content)
         name = f"chunk-0-{k}.bin"
         chunks.append({"chunk_bytes": len(content), "chunk_size": len(samples), "dim": None, "filename": name})
     config = {"compression": None, "encryption": None, "data_format": ["jpeg", "int"], "data_spec": json.dumps(spec)}
     (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
     return folder
+
+
+def _arrow_chunk(samples: Sequence[dict[str, Any]]) -> bytes:
+    import pyarrow as pa
+
+    sink, rows = pa.BufferOutputStream(), pa.Table.from_pylist(list(samples))
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=4)
+    file, count = sink.getvalue().to_pybytes(), len(samples)
+    positions = np.full(count + 1, 4 * (count + 2), "<u4")
+    return struct.pack("<I", count) + positions.tobytes() + file + struct.pack("<I", len(file)) + b"LDARW01\0"
 
 
 # ---- a list
@@ -340,6 +352,10 @@ def write_manifest(images: Images, folder: Path) -> Path:
 
 def _hdf5_compressed(images: Images, folder: Path) -> Path:
     return write_hdf5(images, folder, chunks=(4,), compression="gzip", shuffle=True)
+
+
+def _litdata_arrow(images: Images, folder: Path) -> Path:
+    return write_litdata(images, folder, arrow=True)
 
 
 FORMATS = {
@@ -366,6 +382,7 @@ FORMATS = {
         Format("huggingface", write_huggingface, open_huggingface, ".arrow"),
         Format("mds", write_mds, ours.MDS, ".mds"),
         Format("litdata", write_litdata, ours.LitData, ".bin"),
+        Format("litdata-arrow", _litdata_arrow, ours.LitData, ".bin"),
         Format("manifest", write_manifest, ours.Manifest, ".bin"),
     )
 }

@@ -17,7 +17,7 @@ from .extras import need
 from .parquet import class_names
 from .shards import Row, Shards
 
-__all__ = ["ArrowFiles", "bytes_of", "checked_labels"]
+__all__ = ["ArrowFiles", "bytes_of", "checked_labels", "rows_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,48 +37,61 @@ class ArrowFiles(Shards):
         return "arrow", *self.paths.key, self.image, self.label
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
-        return class_names(_open(file)[1].schema.metadata, self.label)
+        return class_names(_reader(_mapped(file)).schema.metadata, self.label)
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        base, reader = _open(file)
-        number = 0
-        for batch in _batches(reader):
-            names = batch.schema.names
-            if self.image not in names:
-                raise ValueError(f"it has no column {self.image!r}; it has {', '.join(names)}; name one by image=")
-            labels = None
-            if self.label is not None and self.label in names:
-                labels = checked_labels(batch.column(self.label))
-            starts, lengths, called = bytes_of(batch.column(self.image), lambda address, size: base(address))
-            for i, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-                name = ((called[i].as_py() if called is not None else None) or str(number)).encode()
-                if length < 0:
-                    yield Row(name, 0, 0, problem="it has no bytes; a path alone is not followed")
-                else:
-                    yield Row(name, at, length, None if labels is None else labels[i])
-                number += 1
+        return rows_of(_mapped(file), 0, self.image, self.label)
 
 
-def _open(file: IO[bytes]) -> tuple[Callable[[int], int], Any]:
-    """(from an address to a position in the file, a reader of batches)"""
+def rows_of(content: Any, start: int, image: str, label: str | None) -> Iterator[Row]:
+    """The rows of an Arrow file or stream. Its content, anything that has a buffer, begins at byte ``start`` of a file.
+
+    Raises :class:`ValueError` with what is wrong.
+    """
+    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
+    buffer, number = pa.py_buffer(content), 0
+
+    def position(address: int, size: int) -> int:
+        at = address - buffer.address
+        if not 0 <= at <= at + size <= buffer.size:
+            raise ValueError("its columns are compressed; write it again without compression")
+        return start + int(at)
+
+    for batch in _batches(_reader(buffer)):
+        names = batch.schema.names
+        if image not in names:
+            raise ValueError(f"it has no column {image!r}; it has {', '.join(names)}; name one by image=")
+        labels = None
+        if label is not None and label in names:
+            labels = checked_labels(batch.column(label))
+        starts, lengths, called = bytes_of(batch.column(image), position)
+        for i, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            name = ((called[i].as_py() if called is not None else None) or str(number)).encode()
+            if length < 0:
+                yield Row(name, 0, 0, problem="it has no bytes; a path alone is not followed")
+            else:
+                yield Row(name, at, length, None if labels is None else labels[i])
+            number += 1
+
+
+def _mapped(file: IO[bytes]) -> Any:
+    """An open file as a buffer."""
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
     try:
-        whole = pa.memory_map(file.name)
-        content = whole.read_buffer()
+        return pa.memory_map(file.name).read_buffer()
+    except (OSError, ValueError) as e:
+        raise ValueError(f"it cannot be mapped: {e}") from None
+
+
+def _reader(content: Any) -> Any:
+    """A reader of batches."""
+    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
+    try:
         if content.size >= 6 and bytes(content[:6]) == b"ARROW1":
-            reader = pa.ipc.open_file(content)
-        else:
-            reader = pa.ipc.open_stream(content)
+            return pa.ipc.open_file(content)
+        return pa.ipc.open_stream(content)
     except (OSError, ValueError) as e:
         raise ValueError(f"it is no whole Arrow file or stream: {e}") from None
-
-    def position(address: int) -> int:
-        at = address - content.address
-        if not 0 <= at <= content.size:
-            raise ValueError("its columns are compressed; write it again without compression")
-        return int(at)
-
-    return position, reader
 
 
 def _batches(reader: Any) -> Iterator[Any]:

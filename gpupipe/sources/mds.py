@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import IO, Any, ClassVar, NamedTuple
 
 from ..errors import DatasetError
+from .arrow import rows_of
 from .files import Paths
 from .names import below, is_url, urls_below
 from .shards import Row, Shards
@@ -29,6 +30,12 @@ _INTEGERS = {
 }
 _TEXTS = ("str", "str_int", "text")
 _IMAGES = ("bytes", "jpeg", "png", "image", "tifffile")
+
+
+_FOOTER = struct.Struct("<I8s")
+_ARROW = b"LDARW01\0"
+"""How a chunk of LitData ends whose samples are the rows of an Arrow file, which lies before it, and its length. New
+versions write so what is a dictionary of bytes, texts and numbers."""
 
 
 class Field(NamedTuple):
@@ -156,7 +163,16 @@ class LitDataChunks(Shards):
         return "litdata", *self.paths.key, self.fields, self.image, self.label
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        yield from _samples(file, _positions(file), self.fields, self.image, self.label)
+        end = file.seek(0, os.SEEK_END) - _FOOTER.size
+        file.seek(max(end, 0))
+        footer = file.read()
+        if not footer.endswith(_ARROW) or end < 0:
+            return _samples(file, _positions(file), self.fields, self.image, self.label)
+        length, _ = _FOOTER.unpack(footer)
+        if length > end:
+            raise ValueError("it is damaged: what it says of its end is longer than itself")
+        file.seek(end - length)
+        return rows_of(file.read(length), end - length, self.image, self.label)
 
 
 def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Field, ...]]:

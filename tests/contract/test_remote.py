@@ -90,7 +90,7 @@ def open_at(format: Format, given: Any, folder: Path, url: str, remote: Remote) 
     if format.name == "manifest":
         return Manifest(given, TRAIN, root=url, remote=remote)
     where = str(given).replace(str(folder), url)
-    if Path(given).is_dir() and format.name != "litdata":
+    if Path(given).is_dir() and not format.name.startswith("litdata"):
         where = f"{where}/data.mdb" if format.name == "lmdb" else f"{where}/"
     return format.open(where, TRAIN, remote=remote)
 
