@@ -329,7 +329,8 @@ def _arrow_chunk(samples: Sequence[dict[str, Any]]) -> bytes:
     sink, rows = pa.BufferOutputStream(), pa.Table.from_pylist(list(samples))
     with pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows, max_chunksize=4)
-    file, count = sink.getvalue().to_pybytes(), len(samples)
+    file: bytes = sink.getvalue().to_pybytes()
+    count = len(samples)
     positions = np.full(count + 1, 4 * (count + 2), "<u4")
     return struct.pack("<I", count) + positions.tobytes() + file + struct.pack("<I", len(file)) + b"LDARW01\0"
 
