@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from formats import FORMATS, Format, write_tar
+from formats import FORMATS, Format
 from store import BUCKET, SECRET, Asked, Fault, Store, store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
@@ -24,6 +24,7 @@ from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
 from gpupipe.sources.remote import choose, clients
+from gpupipe.testing.formats import write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 

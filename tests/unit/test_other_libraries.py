@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from formats import write_huggingface, write_tar
 from PIL import Image
 from support import TRAIN, N, write_photos
 from torch.utils.data import DataLoader as TorchLoader, Subset
 
 from gpupipe import DataLoader, datasets as ours
 from gpupipe.errors import DatasetError, TranslationError
-from gpupipe.loader import start
+from gpupipe.loader import warnings
+from gpupipe.testing.formats import write_huggingface, write_tar
 
 hf = pytest.importorskip("datasets")
 
@@ -67,7 +67,7 @@ def test_with_a_transform_of_its_own_it_is_torchs(part: bool, dataset: Any, capl
 def test_the_warning_says_what_to_write(
     dataset: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "_SAID", set())
+    monkeypatch.setattr(warnings, "_SAID", set())
     caplog.set_level(logging.WARNING, "gpupipe")
     with DataLoader(dataset.with_transform(to_tensors).with_format("torch", columns=["label"]), device="cpu"):
         pass

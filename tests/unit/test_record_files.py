@@ -14,7 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from formats import (
+from support import write_photos
+
+from gpupipe.datasets import LMDB, MDS, ImageFolder, LitData, RecordIO, TFRecord, Zip
+from gpupipe.errors import DatasetError, MissingDependency
+from gpupipe.testing.formats import (
     MAGIC,
     example,
     image_record,
@@ -26,10 +30,6 @@ from formats import (
     write_recordio,
     write_tfrecord,
 )
-from support import write_photos
-
-from gpupipe.datasets import LMDB, MDS, ImageFolder, LitData, RecordIO, TFRecord, Zip
-from gpupipe.errors import DatasetError, MissingDependency
 
 
 @pytest.fixture(scope="module")
