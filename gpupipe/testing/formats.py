@@ -206,7 +206,7 @@ def write_lmdb(images: Images, folder: Path) -> Path:
     import lmdb
 
     with (
-        lmdb.open(str(folder / "db"), map_size=1 << 26) as database,
+        lmdb.open(str(folder / "db"), map_size=max(1 << 26, 4 * sum(map(len, images)))) as database,
         database.begin(write=True) as transaction,
     ):
         transaction.put(b"num-samples", b"%d" % len(images))
