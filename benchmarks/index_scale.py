@@ -5,8 +5,12 @@
 The folders are real, and of the files those that are looked at when the index is opened: an even sample. The index is
 written by gpupipe's own writer from made-up sizes, so opening does everything that it does for real files, with the
 folders and the sample in the page cache. Each measurement is a fresh process; memory is what the process has for
-itself (USS, which counts pages of the mapped file that no other process has mapped yet) and, of that, what it wrote
-(private dirty).
+itself (USS) and, of that, what it wrote (private dirty). ``verify_s``, which is part of ``open_s``, is the check of
+every byte of the index against its sum; ``verify_cpu_s`` is the same on a machine that does something else, too.
+
+Predicted for 14 million images, whose index has 1.1 GB: 0.13 s for the check, because reading takes 0.04 s and XXH3
+over blocks of 4 KiB, with a Python call for each, 0.05 s; and memory for labels and offsets, 114 MB each, which
+processes that are forked share, and others do not.
 """
 
 from __future__ import annotations
@@ -90,6 +94,7 @@ def measure(root: str) -> dict[str, Any]:
     import psutil
 
     from gpupipe.datasets import ImageFolder
+    from gpupipe.datasets.index.column_file import Columns
     from gpupipe.pipelines import imagenet
     from gpupipe.planning.batches import Slices
     from gpupipe.planning.epoch import EpochPlan
@@ -124,7 +129,14 @@ def measure(root: str) -> dict[str, Any]:
         ds.bad(plan.indices)
         path_times.append(time.perf_counter() - t)
     later = memory()
+    path = ds.index_summary().path
+    assert path is not None
+    t, cpu = time.perf_counter(), time.process_time()
+    Columns.open(path)
+    verified, verified_cpu = time.perf_counter() - t, time.process_time() - cpu
     return {
+        "verify_s": verified,
+        "verify_cpu_s": verified_cpu,
         "open_s": t1 - t0,
         "first_plan_s": t2 - t1,
         "open_and_first_plan_s": t2 - t0,

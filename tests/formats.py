@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpupipe import datasets as ours
+from gpupipe.codecs.files import MAX_BYTES
 from gpupipe.errors import DatasetError
 from gpupipe.testing.formats import WRITERS, Images
 
@@ -29,18 +30,20 @@ class Format:
         return WRITERS[self.name]
 
 
-def open_huggingface(path: Path, transform: Any = None) -> ours.HuggingFace:
+def open_huggingface(path: Path, transform: Any = None, max_bytes: int = MAX_BYTES) -> ours.HuggingFace:
     import datasets
 
     try:
         found = datasets.load_from_disk(str(path))
     except (OSError, ValueError) as e:  # what is wrong with these files `datasets` says, before gpupipe is asked
         raise DatasetError(str(e)) from None
-    return ours.HuggingFace(found, transform)
+    return ours.HuggingFace(found, transform, max_bytes=max_bytes)
 
 
-def open_lmdb(path: Path | str, transform: Any = None, remote: ours.Remote | None = None) -> ours.LMDB:
-    return ours.LMDB(path, transform, image="image-*", label="label-*", remote=remote)
+def open_lmdb(
+    path: Path | str, transform: Any = None, max_bytes: int = MAX_BYTES, remote: ours.Remote | None = None
+) -> ours.LMDB:
+    return ours.LMDB(path, transform, image="image-*", label="label-*", max_bytes=max_bytes, remote=remote)
 
 
 FORMATS = {

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .files import Place, ReadAt, Undecodable, read_place, use_place
+from .files import MAX_BYTES, Place, ReadAt, Undecodable, read_place, refuse_large, use_place
 from .pillow import guarded, header, open_image, quiet, upright
 
 __all__ = ["Media", "Peeked", "Pixels", "as_rgb", "decode", "open_rgb", "peek", "peek_size"]
@@ -20,27 +20,31 @@ Media = str | bytes | Pixels
 """What is decoded: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
 
 
-def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels:
+def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES) -> Pixels:
     """The pixels of one image: u8[H, W, 3], RGB.
 
     Args:
         media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3.
         exif: turn the image upright by its EXIF orientation. Arrays have none.
         max_pixels: refuse larger images before any memory is taken for them; ``None`` where Pillow's limit is all.
+        max_bytes: refuse larger files and buffers.
 
     Raises:
         Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``,
             ``zero-sized`` or ``bomb``.
     """
-    image = open_rgb(media, exif=exif, max_pixels=max_pixels)
+    image = open_rgb(media, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes)
     return image if isinstance(image, np.ndarray) else np.asarray(image)
 
 
-def open_rgb(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Pixels | Image.Image:
+def open_rgb(
+    media: Media, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES
+) -> Pixels | Image.Image:
     """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
     if isinstance(media, np.ndarray):
         return as_rgb(media)
-    encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media)))
+    encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=max_bytes))
+    refuse_large(len(encoded), max_bytes)
     if not encoded:
         raise Undecodable("empty", "0 bytes")
 
@@ -67,7 +71,7 @@ class Peeked(NamedTuple):
     """See :class:`gpupipe.codecs.pillow.Header`; empty for arrays."""
 
 
-def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> Peeked:
+def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES) -> Peeked:
     """The size of one image and how it is encoded, from its header and the end of the file.
 
     Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
@@ -79,6 +83,7 @@ def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> 
     def look(source: IO[bytes], read: ReadAt, size: int) -> Peeked:
         if not size:
             raise Undecodable("empty", "0 bytes")
+        refuse_large(size, max_bytes)
         with open_image(source, max_pixels) as image:
             height, width, orientation, coding = header(image, read, size)
         return Peeked(width, height, coding) if exif and orientation >= 5 else Peeked(height, width, coding)
@@ -86,7 +91,7 @@ def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None) -> 
     with quiet():
         if isinstance(media, bytes):
             return guarded(lambda: look(io.BytesIO(media), lambda n, at: media[at : at + n], len(media)))
-        place = Place(os.fsencode(media))
+        place = Place(os.fsencode(media), max_bytes=max_bytes)
         return use_place(place, lambda *it: guarded(lambda: look(*it), reading=True))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
@@ -14,18 +15,28 @@ from .retry import reason_of, with_retries
 from .unpack import Packed, unpack
 
 __all__ = [
+    "MAX_BYTES",
+    "NOT_A_FILE",
     "Place",
     "ReadAt",
     "Undecodable",
     "attempts",
     "ends_before",
+    "open_regular",
+    "pread",
     "read_at",
     "read_place",
+    "refuse_large",
     "unpacked",
     "use_place",
 ]
 
 T = TypeVar("T")
+
+MAX_BYTES = 2 << 30
+"""Bytes of one encoded image: more than the 179 million pixels that Pillow opens take with 8 bytes each and without any
+compression. Larger is only what has grown without end, or is full of holes."""
+NOT_A_FILE = "it is a folder, a device or a pipe, not a file"
 
 ReadAt = Callable[[int, int], bytes]
 """``read(n, offset)``: bytes of a file, fewer at its end; as ``os.pread`` of an open file."""
@@ -47,7 +58,7 @@ class Place(NamedTuple):
     """Where the bytes of one sample are: a file, or a part of one.
 
     >>> Place(b"photos/cat.jpg")
-    Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, packed=None)
+    Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, packed=None, max_bytes=2147483648)
     """
 
     path: bytes
@@ -59,6 +70,8 @@ class Place(NamedTuple):
     :class:`gpupipe.sources.storage.Found`."""
     packed: Packed | None = None
     """How the bytes there become those of the sample, if they are not."""
+    max_bytes: int = MAX_BYTES
+    """A sample that has more is not read, whatever has become of the file."""
 
     @property
     def whole(self) -> bool:
@@ -71,6 +84,32 @@ class Place(NamedTuple):
         return self.length if self.packed is None else self.packed.take
 
 
+def open_regular(path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file, or :class:`OSError`; also as ``open(path, "rb", opener=open_regular)``.
+
+    Every file of a user is opened here. Opening a FIFO would wait for a writer, and a device may have no end.
+    """
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as e:
+        if e.errno == errno.ENXIO:  # a socket
+            raise OSError(NOT_A_FILE) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(NOT_A_FILE)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def refuse_large(size: int, max_bytes: int) -> None:
+    """Raises :class:`Undecodable` of kind ``bomb``."""
+    if size > max_bytes:
+        raise Undecodable("bomb", f"{size} bytes are more than max_bytes={max_bytes}")
+
+
 def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
     """``use(file)``, with the patience of :func:`~gpupipe.codecs.retry.with_retries`.
 
@@ -78,7 +117,7 @@ def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]
     """
 
     def once() -> T:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return use(file)
 
     try:
@@ -92,11 +131,13 @@ def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]
 def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
     """``use(file, read, size)`` of what lies at a place: as a file, by :data:`ReadAt`, and its size in bytes.
 
-    Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, or ``truncated`` if the file ends before the part.
+    Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, ``bomb`` if there are more than
+    ``place.max_bytes``, or ``truncated`` if the file ends before the part.
     """
 
     def once(file: IO[bytes]) -> T:
         size = os.fstat(file.fileno()).st_size
+        refuse_large(size if place.whole else place.size, place.max_bytes)
         if place.whole:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
@@ -146,19 +187,28 @@ def read_place(place: Place) -> bytes:
 
 def read_at(fd: int, place: Place) -> bytes:
     """The bytes of a place in a file that is open. Raises :class:`OSError`, and :class:`Undecodable` of kind
-    ``truncated`` or ``undecodable``."""
+    ``truncated``, ``undecodable`` or ``bomb``."""
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
+    refuse_large(length if place.packed is None else place.size, place.max_bytes)
+    try:
+        found = pread(fd, length, place.offset)
+    except MemoryError:
+        raise MemoryError(
+            f"{os.fsdecode(place.path)}: there is no memory for its {length} bytes; a dataset refuses files that have "
+            "more than its max_bytes"
+        ) from None
+    if len(found) < place.length:
+        raise ends_before(place, os.fstat(fd).st_size)
+    return found if place.packed is None else unpacked(found, place.packed)
+
+
+def pread(fd: int, length: int, offset: int) -> bytes:
+    """``os.pread``, but everything that there is of ``length``: the system may give less at a time."""
     parts, at = [], 0
-    while at < length:
-        part = os.pread(fd, min(length - at, 1 << 30), place.offset + at)
-        if not part:
-            break
+    while at < length and (part := os.pread(fd, min(length - at, 1 << 30), offset + at)):
         parts.append(part)
         at += len(part)
-    if at < place.length:
-        raise ends_before(place, os.fstat(fd).st_size)
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
-    return data if place.packed is None else unpacked(data, place.packed)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def unpacked(stored: bytes, packed: Packed) -> bytes:

@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, NamedTuple
 
 from PIL import Image, ImageFile
 
-from .files import Place, ReadAt, Undecodable, use_place
+from .files import MAX_BYTES, Place, ReadAt, Undecodable, use_place
 from .pillow import guarded, header, open_image, quiet
 from .unpack import Packed
 
@@ -145,15 +145,19 @@ def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) 
         send(answers, b"".join(map(of, unpack_places(request))))
 
 
-def settings(max_pixels: int | None) -> str:
+def settings(max_pixels: int | None, max_bytes: int = MAX_BYTES) -> str:
     """What a worker must know of this process, for its command line."""
-    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, int(ImageFile.LOAD_TRUNCATED_IMAGES))
+    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, max_bytes, int(ImageFile.LOAD_TRUNCATED_IMAGES))
     return ",".join(str(int(v)) for v in values)
 
 
 def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
-    limit, max_pixels, load_truncated = map(int, given.split(","))
+    limit, max_pixels, max_bytes, load_truncated = map(int, given.split(","))
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
     with quiet():
-        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, max_pixels or None)))
+        answer(
+            sys.stdin.buffer,
+            sys.stdout.buffer,
+            lambda place: pack(probe(place._replace(max_bytes=max_bytes), max_pixels or None)),
+        )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..codecs.decode import Media
-from ..codecs.files import Place
+from ..codecs.files import MAX_BYTES, Place
 from ..errors import BadSample, ConfigError
 from ..sources.base import Source
 from ..targets import Labels, Target
@@ -20,13 +20,13 @@ from ..transforms.compose import Compose
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_pixels"]
+__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_bytes", "checked_max_pixels"]
 
 Layout = Literal["CTHW", "TCHW"]
 
 
 class Dataset(ABC):
-    """Base class. Columns are numpy arrays or memory-maps with one row per sample."""
+    """Base class. Columns are numpy arrays with one row per sample."""
 
     kind: Literal["files", "pixels", "clips", "user code"]
     """Where samples come from: encoded images in files, pixels in memory, clips of videos, or user code, which belongs
@@ -38,6 +38,8 @@ class Dataset(ABC):
     default."""
     max_pixels: int | None = None
     """Encoded images with more pixels are not decoded; ``None`` where Pillow's own limit is all."""
+    max_bytes: int = MAX_BYTES
+    """Encoded images with more bytes are not read."""
     layout: Layout = "CTHW"
     """Of a batch of clips: [B, C, T, H, W], as torchvision's video models take it, or [B, T, C, H, W]."""
     upright: bool = False
@@ -160,4 +162,11 @@ def checked_max_pixels(value: int | None) -> int | None:
             f"max_pixels={value} is more than Pillow opens, which is twice PIL.Image.MAX_IMAGE_PIXELS ({limit}); raise "
             "that first, or leave max_pixels out"
         )
+    return value
+
+
+def checked_max_bytes(value: int) -> int:
+    """The argument of that name. Raises :class:`ConfigError`."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"max_bytes must be a positive integer, not {value!r}; leave it out for {MAX_BYTES}")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..codecs.files import MAX_BYTES
 from ..errors import ConfigError, DatasetError
 from ..sources.folder import Tree
 from .images import EncodedImages
@@ -47,6 +48,8 @@ class ImageFolder(EncodedImages):
         allow_empty: whether a class may have no file.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: files that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
 
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
@@ -61,13 +64,14 @@ class ImageFolder(EncodedImages):
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         allow_empty: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ):
         folder = os.path.expanduser(root)
         self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
         self._folder = folder
         self.extensions = endings = checked_extensions(extensions, "ImageFolder")
         self.allow_empty = allow_empty
-        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels)
+        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels, max_bytes)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

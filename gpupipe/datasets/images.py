@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Place, Undecodable
+from ..codecs.files import MAX_BYTES, Place, Undecodable, read_place
 from ..codecs.pillow import upright
 from ..errors import BadSample
 from ..sources.base import Source
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_pixels
+from .base import Dataset, checked_max_bytes, checked_max_pixels
 from .index.open_index import open_index
 from .index.summary import Summary, summarize
 
@@ -34,9 +34,10 @@ class EncodedImages(Dataset):
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
 
-    def __init__(self, source: Source, transform: Any, exif: bool, max_pixels: int | None):
+    def __init__(self, source: Source, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int = MAX_BYTES):
         self.transform = as_compose(transform)
         self.max_pixels = checked_max_pixels(max_pixels)
+        self.max_bytes = checked_max_bytes(max_bytes)
         self.exif = bool(exif)
         self._source = source
         self._prefix = source.prefix
@@ -44,8 +45,8 @@ class EncodedImages(Dataset):
         self._open(rebuild=False)
 
     def _open(self, *, rebuild: bool) -> None:
-        self._index = open_index(self._source, max_pixels=self.max_pixels, rebuild=rebuild)
-        self._source.storage.expect(int(self._index.container_size.sum()))
+        self._index = open_index(self._source, max_pixels=self.max_pixels, max_bytes=self.max_bytes, rebuild=rebuild)
+        self._source.storage.expect(int(self._index.container_size.read().sum()))
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 
@@ -65,19 +66,20 @@ class EncodedImages(Dataset):
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
-        return self._index.upright_sizes if self.exif else self._index.stored_sizes
+        return (self._index.upright_sizes if self.exif else self._index.stored_sizes).all
 
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
-        return self._index.labels
+        column = self._index.labels
+        return None if column is None else column.all
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
-        return self._index.coding, self._index.codings
+        return self._index.coding.all, self._index.codings
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:
-        return self._index.sample_size
+        return self._index.sample_size.read()
 
     @property
     def fingerprint(self) -> str:
@@ -93,7 +95,7 @@ class EncodedImages(Dataset):
 
         Raises :class:`~gpupipe.codecs.files.Undecodable` if the bytes cannot be read.
         """
-        labels = self._index.labels
+        labels = self.labels
         label = None if labels is None else int(labels[index])
         place = self.place(index)
         if self.whole_files:
@@ -104,7 +106,7 @@ class EncodedImages(Dataset):
         return read, label
 
     def place(self, index: int) -> Place:
-        return self._index.place(self._checked(index), self._prefix)
+        return self._index.place(self._checked(index), self._prefix, self.max_bytes)
 
     def describe(self, index: int) -> str:
         """The absolute path; of a part of a file also its name in there."""
@@ -131,17 +133,16 @@ class EncodedImages(Dataset):
         from PIL import Image
 
         media, label = self.fetch(index)
-        with Image.open(io.BytesIO(media) if isinstance(media, bytes) else media) as image:
+        encoded = media if isinstance(media, bytes) else read_place(self.place(index))
+        with Image.open(io.BytesIO(encoded)) as image:
             return (upright(image) if self.exif else image).convert("RGB"), label
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:
         """(path, label) of every sample, as torchvision has it. A list of Python objects: large for large datasets, and
         made when it is first asked for. Nothing in gpupipe does."""
-        prefix = self._shown_prefix()
-        index = self._index
-        labels = [None] * len(self) if index.labels is None else index.labels.tolist()
-        return [(os.path.join(prefix, os.fsdecode(index.path(i))), label) for i, label in enumerate(labels)]
+        prefix, index = self._shown_prefix(), self._index
+        return [(os.path.join(prefix, os.fsdecode(index.path(i))), label) for i, label in enumerate(self.targets)]
 
     @property
     def imgs(self) -> list[tuple[str, Any]]:
@@ -151,8 +152,7 @@ class EncodedImages(Dataset):
     @cached_property
     def targets(self) -> list[Any]:
         """The label of every sample; see :attr:`samples`."""
-        labels = self._index.labels
-        return [None] * len(self) if labels is None else labels.tolist()
+        return [None] * len(self) if self.labels is None else self.labels.tolist()
 
     def _shown_prefix(self) -> str:
         return os.fsdecode(self._prefix)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.files import MAX_BYTES
 from ..errors import DatasetError
 from ..sources.files import Listed
 from ..sources.list_file import read_list
@@ -34,6 +35,8 @@ class ImageList(EncodedImages):
         allow_outside: with ``root``: whether paths may lead out of it.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: files that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
 
     Raises:
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
@@ -49,10 +52,11 @@ class ImageList(EncodedImages):
         exif: bool = False,
         allow_outside: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ):
         source = listed("ImageList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        super().__init__(source, transform, exif, max_pixels)
+        super().__init__(source, transform, exif, max_pixels, max_bytes)
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"

@@ -58,6 +58,7 @@ class Subset(Dataset):
         self.whole_files = dataset.whole_files
         self.exif = dataset.exif
         self.max_pixels = dataset.max_pixels
+        self.max_bytes = dataset.max_bytes
         self.layout = dataset.layout
         self.upright = dataset.upright
         self.transform = dataset.transform if transform is None else as_compose(transform)

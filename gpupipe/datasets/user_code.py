@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.decode import Media
+from ..codecs.files import MAX_BYTES
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_pixels
+from .base import Dataset, checked_max_bytes, checked_max_pixels
 
 __all__ = ["FromTorch", "from_torch"]
 
@@ -28,7 +29,13 @@ _EXPECTED = {
 
 
 def from_torch(
-    ds: Any, media: Returns = "path", transform: Any = None, *, exif: bool = False, max_pixels: int | None = None
+    ds: Any,
+    media: Returns = "path",
+    transform: Any = None,
+    *,
+    exif: bool = False,
+    max_pixels: int | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> FromTorch:
     """A torch dataset whose items are images before any transform.
 
@@ -41,13 +48,14 @@ def from_torch(
         transform: a gpupipe transform, several, or a ``Compose``.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
+        max_bytes: likewise files and encoded images that have more bytes. The default is 2 GiB.
 
     Raises:
         ConfigError: ``media`` or ``transform`` is none of these.
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
     """
-    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels)
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes)
 
 
 class FromTorch(Dataset):
@@ -63,6 +71,7 @@ class FromTorch(Dataset):
         *,
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ):
         if media not in get_args(Returns):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
@@ -72,6 +81,7 @@ class FromTorch(Dataset):
         self.returns = media
         self.exif = exif
         self.max_pixels = checked_max_pixels(max_pixels)
+        self.max_bytes = checked_max_bytes(max_bytes)
 
     def __len__(self) -> int:
         return len(self.ds)

@@ -127,15 +127,10 @@ class EpochIterator:
             with torch.inference_mode(False):
                 if self._lease.run is None:
                     self._start(session)
-                return self._deliver(self._next(session), session)
-        except StopIteration:
-            self._cursor.running = False
-            session.stats.epochs += 1
-            engine = self._lease.engine
-            self.end(stop=session.arguments.persistent_workers is False)
-            if engine is not None and session.user_code_is_sent:
-                engine.renew()
-            raise
+                batch = self._next(session)
+                if batch is not None:
+                    return self._deliver(batch, session)
+                self._finish(session)
         except SampleError:
             raise
         except Exception:
@@ -149,9 +144,19 @@ class EpochIterator:
         finally:
             self._left = time.perf_counter()
             session.stats.wait_seconds += self._left - entered
+        raise StopIteration
 
-    def _next(self, session: Source) -> Batch:
-        """The batch that is due. Those that overtake a repaired one wait."""
+    def _finish(self, session: Source) -> None:
+        """The epoch is over."""
+        self._cursor.running = False
+        session.stats.epochs += 1
+        engine = self._lease.engine
+        self.end(stop=session.arguments.persistent_workers is False)
+        if engine is not None and session.user_code_is_sent:
+            engine.renew()
+
+    def _next(self, session: Source) -> Batch | None:
+        """The batch that is due, or ``None`` if there are no more. Those that overtake a repaired one wait."""
         stream, bad_samples = self._stream, session.bad_samples
         while True:
             if stream.due and stream.due[0] in self._ready:
@@ -161,7 +166,7 @@ class EpochIterator:
                 batch = next(self._lease.run)
             except StopIteration:
                 if not stream.repaired:
-                    raise
+                    return None
                 # The engine had taken its last plan before the repair was asked for.
                 self._lease.stop()
                 self._run(session)

@@ -10,7 +10,9 @@ import numpy.typing as npt
 from ..datasets.base import Dataset
 from ..types import Plan
 from .base import Loaded, Reader
+from .first_look import FirstLook
 from .png_copies import PngCopies
+from .sample import bad_sample
 from .targets import targets_of
 
 __all__ = ["PathReader", "padded"]
@@ -19,11 +21,12 @@ U8 = npt.NDArray[np.uint8]
 
 
 class PathReader(Reader):
-    """Reads nothing: the index has the paths."""
+    """Reads nothing: the index has the paths. It looks at the files before they are handed on."""
 
     def __init__(self, dataset: Dataset, copies: PngCopies | None):
         self._dataset = dataset
         self._copies = copies
+        self._look = FirstLook(dataset.max_bytes)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         return map(self._load, plans)
@@ -33,6 +36,9 @@ class PathReader(Reader):
         if bad:
             return Loaded(plan, bad=tuple(bad))
         paths = self._dataset.encoded_paths(plan.indices)
+        bad = [bad_sample(self._dataset, int(plan.indices[row]), problem) for row, problem in self._look(paths)]
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
         if self._copies is not None:
             bad = self._copies.exchange(plan.indices, paths)
             if bad:
@@ -43,6 +49,7 @@ class PathReader(Reader):
         pass
 
     def close(self) -> None:
+        self._look.close()
         if self._copies is not None:
             self._copies.close()
 

@@ -44,22 +44,20 @@ class RangeReader(AheadReader[Read]):
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
-        assert self._dataset.file_sizes is not None
-        ends = np.cumsum(self._dataset.file_sizes[plan.indices])
+        places = _places(self._dataset, plan.indices)
+        ends = np.cumsum([place.size for place in places])
         # A little more than is needed now, so that soon no batch needs a larger one.
         borrowed = self.buffers.take(int(ends[-1]) * 9 // 8)
         memory, starts = borrowed.buffer.numpy(), [0, *ends[:-1].tolist()]
         views = [memory[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
         count = 1 if self._remote else min(self.threads, len(plan))
-        futures = [
-            pool.submit(self._read, plan.indices[part], views[part[0] : part[-1] + 1])
-            for part in np.array_split(np.arange(len(plan)), count)
-        ]
+        parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(plan)), count)]
+        futures = [pool.submit(self._read, plan.indices[part], places[part], views[part]) for part in parts]
         return Pending(plan, futures, owner=borrowed)
 
-    def _read(self, indices: I64, views: list[U8]) -> Read:
-        dataset, copies = self._dataset, self._copies
-        problems = dataset.source.storage.read_into(_places(dataset, indices), views)
+    def _read(self, indices: I64, places: list[Place], views: list[U8]) -> Read:
+        copies = self._copies
+        problems = self._dataset.source.storage.read_into(places, views)
         found: Read = [view if why is None else why for view, why in zip(views, problems, strict=True)]
         if copies is None:
             return found

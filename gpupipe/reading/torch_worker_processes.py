@@ -3,7 +3,7 @@
 - A worker that dies is noticed within a quarter of a second, in any thread, and only in ``next()``: torch itself raises
   it from a signal handler, in the middle of whatever the script does, and in other threads than the first after 5 s.
 - All workers end within about a second, however long one of them works on its job, and whatever locks a dead one holds.
-- None of them outlives its parent by more than half a second, and no temporary file stays.
+- None of them outlives its parent by more than half a second, and there is no temporary file that could stay.
 - Ctrl-C neither loses a process that has just been forked nor stops the ending of the others half way, and no worker
   prints a traceback because of it.
 - A forked child that lets go of its copy does not end the workers of its parent.
@@ -16,24 +16,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import select
-import shutil
 import signal
-import sys
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing import resource_sharer
 from multiprocessing.connection import wait
-from multiprocessing.util import Finalize
-from types import TracebackType
 from typing import Any
 
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from .tensor_socket import listen_without_a_file
 
 __all__ = ["WorkerLoader", "WorkersLost"]
 
@@ -64,10 +60,9 @@ class WorkerLoader(DataLoader[Any]):
         method = (self.multiprocessing_context or multiprocessing).get_start_method()
         with _uninterrupted() if method == "fork" else nullcontext():
             theirs = self.worker_init_fn
-            folder = tempfile.mkdtemp(prefix="gpupipe-")
-            self.worker_init_fn = _Guard(theirs, folder)
+            self.worker_init_fn = _Guard(theirs)
             try:
-                self._iterator = _Iterator(self, folder)  # torch does so too, but later
+                self._iterator = _Iterator(self)  # torch does so too, but later
             finally:
                 self.worker_init_fn = theirs
         return self._iterator
@@ -101,45 +96,31 @@ class _Guard:
     """What a worker does first."""
 
     init: Callable[[int], None] | None
-    folder: str
-    """Of temporary files, which are the parent's to remove: a worker that is killed cannot."""
 
     def __call__(self, worker: int) -> None:
-        multiprocessing.current_process()._config["tempdir"] = self.folder  # type: ignore[attr-defined]
         # A terminal sends Ctrl-C to every process, but what it means is for the parent to say. Not SIG_IGN, which a
         # program that the dataset's code starts would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
-        sys.excepthook = _report_error
-        threading.Thread(target=_watch, args=(self.folder,), name="gpupipe-watch", daemon=True).start()
+        listen_without_a_file()
+        threading.Thread(target=_watch, name="gpupipe-watch", daemon=True).start()
         if self.init is not None:
             self.init(worker)
 
 
-def _report_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """``sys.excepthook`` of a worker. A parent that was interrupted while it took over the memory of a tensor has left
-    in the middle of it, and multiprocessing's thread that gives out the memory would print that."""
-    here = threading.current_thread() is resource_sharer._resource_sharer._thread  # type: ignore[attr-defined]
-    if not (here and issubclass(kind, (OSError, EOFError))):
-        sys.__excepthook__(kind, error, trace)
-
-
-def _watch(folder: str) -> None:
+def _watch() -> None:
     """End this process soon after its parent. (PR_SET_PDEATHSIG would mean the thread that forked, not the process.)"""
     parent, number = multiprocessing.parent_process(), os.getppid()
     while os.getppid() == number and (parent is None or parent.is_alive()):
         time.sleep(_WATCH)
-    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
 class _Iterator(_MultiProcessingDataLoaderIter):
-    def __init__(self, loader: WorkerLoader, folder: str):
+    def __init__(self, loader: WorkerLoader):
         self._owner = os.getpid()
         self._lost = False
         self._workers: list[Any] = []
         _ITERATORS.add(self)
-        # Registered as multiprocessing does for its own folder: at exit it goes after the workers have ended.
-        self._remove_folder = Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
         try:
             super().__init__(loader)
         except BaseException:
@@ -221,7 +202,6 @@ class _Iterator(_MultiProcessingDataLoaderIter):
                 self._pin_memory_thread.join(_GRACE)
                 self._worker_result_queue.cancel_join_thread()
                 self._worker_result_queue.close()
-            self._remove_folder()
 
     _shutdown = False  # torch's own is set too late for a constructor that fails
     _worker_pids_set = False

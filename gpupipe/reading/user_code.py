@@ -53,18 +53,21 @@ class Pack:
     """``swap(media, coding)``: what is handed on in the place of ``media``."""
 
     def __call__(self, plan: Plan) -> Packed:
-        bad = self.dataset.bad(plan.indices)
+        dataset = self.dataset
+        bad = dataset.bad(plan.indices)
         parts: list[npt.NDArray[np.uint8]] = []
         targets, sizes = [], []
         if not bad:
-            with fetching(self.dataset, plan) as fetch:
+            with fetching(dataset, plan) as fetch:
                 for row, index in enumerate(plan.indices.tolist()):
                     try:
-                        media, target = fetch(self.dataset.fetch, row)
-                        seen = peek(media, exif=self.dataset.exif, max_pixels=self.dataset.max_pixels)
+                        media, target = fetch(dataset.fetch, row)
+                        seen = peek(
+                            media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes
+                        )
                         parts.append(_bytes_of(self.swap(media, seen.coding)))
                     except Exception as e:
-                        bad.append(bad_sample(self.dataset, index, e))
+                        bad.append(bad_sample(dataset, index, e))
                         continue
                     targets.append(target)
                     sizes.append((seen.height, seen.width))
@@ -74,7 +77,7 @@ class Pack:
         for view, part in zip(views_of(blob, [part.shape for part in parts]), parts, strict=True):
             view[...] = part
         resolved = resolve_plan(plan, self.pipeline, np.array(sizes, np.int32)) if plan.ops is None else None
-        return Packed(blob, [part.shape for part in parts], collate_targets(self.dataset, targets), resolved, [])
+        return Packed(blob, [part.shape for part in parts], collate_targets(dataset, targets), resolved, [])
 
 
 def _bytes_of(media: Media) -> npt.NDArray[np.uint8]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.files import NOT_A_FILE
 from ..codecs.probe import MISSING, UNREADABLE
 from .base import Listing, Source, Texts
 
@@ -51,9 +52,9 @@ class FileRows:
             self._reasons[len(self)] = found.strerror or str(found)
         else:
             size, mtime = found.st_size, found.st_mtime_ns
-            if not stat.S_ISREG(found.st_mode):  # opening a FIFO would wait for ever
+            if not stat.S_ISREG(found.st_mode):
                 status = UNREADABLE
-                self._reasons[len(self)] = "it is a folder, a device or a pipe, not a file"
+                self._reasons[len(self)] = NOT_A_FILE
         self._size.append(size)
         self._mtime_ns.append(mtime)
         self._status.append(status)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import IO
 
+from ..codecs.files import open_regular
+from ..codecs.retry import reason_of
 from ..errors import DatasetError
 
 __all__ = ["read_list"]
@@ -14,6 +17,8 @@ __all__ = ["read_list"]
 _PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_path", "image", "images", "image_path"}
 _PATH |= {"video", "videos", "video_path", "clip", "clips", "clip_path"}
 _LABEL = {"label", "labels", "class", "classes", "class_name", "class_id", "category", "target", "label_id", "y"}
+_LONGEST = 1 << 20
+"""No line has more characters."""
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
@@ -29,19 +34,19 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
     if os.path.isdir(file):
         other = owner.replace("List", "Folder")
         raise DatasetError(f"{owner}: {file} is a folder; use {other}, or give a list of paths")
-    if os.path.exists(file) and not os.path.isfile(file):  # /dev/zero has no end, a FIFO no beginning
-        raise DatasetError(f"{owner}: the list {file} is a device or a pipe; write it to a file first")
     try:
-        with open(file, encoding="utf-8-sig", errors="strict", newline="") as f:
-            head = f.readline()
+        with open(file, encoding="utf-8-sig", errors="strict", newline="", opener=open_regular) as f:
+            if not os.fstat(f.fileno()).st_size:  # nothing, or a file of /proc, some of which have no end
+                return [], None
+            head = f.readline(_LONGEST)
             f.seek(0)
             tabs = file.lower().endswith(".tsv") or ("\t" in head and not file.lower().endswith(".csv"))
-            reader = csv.reader(f, delimiter="\t" if tabs else ",", strict=True)
+            reader = csv.reader(_lines(f), delimiter="\t" if tabs else ",", strict=True)
             lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except FileNotFoundError:
         raise DatasetError(f"{owner}: the list {file} does not exist; to give one file, put it in a list") from None
     except OSError as e:
-        raise DatasetError(f"{owner}: the list {file} cannot be read: {e.strerror}") from None
+        raise DatasetError(f"{owner}: the list {file} cannot be read: {reason_of(e)}") from None
     except UnicodeDecodeError as e:
         raise DatasetError(f"{owner}: {file} is not a list in UTF-8 text ({e.reason} at byte {e.start})") from None
     except csv.Error as e:
@@ -67,6 +72,14 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
     if all(_INTEGER.fullmatch(t) for t in texts):
         return paths, [int(t) for t in texts]
     return paths, texts
+
+
+def _lines(file: IO[str]) -> Iterator[str]:
+    """Its lines; :class:`csv.Error` if one has no end, as in a file that is full of holes."""
+    while line := file.readline(_LONGEST):
+        if len(line) == _LONGEST and not line.endswith("\n"):
+            raise csv.Error(f"a line has more than {_LONGEST} characters")
+        yield line
 
 
 def _columns(file: str, lines: Sequence[tuple[int, list[str]]], owner: str) -> tuple[int, int | None, int]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.files import open_regular
 from ..errors import DatasetError
 from .base import Listing, Source, TextList, Texts
 from .files import Paths
@@ -142,9 +143,7 @@ def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
 def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number, columns) of every line that is not empty."""
     try:
-        if not os.path.isfile(path):  # /dev/zero has no end, a FIFO no beginning
-            raise DatasetError(f"Manifest: {path} is no file; give a CSV or JSONL file")
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="", opener=open_regular) as file:
             first = file.readline()
             file.seek(0)
             if first.lstrip().startswith("{"):
@@ -163,7 +162,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise DatasetError(f"Manifest: line {reader.line_num} of {path} has other columns than the first")
                 yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as e:
-        why = e.strerror if isinstance(e, OSError) else e
+        why = (e.strerror or e) if isinstance(e, OSError) else e
         raise DatasetError(f"Manifest: {path} cannot be read: {why}") from None
 
 

@@ -4,7 +4,6 @@ by ranges of bytes."""
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Place, Undecodable, attempts, ends_before, unpacked
+from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked
 
 __all__ = ["LOCAL", "Found", "LocalFiles", "Run", "Storage", "runs_of"]
 
@@ -100,10 +99,15 @@ class Storage(ABC):
         a length."""
 
     def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
-        """The bytes of samples, in the order of ``places``; of one that cannot be read why."""
-        views = [np.empty(place.size, np.uint8) for place in places]
-        problems = self.read_into(places, views)
-        return [view.tobytes() if why is None else why for view, why in zip(views, problems, strict=True)]
+        """The bytes of samples, in the order of ``places``; of one that cannot be read why, or that it has more bytes
+        than ``max_bytes``."""
+        found: list[bytes | Undecodable] = [_too_large(place) or b"" for place in places]
+        rows = [i for i, known in enumerate(found) if not known]
+        some = [places[i] for i in rows]
+        views = [np.empty(place.size, np.uint8) for place in some]
+        for i, view, why in zip(rows, views, self.read_into(some, views), strict=True):
+            found[i] = view.tobytes() if why is None else why
+        return found
 
 
 class LocalFiles(Storage):
@@ -125,7 +129,7 @@ class LocalFiles(Storage):
         return [_look(path) for path in paths]
 
     def open(self, path: bytes) -> IO[bytes]:
-        return open(path, "rb", opener=_regular)
+        return open(path, "rb", opener=open_regular)
 
     def names(self, folder: bytes) -> Iterator[bytes]:
         with os.scandir(folder) as entries:
@@ -222,6 +226,14 @@ class _Handle:
         weakref.finalize(self, os.close, fd)
 
 
+def _too_large(place: Place) -> Undecodable | None:
+    try:
+        refuse_large(place.size, place.max_bytes)
+    except Undecodable as e:
+        return e
+    return None
+
+
 def _look(path: bytes) -> Found | OSError:
     try:
         found = os.stat(path)
@@ -245,12 +257,3 @@ def _fill(fd: int, place: Place, view: U8) -> None:
         if not n:
             raise ends_before(place, os.fstat(fd).st_size)
         at += n
-
-
-def _regular(path: Any, flags: int) -> int:
-    """Open a file; a FIFO or a device is refused, which might have no end."""
-    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise ValueError("it is a folder, a device or a pipe, not a file")
-    return fd

@@ -21,7 +21,7 @@ class Labels(Target):
     array([4, 3])
 
     Args:
-        column: i64[N], which may be a view of a mapped file.
+        column: i64[N], which may be read-only.
     """
 
     def __init__(self, column: npt.NDArray[np.int64]):

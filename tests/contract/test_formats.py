@@ -160,6 +160,19 @@ def test_bad_samples_are_named(format: Format, engine: str, images: list[bytes],
     assert str(tmp_path) in dataset.describe(4)
 
 
+def test_images_of_too_many_bytes_are_not_read(format: Format, written: Any, engine: str, images: list[bytes]) -> None:
+    limit = sorted(map(len, images))[N // 2]
+    dataset: Any = format.open(written, TRAIN, max_bytes=limit)
+    large = {i for i, image in enumerate(images) if len(image) > limit}
+    with loader(dataset, engine, on_error="skip") as it:
+        assert sorted(all_seen(it)) == [i for i in range(N) if i not in large]
+        assert {bad.index: bad.kind for bad in it.report().samples} == dict.fromkeys(large, "bomb")
+    some = next(iter(large))
+    (found,) = dataset.source.read([dataset.place(some)])
+    assert isinstance(found, Undecodable)
+    assert found.kind == "bomb"
+
+
 def test_an_index_is_used_until_a_file_changes(format: Format, images: list[bytes], tmp_path: Path) -> None:
     folder, other = tmp_path / "data", tmp_path / "other"
     folder.mkdir(), other.mkdir()

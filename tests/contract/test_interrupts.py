@@ -78,8 +78,11 @@ def left_in_shared_memory(pids: list[int]) -> list[str]:
 
 SENT = [
     *(("torch", "bytes-2", "running", sent) for sent in ("SIGINT", "SIGINT to all", "SIGTERM")),
-    *(("torch", "bytes-2", "waiting", sent) for sent in ("SIGINT", "SIGINT to all", "SIGTERM", "SIGKILL")),
-    *(("torch", "bytes-2", "training", sent) for sent in ("SIGINT to all",)),
+    *(
+        ("torch", "bytes-2", "waiting", sent)
+        for sent in ("SIGINT", "SIGINT to all", "SIGTERM", "SIGKILL", "SIGKILL to all")
+    ),
+    *(("torch", "bytes-2", "training", sent) for sent in ("SIGINT to all", "SIGTERM to all")),
     *(("dali", "bytes-2", "waiting", sent) for sent in ("SIGINT", "SIGTERM")),
     *(("dali", "bytes-2", "training", sent) for sent in ("SIGINT to all",)),
     *(("dali", "folder", "running", sent) for sent in ("SIGINT", "SIGTERM")),

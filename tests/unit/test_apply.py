@@ -217,7 +217,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     for function in (decode, peek_size):
         with pytest.raises(Undecodable, match="missing: No such file"):
             function(str(tmp_path / "none.jpg"))
-        with pytest.raises(Undecodable, match="unreadable: Is a directory"):
+        with pytest.raises(Undecodable, match="unreadable: it is a folder"):
             function(str(tmp_path))
 
 

@@ -150,8 +150,12 @@ class TestImageFolder:
         assert copy.samples == ds.samples
 
     def test_pickle_refuses_another_index(self, zoo: Path) -> None:
-        data = pickle.dumps(ImageFolder(zoo))
+        ds = ImageFolder(zoo)
+        data = pickle.dumps(ds)
         ImageFolder(zoo).reindex()
+        assert pickle.loads(data).samples == ds.samples  # made again, and the same
+        png(zoo / "cat" / "another.png")
+        ImageFolder(zoo)
         with pytest.raises(DatasetError, match="rebuilt"):
             pickle.loads(data)
 

@@ -218,7 +218,7 @@ def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
 def test_pack_names_bad_samples(tmp_path: Path) -> None:
     dataset = from_torch([str(tmp_path / "none.jpg"), "/dev/null"], "path", PIPELINE)
     packed = Pack(dataset, PIPELINE, as_it_is)(make_plan([0, 1]))
-    assert packed.blob is None and [(b.index, b.kind) for b in packed.bad] == [(0, "missing"), (1, "empty")]
+    assert packed.blob is None and [(b.index, b.kind) for b in packed.bad] == [(0, "missing"), (1, "unreadable")]
 
 
 # Random numbers

@@ -3,12 +3,10 @@ error of ours or a silent rebuild, never another exception, a crash, or much mem
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import stat
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from index_files import arrays_of, rewritten
 from PIL import Image
 from support import Encoded
 
 from gpupipe import DataLoader, GpupipeError
 from gpupipe.datasets import ImageFolder, ImageList, from_torch
-from gpupipe.datasets.index import cache as cache_module, column_file, open_index as build
-from gpupipe.datasets.index.column_file import Columns, ColumnsError
+from gpupipe.datasets.index import cache as cache_module, open_index as build
+from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
 from gpupipe.loader.state import State
@@ -111,19 +110,6 @@ def test_flipped_and_cut_indexes(tmp_path: Path, tree: Path, valid: bytes, data:
     check(tmp_path, tree, bytes(content[: data.draw(st.sampled_from([len(content)] * 3 + [100, 1000]))]))
 
 
-def rewritten(valid: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
-    """The valid file with another header whose digest is right: what somebody would write who knows the format."""
-    _, version, length, _, _ = column_file._PREFIX.unpack(valid[: column_file._PREFIX.size])
-    parsed = json.loads(valid[64 : 64 + length])
-    changed = change(parsed)
-    header = changed if isinstance(changed, bytes) else json.dumps(changed or parsed).encode()
-    body = valid[column_file._aligned(64 + length) :]
-    first = column_file._aligned(64 + len(header))
-    digest = hashlib.blake2b(header, digest_size=16).digest()
-    prefix = column_file._PREFIX.pack(b"GPUPIDX\n", version, len(header), first + len(body), digest)
-    return prefix.ljust(64, b"\0") + header.ljust(first - 64, b"\0") + body
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -170,7 +156,7 @@ def test_hostile_headers(tmp_path: Path, tree: Path, valid: bytes, data: st.Data
     ids=["nested", "nested-meta", "nested-columns", "digits", "no-utf8", "null", "empty-but-wide"],
 )
 def test_headers_that_are_no_header(header: bytes, tmp_path: Path, tree: Path, valid: bytes) -> None:
-    content = rewritten(valid, lambda parsed: header)
+    content = rewritten(valid, header)
     (tmp_path / "x").write_bytes(content)
     (tmp_path / "x").chmod(0o600)
     with little_memory(), pytest.raises(ColumnsError):
@@ -181,16 +167,19 @@ def test_texts_that_overlap_the_whole_file_are_not_copied(tmp_path: Path, tree: 
     """One row that claims to be the whole file, many times, would cost the square of its size."""
     (tmp_path / "x").write_bytes(valid)
     (tmp_path / "x").chmod(0o600)
-    index = Index(Columns.open(str(tmp_path / "x")))
-    offsets = index.offsets.copy()
+    columns = Columns.open(str(tmp_path / "x"))
+    offsets = columns.columns["path_offsets"].all
     for wrong in (-5, 1 << 40, int(offsets[2]) - 1):
-        index.offsets = offsets.copy()
-        index.offsets[1] = wrong
+        arrays = arrays_of(columns)
+        arrays["path_offsets"][1] = wrong
         if wrong == int(offsets[2]) - 1:
-            index.offsets[2] = 0
-        with pytest.raises(ColumnsError, match="offsets are damaged"):
+            arrays["path_offsets"][2] = 0
+        with open(tmp_path / "evil", "w+b") as file:
+            write_columns(file, arrays, columns.meta)
+            index = Index(Columns(file.fileno(), None))
+        with pytest.raises(ColumnsError, match="do not fit"):
             index.encoded(np.arange(4), b"/")
-        with pytest.raises(ColumnsError, match="offsets are damaged"):
+        with pytest.raises(ColumnsError, match="do not fit"):
             [index.path(i) for i in range(4)]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from index_files import arrays_of
 
 pytest.importorskip("av")
 
@@ -281,7 +282,7 @@ class TestBitstream:
 
 
 class TestFile:
-    def test_kept_mapped_and_built_once(
+    def test_kept_and_built_once(
         self, videos: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         names = ("cfr.mp4", "vfr.mkv", "open.mkv")
@@ -294,7 +295,7 @@ class TestFile:
         again = VideoList(paths)
         assert not again.index_summary().built and not reads
         assert again.fingerprint == first.fingerprint and (again.frame_counts == [40, 22, 40]).all()
-        assert again._index.pts.base is not None and not again._index.pts.flags.writeable
+        assert not again._index.pts.all.flags.writeable
         old(make_video(paths[0], frames=30))
         os.utime(paths[0], ns=(1_400_000_000_000_000_000,) * 2)
         changed = VideoList(paths)
@@ -307,7 +308,7 @@ class TestFile:
 
     def test_even_steps_take_no_room(self, videos: dict[str, Path]) -> None:
         dataset = VideoList([videos["cfr.mp4"], videos["vfr.mp4"], videos["single.mp4"]])
-        assert len(dataset._index.pts) == 22 and dataset._index.step.tolist() == [512, 0, 512]
+        assert len(dataset._index.pts) == 22 and dataset._index.step.all.tolist() == [512, 0, 512]
         assert dataset.variable.tolist() == [False, True, False] and dataset.frame_rates[0] == 25
 
     def test_a_pickled_dataset_is_the_path_of_its_index(self, videos: dict[str, Path]) -> None:
@@ -352,7 +353,7 @@ class TestFile:
     ) -> None:
         dataset = VideoList([videos["vfr.mkv"]])
         have = dataset._index.columns
-        arrays = {name: np.array(a) for name, a in have.arrays.items()}
+        arrays = arrays_of(have)
         if value is None:
             arrays.pop(column.rstrip("_") if column in arrays else "keys_offsets")
         else:
@@ -381,7 +382,7 @@ class TestFile:
         have = VideoList([videos["vfr.mkv"]])._index.columns
         path = tmp_path / "index"
         with open(path, "wb") as file:
-            write_columns(file, {**have.arrays, column: np.array(value, np.int64)}, have.meta)
+            write_columns(file, {**arrays_of(have), column: np.array(value, np.int64)}, have.meta)
         path.chmod(0o600)
         with pytest.raises(ColumnsError):
             VideoIndex(Columns.open(str(path)))

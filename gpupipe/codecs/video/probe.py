@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..files import Undecodable
+from ..files import Undecodable, open_regular
 from ..probe import KINDS, OK
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
 from .container import cut_short, opened, orientation_of, reading
@@ -83,7 +83,7 @@ def probe(path: bytes) -> VideoProbe:
 
 
 def _read(path: bytes) -> VideoProbe:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         cut = cut_short(file.fileno(), file.seek(0, 2)) is not None
     seen = _Seen()
     with opened(path) as (container, stream):

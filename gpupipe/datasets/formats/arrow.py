@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.arrow import ArrowFiles
 from .base import PathsLike, Sharded, files_of
 
@@ -25,6 +26,8 @@ class Arrow(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
 
     Raises:
         DatasetError: a file that is missing, of another format, or cut, or a column that cannot be used.
@@ -43,6 +46,7 @@ class Arrow(Sharded):
         label: str | None = "label",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ):
         files, storage = files_of(paths, (".arrow", ".feather", ".ipc"), "Arrow", None)
-        super().__init__(ArrowFiles(files, image, label, storage=storage), transform, exif, max_pixels)
+        super().__init__(ArrowFiles(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes)

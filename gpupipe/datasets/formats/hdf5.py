@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...codecs.files import MAX_BYTES
 from ...errors import DatasetError
 from ...sources.hdf5 import Hdf5Files, label_column, opened
 from ...sources.hdf5_pixels import ContiguousRows, H5Rows
@@ -31,6 +32,8 @@ class HDF5(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -50,10 +53,11 @@ class HDF5(Sharded):
         label: str | None = "labels",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".h5", ".hdf5", ".hdf"), "HDF5", remote)
-        super().__init__(Hdf5Files(files, image, label, storage=storage), transform, exif, max_pixels)
+        super().__init__(Hdf5Files(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes)
 
 
 class HDF5Arrays(Arrays):

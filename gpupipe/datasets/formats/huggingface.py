@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...errors import DatasetError
 from ...sources.huggingface import HuggingFaceRows
 from ..images import EncodedImages
@@ -24,6 +25,8 @@ class HuggingFace(EncodedImages):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
 
     Raises:
         DatasetError: an iterable dataset, one that lies in memory, several splits, or a column that cannot be used.
@@ -41,6 +44,7 @@ class HuggingFace(EncodedImages):
         label: str | None = None,
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ):
         features = _features(dataset)
         column = _only(features, "Image", image, "image")
@@ -53,7 +57,7 @@ class HuggingFace(EncodedImages):
             target = "label"
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
-        super().__init__(HuggingFaceRows(dataset, column, target, names), transform, exif, max_pixels)
+        super().__init__(HuggingFaceRows(dataset, column, target, names), transform, exif, max_pixels, max_bytes)
 
     def __repr__(self) -> str:
         image, label = self._columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...errors import DatasetError
 from ...sources.lmdb import LmdbFiles
 from ...sources.remote.options import Remote
@@ -29,6 +30,8 @@ class LMDB(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -50,10 +53,13 @@ class LMDB(Sharded):
         database: str | None = None,
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, ("data.mdb",), "LMDB", remote)
         for name, pattern in (("image", image), ("label", label)):
             if pattern is not None and pattern.count("*") != 1:
                 raise DatasetError(f"LMDB: {name} must have one *, such as 'image-*', and is {pattern!r}")
-        super().__init__(LmdbFiles(files, image, label, database, storage=storage), transform, exif, max_pixels)
+        super().__init__(
+            LmdbFiles(files, image, label, database, storage=storage), transform, exif, max_pixels, max_bytes
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.manifest import read_manifest
 from ...sources.remote.options import Remote
 from ..images import EncodedImages
@@ -28,6 +29,8 @@ class Manifest(EncodedImages):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -48,11 +51,12 @@ class Manifest(EncodedImages):
         allow_outside: bool = False,
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         base = None if root is None else os.fspath(root)
         source = read_manifest(os.fspath(file), base, allow_outside, storage_of(remote, "Manifest"))
-        super().__init__(source, transform, exif, max_pixels)
+        super().__init__(source, transform, exif, max_pixels, max_bytes)
 
     def __repr__(self) -> str:
         files = self._index.containers

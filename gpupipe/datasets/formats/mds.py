@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.mds import LitDataChunks, MdsShards, litdata_index
 from ...sources.names import is_url
 from ...sources.remote.options import Remote
@@ -26,6 +27,8 @@ class MDS(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -46,10 +49,11 @@ class MDS(Sharded):
         label: str | None = "label",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".mds",), "MDS", remote)
-        super().__init__(MdsShards(files, image, label, storage=storage), transform, exif, max_pixels)
+        super().__init__(MdsShards(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes)
 
 
 class LitData(Sharded):
@@ -64,6 +68,8 @@ class LitData(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -84,9 +90,12 @@ class LitData(Sharded):
         label: str | None = "label",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         folder = os.path.expanduser(os.fspath(root))
         storage = storage_of(remote, "LitData") if is_url(folder) else LOCAL
         files, fields = litdata_index(folder, storage)
-        super().__init__(LitDataChunks(files, fields, image, label, storage=storage), transform, exif, max_pixels)
+        super().__init__(
+            LitDataChunks(files, fields, image, label, storage=storage), transform, exif, max_pixels, max_bytes
+        )

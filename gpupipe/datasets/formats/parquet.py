@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.parquet import ParquetFiles
 from ...sources.remote.options import Remote
 from .base import PathsLike, Sharded, files_of
@@ -27,6 +28,8 @@ class Parquet(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -46,7 +49,8 @@ class Parquet(Sharded):
         label: str | None = "label",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".parquet",), "Parquet", remote)
-        super().__init__(ParquetFiles(files, image, label, storage=storage), transform, exif, max_pixels)
+        super().__init__(ParquetFiles(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes)

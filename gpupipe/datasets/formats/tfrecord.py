@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.remote.options import Remote
 from ...sources.tfrecord import TFRecords
 from .base import PathsLike, Sharded, files_of, names_of
@@ -27,6 +28,8 @@ class TFRecord(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -46,8 +49,9 @@ class TFRecord(Sharded):
         label: str = "image/class/label;label;image/label;class",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".tfrecord", ".tfrecords", ".tfrec"), "TFRecord", remote)
         names = names_of(image, "TFRecord", "image"), names_of(label, "TFRecord", "label")
-        super().__init__(TFRecords(files, *names, storage=storage), transform, exif, max_pixels)
+        super().__init__(TFRecords(files, *names, storage=storage), transform, exif, max_pixels, max_bytes)

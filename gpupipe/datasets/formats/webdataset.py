@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.remote.options import Remote
 from ...sources.tar import TarShards
 from .base import PathsLike, Sharded, files_of, names_of
@@ -29,6 +30,8 @@ class WebDataset(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -49,9 +52,10 @@ class WebDataset(Sharded):
         label: str = "cls",
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         shards, storage = files_of(paths, (".tar",), "WebDataset", remote)
         extensions = tuple(name.lower() for name in names_of(image.replace(" ", ";"), "WebDataset", "image"))
         source = TarShards(shards, extensions, label.lower() if ":" not in label else label, storage=storage)
-        super().__init__(source, transform, exif, max_pixels)
+        super().__init__(source, transform, exif, max_pixels, max_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...codecs.files import MAX_BYTES
 from ...sources.remote.options import Remote
 from ...sources.zip import ZipFiles
 from ..folder import IMG_EXTENSIONS, checked_extensions
@@ -27,6 +28,8 @@ class Zip(Sharded):
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -47,8 +50,9 @@ class Zip(Sharded):
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         exif: bool = False,
         max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".zip",), "Zip", remote)
         source = ZipFiles(files, checked_extensions(extensions, "Zip"), root, storage=storage)
-        super().__init__(source, transform, exif, max_pixels)
+        super().__init__(source, transform, exif, max_pixels, max_bytes)

@@ -27,6 +27,10 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 # This folder was made by gpupipe. Everything in it can be made again; it need not be backed up.
 """
 _SUFFIX = ".gpupipe-index"
+PATIENCE = 600
+"""Seconds."""
+_YOUNG = 60
+"""Seconds without a change after which a file without a lock is abandoned; a day if there are no locks."""
 
 
 def cache_folder(kind: str) -> str:
@@ -68,48 +72,99 @@ def distrust(found: os.stat_result) -> str | None:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock file beside ``path``, so that the second of two processes finds what the first one made.
+    """Hold the lock of ``path``, so that of several processes one makes the file, and the others find it.
 
-    A lock that cannot be had (some network file systems) is gone without: files are replaced as a whole, so the
-    worst is that two processes do the same work.
+    It is the kernel's lock on a file beside ``path``, which ends with its process, however that ends. File systems that
+    have no locks (some Lustre mounts) get a file that is there while the lock is held, which is believed for
+    :data:`PATIENCE` seconds. If neither can be had, because nothing can be written there, it is gone without: files
+    are replaced as a whole, so the worst is that several processes do the same work.
     """
-    fd = -1
+    with contextlib.ExitStack() as held:
+        try:
+            make_folder(os.path.dirname(path))
+            fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # It stays: removing it would race with who waits for it.
+            held.callback(os.close, fd)
+            if not _flock(fd, path):
+                held.enter_context(_marker(path))
+        except OSError as e:
+            _log.info("no lock on %s: %s", path, e)
+        yield
+
+
+def _flock(fd: int, path: str) -> bool:
+    """Wait for the kernel's lock. Gives ``False`` if the file system has none."""
     try:
-        make_folder(os.path.dirname(path))
-        fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             _log.info("another process is building %s; waiting for it", path)
             fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError as e:
-        _log.info("no lock on %s: %s", path, e)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _marker(path: str) -> Iterator[None]:
+    import filelock
+
+    lock = filelock.SoftFileLock(path + ".building", timeout=PATIENCE, mode=0o600)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        _log.warning(
+            "another process has been building %s for %d s, or was killed on another machine: building it here too. If "
+            "none is, delete %s",
+            path, PATIENCE, lock.lock_file,
+        )  # fmt: skip
+        yield
+        return
     try:
         yield
     finally:
-        if fd >= 0:
-            os.close(fd)  # lets go of the lock; the file stays, because removing it would race with who waits for it
+        lock.release()
 
 
 @contextlib.contextmanager
 def replacing(path: str, *, tidy: bool = True) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of ``path`` when the block ends well and vanishes when it does not.
 
-    ``tidy``: look through the folder for what a process that was killed while it wrote has left of this file.
+    ``tidy``: remove what processes that were killed while they wrote have left of this file.
     """
     for stale in glob.glob(glob.escape(path) + ".*.tmp") if tidy else ():
         with contextlib.suppress(OSError):
-            if time.time() - os.stat(stale).st_mtime > 86400:
-                os.unlink(stale)
+            _remove_abandoned(stale)
     temporary = f"{path}.{os.getpid()}-{threading.get_ident():x}-{time.monotonic_ns():x}.tmp"
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w+b") as file:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # somebody writes this: see _remove_abandoned
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove a temporary file that nobody writes any more. Raises :class:`OSError`, also if somebody does."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        age = time.time() - os.fstat(fd).st_mtime
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # no locks here: only its age tells
+            alive = age < 1440 * _YOUNG
+        else:
+            alive = age < _YOUNG  # it may not be locked yet
+        if not alive:
+            os.unlink(path)
+    finally:
+        os.close(fd)

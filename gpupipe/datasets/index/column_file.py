@@ -1,49 +1,60 @@
-"""A file of named numpy columns that is memory-mapped: the form an index has on disk. No pickle.
+"""A file of named numpy columns of which no byte is believed unchecked: the form an index has on disk. No pickle.
 
-    magic, version, length of the header, length of the file, BLAKE2b of the header       64 bytes
+    magic, version, length of the header, number of blocks, BLAKE2b of head and sums    64 bytes
     header: JSON with "columns" (name, dtype, shape, offset) and "meta" (whatever the writer needs)
-    columns, each aligned to 64 bytes, offsets counted from the first
+    columns, each from the beginning of a block on, offsets counted from the first
+    sums: XXH3 of every block, u64
 
-Nothing in the header is believed before it was checked against the file: a file that was cut short, or made to do
-harm, is refused with :class:`ColumnsError`.
+The head, which is all that comes before the columns, ends with a block too. Opening a file reads and checks it from end
+to end: one that was cut, spoiled or made to do harm is refused with :class:`ColumnsError`. What happens to it later
+is another :class:`ColumnsError` at worst, and never wrong values or the end of the process; see :mod:`.blocks`. A file
+that is replaced (another one under its name) stays readable by those who have it open.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import struct
+import tempfile
 from collections.abc import Mapping
+from functools import cached_property
+from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from ...codecs.files import pread
 from ...errors import DatasetError
+from .blocks import BLOCK, Blocks, ColumnsError, aligned, sums_of
 from .cache import distrust
 
-__all__ = ["Columns", "ColumnsError", "write_columns"]
+__all__ = ["Column", "Columns", "ColumnsError", "write_columns"]
 
 Array = npt.NDArray[Any]
+I64 = npt.NDArray[np.int64]
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"GPUPIDX\n"
 _PREFIX = struct.Struct("<8sIIQ16s")
 _DIGEST = 16
 _START = 64  # the header begins here
-_ALIGN = 64
 _MAX_HEADER = 256 << 20
 _DTYPES = ("|u1", "<i4", "<i8")
 
 
-class ColumnsError(DatasetError):
-    """A column file is damaged, or of another version."""
+def _head(header: bytes, blocks: int, digest: bytes) -> bytes:
+    prefix = _PREFIX.pack(_MAGIC, VERSION, len(header), blocks, digest)
+    head = prefix.ljust(_START, b"\0") + header
+    return head.ljust(aligned(len(head)), b"\0")
 
 
-def _aligned(n: int) -> int:
-    return -(-n // _ALIGN) * _ALIGN
+def _digest(header: bytes, sums: npt.NDArray[np.uint64]) -> bytes:
+    """What a file is known by: of its head, with zeros in the place of the digest, and of the sums of all else."""
+    head = _head(header, len(sums), bytes(_DIGEST))
+    return hashlib.blake2b(head + sums.astype("<u8").tobytes(), digest_size=_DIGEST).digest()
 
 
 def write_columns(file: BinaryIO, columns: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
@@ -56,47 +67,107 @@ def write_columns(file: BinaryIO, columns: Mapping[str, Array], meta: Mapping[st
             raise TypeError(f"column {name!r} is {column.dtype}[{column.shape}]; u8, i32 and i64 can be stored")
         entries.append({"name": name, "dtype": column.dtype.str, "shape": list(column.shape), "offset": at})
         ready.append(column)
-        at = _aligned(at + column.nbytes)
+        at += aligned(column.nbytes)
     header = json.dumps({"columns": entries, "meta": meta}, separators=(",", ":")).encode()
-    first = _aligned(_START + len(header))
-    digest = hashlib.blake2b(header, digest_size=_DIGEST).digest()
-    file.write(_PREFIX.pack(_MAGIC, VERSION, len(header), first + at, digest).ljust(_START, b"\0"))
-    file.write(header.ljust(first - _START, b"\0"))
+    file.write(_head(header, 0, bytes(_DIGEST)))
+    known = [np.empty(0, np.uint64)]
     for column in ready:
-        if column.nbytes:
-            file.write(column.data.cast("B"))
-        file.write(bytes(_aligned(column.nbytes) - column.nbytes))
+        content = column.reshape(-1).view(np.uint8).data
+        whole = len(content) // BLOCK * BLOCK
+        rest = bytes(content[whole:])
+        for part in (content[:whole], memoryview(rest.ljust(aligned(len(rest)), b"\0"))):
+            known.append(sums_of(part))
+            file.write(part)
+    sums = np.concatenate(known)
+    file.write(sums.astype("<u8").tobytes())
+    file.seek(0)
+    file.write(_head(header, len(sums), _digest(header, sums)))
     file.flush()
 
 
+class Column:
+    """A column of an open file, of which nothing was read yet."""
+
+    def __init__(self, blocks: Blocks, dtype: str, shape: tuple[int, ...], start: int):
+        self.dtype = np.dtype(dtype)
+        self.shape = shape
+        self._blocks = blocks
+        self._start = start
+        self._row = self.dtype.itemsize * prod(shape[1:])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @cached_property
+    def all(self) -> Array:
+        """All rows, read once and kept; read-only."""
+        return self.read()
+
+    def read(self) -> Array:
+        """All rows, for a single use: they are kept only if the whole file is; read-only."""
+        return self._array(self._blocks.read(self._start, self._start + len(self) * self._row))
+
+    def part(self, start: int, stop: int) -> Array:
+        """The rows from ``start`` to ``stop``; read-only."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"rows {start} to {stop} of {len(self)}")
+        if self._is_here:
+            return self.all[start:stop]
+        return self._array(self._blocks.read(self._start + start * self._row, self._start + stop * self._row))
+
+    def rows(self, indices: I64) -> Array:
+        """The rows at ``indices``, none of them negative."""
+        if self._is_here:
+            return self.all[indices]
+        starts = np.asarray(indices, np.int64)
+        return self._array(b"".join(self.pieces(starts, starts + 1)))
+
+    def pieces(self, starts: I64, stops: I64) -> list[bytes]:
+        """The bytes of the rows from each of ``starts`` to each of ``stops``. Raises :class:`IndexError`."""
+        if len(starts) and not (starts.min() >= 0 and (starts <= stops).all() and stops.max() <= len(self)):
+            raise IndexError(f"rows {starts} to {stops} of {len(self)}")
+        low, high = (self._start + rows * self._row for rows in (starts, stops))
+        return self._blocks.pieces(low.tolist(), high.tolist())
+
+    @property
+    def _is_here(self) -> bool:
+        return self._blocks.in_memory or "all" in self.__dict__
+
+    def _array(self, content: bytes | memoryview) -> Array:
+        return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
+
+
 class Columns:
-    """An open column file. Arrays are read-only views of the mapped file; all processes share its memory.
+    """An open column file.
 
     ``path`` is ``None`` for a file that has no name any more. Pickling sends the path, or the whole content of a file
     without one.
     """
 
     def __init__(self, fd: int, path: str | None):
-        """Map the file behind ``fd``, which the caller closes. Raises :class:`ColumnsError`."""
+        """Read and check the file behind ``fd``, which the caller closes. Raises :class:`ColumnsError`."""
         self.path = path
         self._name = path or "an unnamed index file"
         length = os.fstat(fd).st_size
-        if length < _START:
-            raise self._damaged(f"it has {length} bytes")
-        self.map = mmap.mmap(fd, length, access=mmap.ACCESS_READ)
-        magic, version, header_length, total, digest = _PREFIX.unpack(self.map[: _PREFIX.size])
+        prefix = pread(fd, _START, 0)
+        if len(prefix) < _START:
+            raise self._damaged(f"it has {len(prefix)} bytes")
+        magic, version, header_length, count, self.digest = _PREFIX.unpack(prefix[: _PREFIX.size])
         if magic != _MAGIC:
             raise self._damaged(f"it starts with {magic!r}")
         if version != VERSION:
             raise self._damaged(f"it has version {version}, and this is version {VERSION}")
-        if total != length:
-            raise self._damaged(f"it has {length} bytes, but was written with {total}")
         if header_length > min(_MAX_HEADER, length - _START):
             raise self._damaged(f"its header of {header_length} bytes does not fit")
-        header = self.map[_START : _START + header_length]
-        self.digest: bytes = digest
-        if hashlib.blake2b(header, digest_size=_DIGEST).digest() != self.digest:
-            raise self._damaged("its header was changed")
+        first = aligned(_START + header_length)
+        total = first + count * (BLOCK + 8)
+        if total != length:
+            raise self._damaged(f"it has {length} bytes, but was written with {total}")
+        head = pread(fd, first, 0)
+        header = head[_START : _START + header_length]
+        sums = np.frombuffer(pread(fd, count * 8, length - count * 8), "<u8").astype(np.uint64)
+        if len(sums) != count or head != _head(header, count, _digest(header, sums)):
+            raise self._damaged("its head was changed")
         try:
             parsed = json.loads(header)
         except (ValueError, RecursionError) as e:
@@ -104,45 +175,40 @@ class Columns:
         if not (isinstance(parsed, dict) and isinstance(parsed.get("meta"), dict)):
             raise self._damaged("its header has no meta")
         self.meta: dict[str, Any] = parsed["meta"]
-        self.arrays: dict[str, Array] = {}
-        self.offsets: dict[str, int] = {}
+        self._blocks = Blocks(fd, self._name, first, sums)
+        self._ends = head, sums.astype("<u8").tobytes()
+        self.columns: dict[str, Column] = {}
         entries = parsed.get("columns")
         for entry in entries if isinstance(entries, list) else [None]:
-            self._view(entry, _aligned(_START + header_length), length)
+            self._add(entry)
 
-    def _view(self, entry: Any, first: int, length: int) -> None:
+    def _add(self, entry: Any) -> None:
         if not isinstance(entry, dict):
             raise self._damaged("its header has no list of columns")
         name, dtype, shape, offset = (entry.get(k) for k in ("name", "dtype", "shape", "offset"))
-        if not isinstance(name, str) or name in self.arrays or dtype not in _DTYPES:
+        if not isinstance(name, str) or name in self.columns or dtype not in _DTYPES:
             raise self._damaged(f"column {name!r} of dtype {dtype!r}")
         # type() and not isinstance(): True is an int, and JSON can spell it.
-        if type(offset) is not int or offset < 0 or offset % _ALIGN:
+        if type(offset) is not int or offset < 0 or offset % BLOCK:
             raise self._damaged(f"column {name!r} starts at {offset!r}")
         if not isinstance(shape, list) or len(shape) not in (1, 2) or any(type(n) is not int or n < 0 for n in shape):
             raise self._damaged(f"column {name!r} has shape {shape!r}")
-        count = 1
-        for n in shape:
-            count *= n  # Python integers do not wrap
-        if first + offset + count * np.dtype(dtype).itemsize > length or max(shape) > length:
+        # Python integers do not wrap.
+        if offset + prod(shape) * np.dtype(dtype).itemsize > self._blocks.size or max(shape) > self._blocks.size:
             raise self._damaged(f"column {name!r} of shape {shape!r} ends behind the file")
-        array = np.frombuffer(self.map, dtype, count, first + offset) if count else np.frombuffer(b"", dtype)
-        self.arrays[name] = array.reshape(shape)
-        self.offsets[name] = first + offset
+        self.columns[name] = Column(self._blocks, dtype, tuple(shape), offset)
 
-    def column(self, name: str, dtype: str, *shape: int) -> Array:
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def column(self, name: str, dtype: str, *shape: int) -> Column:
         """A column that must be there; -1 in ``shape`` is any length. Raises :class:`ColumnsError`."""
-        array = self.arrays.get(name)
-        if array is None or array.dtype != np.dtype(dtype) or array.ndim != len(shape):
+        column = self.columns.get(name)
+        if column is None or column.dtype != np.dtype(dtype) or len(column.shape) != len(shape):
             raise self._damaged(f"column {name!r} is missing or not {dtype} of {len(shape)} dimensions")
-        if any(want not in (-1, have) for want, have in zip(shape, array.shape, strict=True)):
-            raise self._damaged(f"column {name!r} has shape {array.shape}, not {shape}")
-        return array
-
-    def release(self) -> None:
-        """Let go of the pages this process has touched. They stay in the page cache, and come back when used."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self.map.madvise(mmap.MADV_DONTNEED)
+        if any(want not in (-1, have) for want, have in zip(shape, column.shape, strict=True)):
+            raise self._damaged(f"column {name!r} has shape {column.shape}, not {shape}")
+        return column
 
     def _damaged(self, what: str) -> ColumnsError:
         return ColumnsError(f"{self._name} is not a usable index: {what}. Delete it; it is made again from the files")
@@ -160,21 +226,28 @@ class Columns:
             os.close(fd)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _reopen, (self.path, self.digest, None if self.path else bytes(self.map))
+        if self.path is not None:
+            return _reopen, (self.path, self.digest, self.meta.get("fingerprint"))
+        head, sums = self._ends
+        return _unnamed, (head + self._blocks.read(0, self._blocks.size) + sums,)
 
 
-def _reopen(path: str | None, digest: bytes, content: bytes | None) -> Columns:
-    if path is None:
-        import tempfile
+def _unnamed(content: bytes) -> Columns:
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return Columns(file.fileno(), None)
 
-        with tempfile.TemporaryFile() as file:
-            file.write(content or b"")
-            file.flush()
-            return Columns(file.fileno(), None)
+
+def _reopen(path: str, digest: bytes, fingerprint: str | None) -> Columns:
     try:
         columns = Columns.open(path)
     except OSError as e:
         raise DatasetError(f"the index {path} cannot be opened in this process ({e}); make the dataset again") from None
-    if columns.digest != digest:
-        raise DatasetError(f"the index {path} was rebuilt while this process started; make the dataset again")
+    same_samples = fingerprint is not None and columns.meta.get("fingerprint") == fingerprint
+    if columns.digest != digest and not same_samples:
+        raise DatasetError(
+            f"the files of the index {path} changed, and it was rebuilt, while this process started; make the dataset "
+            "again"
+        )
     return columns

@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
+from ...codecs.files import MAX_BYTES
 from ...codecs.probe import OK, Probe
 from ...errors import DatasetError
 from ...sources.base import Listing, Source, Texts
@@ -23,7 +25,7 @@ from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
 from .probe_remote import probe_remote
 from .progress import Progress
-from .table import Index, is_racy
+from .table import Index, is_racy, until_settled
 
 __all__ = ["IndexKind", "Probed", "assemble", "index_path", "open_index", "open_kind"]
 
@@ -31,7 +33,7 @@ Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 2
+FORMAT = 3
 """Part of every index file's name: what another version of this code wrote is never opened."""
 
 
@@ -47,31 +49,34 @@ class IndexKind(Generic[Idx]):
     """JSON values that decide which files are bad, and what is kept of the others."""
 
 
-def _pictures(max_pixels: int | None) -> IndexKind[Index]:
-    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
-    return IndexKind(Index, Probed, PictureReader(max_pixels), limits)
+def _pictures(max_pixels: int | None, max_bytes: int) -> IndexKind[Index]:
+    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
+    return IndexKind(Index, Probed, PictureReader(max_pixels, max_bytes), limits)
 
 
-def index_path(source: Source, max_pixels: int | None = None) -> str:
+def index_path(source: Source, max_pixels: int | None = None, *, max_bytes: int = MAX_BYTES) -> str:
     """The index file of a source, whether or not it exists."""
-    return _path(source, _pictures(max_pixels))
+    return _path(source, _pictures(max_pixels, max_bytes))
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
     return cache.index_path(*kind.limits, *source.key)
 
 
-def open_index(source: Source, *, max_pixels: int | None = None, rebuild: bool = False) -> Index:
+def open_index(
+    source: Source, *, max_pixels: int | None = None, max_bytes: int = MAX_BYTES, rebuild: bool = False
+) -> Index:
     """The index of a source of pictures.
 
     Args:
         max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
+        max_bytes: larger files are bad.
         rebuild: probe every file again, whatever the cache says.
 
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
-    return open_kind(source, _pictures(max_pixels), rebuild=rebuild)
+    return open_kind(source, _pictures(max_pixels, max_bytes), rebuild=rebuild)
 
 
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:
@@ -94,8 +99,13 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     with cache.locked(path):
         newer = None if rebuild else _load(path, kind)
         faster = newer is not None and (index is None or newer.columns.digest != index.columns.digest)
-        # Another process was faster. What it began to look at after we asked is as new as our own look would be.
-        if newer is not None and faster and (newer.columns.meta["started_ns"] >= asked or newer.stale(source) is None):
+        # Another process was faster: what it has just built is believed as what we would have built. What it began to
+        # look at after we asked is as new as our own look would be.
+        if (
+            newer is not None
+            and faster
+            and (newer.columns.meta["started_ns"] >= asked or newer.stale(source, racy=True) is None)
+        ):
             return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
@@ -106,8 +116,6 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
 
 
 def _timed(index: Idx, began: float) -> Idx:
-    # Looking for changes touched pages all over the file, and the kernel maps their neighbours too.
-    index.columns.release()
     index.seconds = time.monotonic() - began
     return index
 
@@ -144,13 +152,15 @@ def _build(
     source: Source, old: Index | None, kind: IndexKind[Any]
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """(columns, meta, how many rows were kept from ``old``)"""
-    with Progress("looking for files") as progress:
-        listing = source.listing(progress)
+    listing = _listed(source)
     n = len(listing)
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
     with Progress("reading headers", len(todo)) as progress:
-        probe = partial(probe_remote, source.storage) if source.storage.remote else probe_all
+        probe: Callable[..., None] = probe_all
+        if source.storage.remote:
+            assert isinstance(kind.reader, PictureReader), "videos are files of this machine"
+            probe = partial(probe_remote, source.storage)
         probe(
             len(todo),
             lambda k: listing.place(int(todo[k])),
@@ -160,6 +170,23 @@ def _build(
         )
     columns, meta = assemble(listing, probed)
     return columns, meta, n - len(todo) - int(np.count_nonzero(listing.status))
+
+
+def _listed(source: Source) -> Listing:
+    """What there is, at a time when every later change will show."""
+    for last in (False, True):
+        with Progress("looking for files") as progress:
+            listing = source.listing(progress)
+        wait = until_settled(_times(listing), listing.started_ns)
+        if last or not wait:
+            break
+        time.sleep(max(wait - (time.time_ns() - listing.started_ns) / 1e9, 0.0) + 0.001)
+    return listing
+
+
+def _times(listing: Listing) -> npt.NDArray[np.int64]:
+    """i64[files and folders]"""
+    return np.concatenate([listing.mtime_ns, listing.folder_mtime_ns])
 
 
 class Probed:
@@ -183,10 +210,10 @@ class Probed:
     def _keep(self, old: Index, rows: npt.NDArray[np.int64]) -> None:
         self.kept = rows >= 0
         rows = rows[self.kept]
-        self.status[self.kept] = old.status[rows]
-        self.sizes[self.kept] = old.stored_sizes[rows]
-        self.coding[self.kept] = old.coding[rows]
-        self.orientation[self.kept] = old.orientation[rows]
+        self.status[self.kept] = old.status.all[rows]
+        self.sizes[self.kept] = old.stored_sizes.all[rows]
+        self.coding[self.kept] = old.coding.all[rows]
+        self.orientation[self.kept] = old.orientation.read()[rows]
         self.codings = {name: code for code, name in enumerate(old.codings)}
         bad = np.flatnonzero(self.kept & (self.status != OK))
         if len(bad):
@@ -240,7 +267,6 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
     extra = probed.extra()
     columns.update(extra)
-    times = np.concatenate([listing.mtime_ns, listing.folder_mtime_ns])
     meta = {
         "count": len(listing),
         "prefix": os.fsdecode(listing.prefix),
@@ -249,7 +275,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         "codings": list(probed.codings),
         "absolute": listing.absolute,
         "started_ns": listing.started_ns,
-        "racy": bool(is_racy(times, listing.started_ns).any()),
+        "racy": bool(is_racy(_times(listing), listing.started_ns).any()),
         "fingerprint": _fingerprint(listing, probed, extra),
         probed.index.decoder.lower(): probed.index.decoder_version(),
     }

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...codecs.files import Place
+from ...codecs.files import MAX_BYTES, Place
 from ...codecs.probe import (
     UNDECODABLE,
     Probe,
@@ -68,10 +68,6 @@ class Reader(Protocol[R]):
         """The result for one file, read in this process, inside :meth:`quiet`."""
         ...
 
-    def of_bytes(self, data: bytes) -> R:
-        """The result for the content of one file."""
-        ...
-
     def quiet(self) -> AbstractContextManager[Any]: ...
 
     def unpack(self, data: bytes) -> list[R]:
@@ -90,16 +86,18 @@ class PictureReader:
     pool_from = POOL_FROM
     chunk = _CHUNK
 
-    def __init__(self, max_pixels: int | None = None):
+    def __init__(self, max_pixels: int | None = None, max_bytes: int = MAX_BYTES):
         self._max_pixels = max_pixels
+        self.max_bytes = max_bytes
 
     def settings(self) -> str:
-        return settings(self._max_pixels)
+        return settings(self._max_pixels, self.max_bytes)
 
     def here(self, place: Place) -> Probe:
-        return probe(place, self._max_pixels)
+        return probe(place._replace(max_bytes=self.max_bytes), self._max_pixels)
 
     def of_bytes(self, data: bytes) -> Probe:
+        """The result for the content of one file, inside :meth:`quiet`."""
         return probe_bytes(data, self._max_pixels)
 
     def quiet(self) -> AbstractContextManager[Any]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from ...codecs.files import Place, Undecodable
 from ...codecs.probe import KINDS, Probe
 from ...sources.storage import Storage
-from .probe_pool import Reader
+from .probe_pool import PictureReader
 
 __all__ = ["probe_remote"]
-
-R = TypeVar("R")
 
 _BYTES = 32 << 20
 _ROWS = 1024
@@ -26,17 +23,17 @@ def probe_remote(
     storage: Storage,
     count: int,
     place_of: Callable[[int], Place],
-    store: Callable[[int, R], None],
+    store: Callable[[int, Probe], None],
     progress: Callable[[int], None],
-    reader: Reader[R],
+    reader: PictureReader,
 ) -> None:
     """As :func:`~gpupipe.datasets.index.probe_pool.probe_all`, of samples that ``storage`` reads."""
 
-    def probed(part: tuple[int, list[Place]]) -> tuple[int, list[R]]:
+    def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
         with reader.quiet():
             return start, [
-                Probe(KINDS.index(data.kind), reason=data.reason)  # type: ignore[misc]
+                Probe(KINDS.index(data.kind), reason=data.reason)
                 if isinstance(data, Undecodable)
                 else reader.of_bytes(data)
                 for data in storage.read(places)
@@ -44,7 +41,7 @@ def probe_remote(
 
     done = 0
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="gpupipe-probe") as pool:
-        parts = _parts(count, place_of)
+        parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=reader.max_bytes))
         while some := [part for _, part in zip(range(_AHEAD), parts, strict=False)]:
             for start, results in pool.map(probed, some):
                 for k, result in enumerate(results, start):

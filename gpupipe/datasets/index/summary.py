@@ -43,10 +43,10 @@ class Summary:
 
 def summarize(index: Index, bad: list[BadSample]) -> Summary:
     """Reads all rows."""
-    ok = index.status == OK
-    sizes = index.stored_sizes[ok]
+    ok = index.status.all == OK
+    sizes = index.stored_sizes.all[ok]
     formats: dict[str, int] = {}
-    for name, count in zip(index.codings, np.bincount(index.coding[ok], minlength=1).tolist(), strict=False):
+    for name, count in zip(index.codings, np.bincount(index.coding.all[ok], minlength=1).tolist(), strict=False):
         if count:
             kind = name.split("/")[0]
             formats[kind] = formats.get(kind, 0) + count
@@ -56,8 +56,8 @@ def summarize(index: Index, bad: list[BadSample]) -> Summary:
         formats=dict(sorted(formats.items(), key=lambda item: (-item[1], item[0]))),
         height=_spread(sizes[:, 0]),
         width=_spread(sizes[:, 1]),
-        total_bytes=int(index.sample_size.sum()),
-        oriented=int(np.count_nonzero(index.orientation > 1)),
+        total_bytes=int(index.sample_size.read().sum()),
+        oriented=int(np.count_nonzero(index.orientation.read() > 1)),
         bad=tuple(bad),
         path=index.columns.path,
         built=index.built,

@@ -1,4 +1,4 @@
-"""The index of a dataset of image files: built once, kept in the cache, memory-mapped by every process.
+"""The index of a dataset of image files: built once, kept in the cache, opened by every process.
 
 An index is opened when nothing changed, by what can be seen cheaply: the modification times of all folders (files
 that were added, removed or renamed), and size and modification time of all files, or of an even sample of
@@ -6,44 +6,48 @@ that were added, removed or renamed), and size and modification time of all file
 unseen; ``dataset.reindex()`` looks at everything. Otherwise it is built again, and only new and changed files are
 probed.
 
-Times closer to the scan than :data:`RACY_NS` prove nothing: a file system that counts in seconds shows no difference
-between before and after (git calls such an index "racily clean"). An index made so is not believed the next time;
-files that old are probed again.
+Times too close to the scan prove nothing: within one tick of its clock a file system shows no difference between
+before and after (git calls such an index "racily clean"). So a scan that finds such times waits for the next tick, and
+looks again. If there are still some, because the files are being written or have times in the future, the index is not
+believed the next time, and these files are probed again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import PIL
 
-from ...codecs.files import Place
+from ...codecs.files import MAX_BYTES, Place, open_regular
 from ...codecs.probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from ...sources.base import Listing, PackedColumns, Source
-from .column_file import Columns, ColumnsError
+from .column_file import Column, Columns, ColumnsError
+from .strings import Strings
 
-__all__ = ["Index", "is_racy", "sampled_rows"]
+__all__ = ["Index", "is_racy", "sampled_rows", "until_settled"]
 
 I64 = npt.NDArray[np.int64]
 
 STAT_ALL = 20_000
 SAMPLED = 4_096
-RACY_NS = 2_000_000_000
-_LONGEST = 1 << 16
-"""No path and no reason has more bytes."""
+_TICK_NS = 100_000_000
+"""Longer than between two times that a file system can tell apart: 1 to 10 milliseconds."""
+_LONG_TICK_NS = 2_000_000_000
+"""The same of one that keeps whole seconds, or every other, as FAT does."""
 _JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES)
 """What another version of the decoder may see in another way."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 
 
 class Index:
-    """An open index: N rows in C files. Every column is a read-only view of the index file.
+    """An open index: N rows in C files. Columns are read when they are first used.
 
-    Raises :class:`ColumnsError` where the file lacks something.
+    Raises :class:`ColumnsError` if the file lacks something.
     """
 
     decoder = "Pillow"
@@ -54,7 +58,7 @@ class Index:
         meta = columns.meta
         n = meta.get("count")
         if type(n) is not int or n < 0:
-            raise ColumnsError(f"{columns.path}: count is {n!r}; delete the file, it is made again")
+            raise self._spoiled(f"count is {n!r}")
         self.count = n
         self.classes = self._texts("classes")
         self.empty_classes = self._texts("empty_classes")
@@ -62,46 +66,41 @@ class Index:
         fixed = {"started_ns": int, "racy": bool, "absolute": bool, "fingerprint": str, self.decoder.lower(): str}
         for name, kind in fixed.items():
             if type(meta.get(name)) is not kind:
-                raise ColumnsError(f"{columns.path}: {name} is {meta.get(name)!r}; delete the file, it is made again")
+                raise self._spoiled(f"{name} is {meta.get(name)!r}")
         get = columns.column
         self.containers = len(get("path_offsets", "<i8", -1)) - 1
         """C: files that rows are in."""
-        self.blob = get("path_blob", "|u1", -1)
-        self.offsets: I64 = get("path_offsets", "<i8", self.containers + 1)
-        self.container: npt.NDArray[np.int32] | None = None
+        self.paths = self._strings("path", self.containers)
+        """Of the files, below the prefix (absolute if they lie outside)."""
+        self._unpacking: tuple[Column, ...] = ()
+        """Codec, size, skip and take; see :class:`~gpupipe.sources.base.PackedColumns`."""
+        self.container: Column | None = None
         """i32[N]: which container a row is in; ``None``: every container is one row."""
-        if "container" in columns.arrays:
+        if "container" in columns:
             self.container = get("container", "<i4", n)
-            self.offset: I64 = get("offset", "<i8", n)
-            self.length: I64 = get("length", "<i8", n)
+            self.offset, self.length = get("offset", "<i8", n), get("length", "<i8", n)
             self._names = self._strings("name", n)
-            self._packed = None
-            if "packed_codec" in columns.arrays:
+            if "packed_codec" in columns:
                 numbers = (get(f"packed_{name}", "<i8", n) for name in ("size", "skip", "take"))
-                self._packed = PackedColumns(get("packed_codec", "|u1", n), *numbers)
+                self._unpacking = (get("packed_codec", "|u1", n), *numbers)
         elif self.containers != n:
-            raise ColumnsError(
-                f"{columns.path}: {self.containers} files for {n} rows; delete the file, it is made again"
-            )
-        self.stored_sizes: npt.NDArray[np.int32] = get("sizes", "<i4", n, 2)
-        self.upright_sizes: npt.NDArray[np.int32] = (
-            get("upright", "<i4", n, 2) if "upright" in columns.arrays else self.stored_sizes
-        )
-        self.labels: I64 | None = get("labels", "<i8", n) if "labels" in columns.arrays else None
+            raise self._spoiled(f"{self.containers} files for {n} rows")
+        self.stored_sizes = get("sizes", "<i4", n, 2)
+        self.upright_sizes = get("upright", "<i4", n, 2) if "upright" in columns else self.stored_sizes
+        self.labels = get("labels", "<i8", n) if "labels" in columns else None
         self.status = get("status", "|u1", n)
         self.coding = get("coding", "|u1", n)
         self.orientation = get("orientation", "|u1", n)
-        self.container_size: I64 = get("file_size", "<i8", self.containers)
+        self.container_size = get("file_size", "<i8", self.containers)
         """i64[C], bytes."""
-        self.mtime_ns: I64 = get("mtime_ns", "<i8", self.containers)
+        self.mtime_ns = get("mtime_ns", "<i8", self.containers)
         """i64[C]"""
-        self.folder_mtime_ns: I64 = get("folder_mtime_ns", "<i8", -1)
+        self.folder_mtime_ns = get("folder_mtime_ns", "<i8", -1)
         self._folders = self._strings("folder", len(self.folder_mtime_ns))
-        self._bad_rows: I64 = get("bad_rows", "<i8", -1)
+        self._bad_rows: I64 = get("bad_rows", "<i8", -1).all
         if len(self._bad_rows) and not (self._bad_rows.min() >= 0 and self._bad_rows.max() < n):
-            raise ColumnsError(f"{columns.path}: bad_rows are outside; delete the file, it is made again")
+            raise self._spoiled("bad_rows are outside")
         self._reasons = self._strings("reason", len(self._bad_rows))
-        self._strings("path", self.containers)
         self.built = False
         self.reused = 0
         self.seconds = 0.0
@@ -109,27 +108,16 @@ class Index:
     def _texts(self, name: str) -> list[str]:
         value = self.columns.meta.get(name)
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise ColumnsError(f"{self.columns.path}: {name} is no list of names; delete the file, it is made again")
+            raise self._spoiled(f"{name} is no list of names")
         return value
 
-    def _strings(self, name: str, count: int) -> tuple[int, I64]:
-        """(where the text begins in the file, i64[count + 1] offsets into it)"""
-        offsets = self.columns.column(f"{name}_offsets", "<i8", count + 1)
-        blob = self.columns.column(f"{name}_blob", "|u1", -1)
-        if offsets[0] != 0 or offsets[-1] != len(blob):
-            raise ColumnsError(f"{self.columns.path}: {name}_offsets do not fit; delete the file, it is made again")
-        return self.columns.offsets[f"{name}_blob"], offsets
+    def _strings(self, name: str, count: int) -> Strings:
+        get = self.columns.column
+        return Strings(get(f"{name}_offsets", "<i8", count + 1), get(f"{name}_blob", "|u1", -1), self._spoiled)
 
-    def _string(self, strings: tuple[int, I64], i: int) -> bytes:
-        at, offsets = strings
-        self._checked(offsets[i : i + 1], offsets[i + 1 : i + 2])
-        return self.columns.map[at + int(offsets[i]) : at + int(offsets[i + 1])]
-
-    def _checked(self, starts: I64, ends: I64) -> None:
-        """The header's digest says nothing of the columns, and a file can be spoiled by its disk."""
-        lengths = ends - starts
-        if len(starts) and (starts.min() < 0 or lengths.min() < 0 or lengths.max() >= _LONGEST):
-            raise ColumnsError(f"{self.columns.path}: offsets are damaged; delete the file, it is made again")
+    def _spoiled(self, what: str) -> ColumnsError:
+        """Of a file whose sums are right: a program that is not ours has written it."""
+        return ColumnsError(f"{self.columns.path}: {what}; delete the file, it is made again")
 
     def __len__(self) -> int:
         return self.count
@@ -149,85 +137,85 @@ class Index:
         return bool(self.columns.meta["racy"])
 
     @property
-    def sample_size(self) -> I64:
+    def sample_size(self) -> Column:
         """i64[N], bytes of each row."""
         if self.container is None:
             return self.container_size
-        return self.length if self._packed is None else self._packed.take
+        return self._unpacking[-1] if self._unpacking else self.length
+
+    @cached_property
+    def _packed(self) -> PackedColumns | None:
+        return PackedColumns(*(column.all for column in self._unpacking)) if self._unpacking else None
 
     def path(self, i: int) -> bytes:
         """The file that row ``i`` is in, below the prefix (absolute if it lies outside)."""
-        return self._path(i if self.container is None else self._container_of(i))
-
-    def _path(self, container: int) -> bytes:
-        return self._string((self.columns.offsets["path_blob"], self.offsets), container)
-
-    def _container_of(self, i: int) -> int:
-        assert self.container is not None
-        found = int(self.container[i])
+        if self.container is None:
+            return self.paths[i]
+        found = int(self.container.all[i])
         if not 0 <= found < self.containers:
-            raise ColumnsError(f"{self.columns.path}: row {i} is damaged; delete the file, it is made again")
-        return found
+            raise self._spoiled(f"row {i} is in file {found} of {self.containers}")
+        return self.paths[found]
 
     def name(self, i: int) -> bytes:
         """What row ``i`` is called within its file; empty if it is the file."""
-        return b"" if self.container is None else self._string(self._names, i)
+        return b"" if self.container is None else self._names[i]
 
-    def place(self, i: int, prefix: bytes) -> Place:
+    def place(self, i: int, prefix: bytes, max_bytes: int = MAX_BYTES) -> Place:
         """Where the bytes of row ``i`` are."""
+        path = os.path.join(prefix, self.path(i))
         if self.container is None:
-            return Place(os.path.join(prefix, self._path(i)))
-        k = self._container_of(i)
+            return Place(path, max_bytes=max_bytes)
+        version = int(self.mtime_ns.all[self.container.all[i]])
         packed = None if self._packed is None else self._packed.at(i)
-        path, version = os.path.join(prefix, self._path(k)), int(self.mtime_ns[k])
-        return Place(path, int(self.offset[i]), int(self.length[i]), version, packed)
+        return Place(path, int(self.offset.all[i]), int(self.length.all[i]), version, packed, max_bytes)
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Absolute paths as bytes, u8[L] each; of rows that are files."""
-        at, content, frombuffer, u8 = self.columns.offsets["path_blob"], self.columns.map, np.frombuffer, np.uint8
-        starts, ends = self.offsets[indices], self.offsets[indices + 1]
-        self._checked(starts, ends)
-        starts, ends = (starts + at).tolist(), (ends + at).tolist()
+        frombuffer, u8, paths = np.frombuffer, np.uint8, self.paths.many(indices)
         if self.columns.meta["absolute"]:
             join = os.path.join
-            return [frombuffer(join(prefix, content[a:b]), u8) for a, b in zip(starts, ends, strict=True)]
-        return [frombuffer(prefix + content[a:b], u8) for a, b in zip(starts, ends, strict=True)]
+            return [frombuffer(join(prefix, path), u8) for path in paths]
+        return [frombuffer(prefix + path, u8) for path in paths]
 
     def bad(self, indices: I64) -> list[tuple[int, str, str]]:
         """(row, kind, reason) of those of ``indices`` whose file cannot be used, in their order."""
-        status = self.status[indices]
+        status = self.status.all[indices]
         if not status.any():
             return []
         return [(int(i), *self._why(int(i))) for i in indices[status != OK]]
 
     def all_bad(self) -> list[tuple[int, str, str]]:
         """(row, kind, reason) of every file that cannot be used."""
-        return self.bad(np.flatnonzero(self.status))
+        return self.bad(np.flatnonzero(self.status.all))
 
     def _why(self, i: int) -> tuple[str, str]:
-        kind = KINDS[self.status[i]] if self.status[i] < len(KINDS) else "unreadable"
+        status = int(self.status.all[i])
+        kind = KINDS[status] if status < len(KINDS) else "unreadable"
         k = int(np.searchsorted(self._bad_rows, i))
         known = k < len(self._bad_rows) and self._bad_rows[k] == i
-        return kind, self._string(self._reasons, k).decode(errors="replace") if known else kind
+        return kind, self._reasons[k].decode(errors="replace") if known else kind
 
     # ---------------------------------------------------------------- has anything changed?
 
-    def stale(self, source: Source) -> str | None:
-        """What shows that the files are not those of this index any more; ``None`` where nothing does."""
-        if self.racy:
-            return "files had changed within 2 seconds of the scan"
-        prefix = source.prefix
-        for i, mtime in enumerate(self.folder_mtime_ns.tolist()):
-            folder = prefix + self._string(self._folders, i)
+    def stale(self, source: Source, *, racy: bool = False) -> str | None:
+        """What shows that the files are not those of this index any more; ``None`` where nothing does.
+
+        ``racy``: believe one whose files had changed just before the scan.
+        """
+        if self.racy and not racy:
+            return "files had changed just before the scan, or have times in the future"
+        prefix, every = source.prefix, np.arange(len(self._folders))
+        for path, mtime in zip(self._folders.many(every), self.folder_mtime_ns.read().tolist(), strict=True):
+            folder = prefix + path
             try:
                 if os.stat(folder).st_mtime_ns != mtime:
                     return f"{os.fsdecode(folder)} has changed"
             except (OSError, ValueError) as e:  # ValueError: a NUL, in a file that is not ours
                 return f"{os.fsdecode(folder)}: {e}"
         files = sampled_rows(self.containers)
-        missing = self.status[files] if self.container is None else np.zeros(len(files), np.uint8)
-        paths = [os.path.join(prefix, self._path(i)) for i in files.tolist()]
-        columns = (self.container_size[files], self.mtime_ns[files], missing)
+        missing = self.status.rows(files) if self.container is None else np.zeros(len(files), np.uint8)
+        paths = [os.path.join(prefix, name) for name in self.paths.many(files)]
+        columns = (self.container_size.rows(files), self.mtime_ns.rows(files), missing)
         known = zip(*(c.tolist() for c in columns), strict=True)
         for path, found, (size, mtime, status) in zip(paths, source.storage.look(paths), known, strict=True):
             if isinstance(found, OSError):
@@ -242,25 +230,26 @@ class Index:
         """Whether a file that could not be read can be read now: neither chmod nor a new decoder touches its time."""
         if not self._bad_rows.size:
             return None
-        status = self.status[self._bad_rows]
+        status = self.status.rows(self._bad_rows)
         if self._other_decoder() and np.isin(status, _JUDGED).any():
             return f"{self.decoder} is now {self.decoder_version()}"
         for i in self._bad_rows[(status == UNREADABLE) | (status == MISSING)][:SAMPLED].tolist():
             path = os.path.join(prefix, self.path(i))
             with contextlib.suppress(OSError, ValueError):
-                os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-                if os.path.isfile(path):
-                    return f"{os.fsdecode(path)} can be read now"
+                os.close(open_regular(path))
+                return f"{os.fsdecode(path)} can be read now"
         return None
 
     def reusable(self) -> npt.NDArray[np.bool_]:
         """bool[N]: rows whose numbers can be kept if size and time of the file are the same."""
         started = int(self.columns.meta["started_ns"])
-        status = self.status
+        status = self.status.all
         good: npt.NDArray[np.bool_] = (status != MISSING) & (status != UNREADABLE)
         if self._other_decoder():
             good &= ~np.isin(status, _JUDGED)
-        times = self.mtime_ns if self.container is None else self.mtime_ns[self.container]
+        times = self.mtime_ns.read()
+        if self.container is not None:
+            times = times[self.container.all]
         return good & ~is_racy(times, started)
 
     def rows_of(self, listing: Listing) -> I64:
@@ -270,7 +259,7 @@ class Index:
             rows = files if self.container is None and listing.container is None else np.full(len(listing), -1)
         else:
             assert listing.offset is not None and listing.length is not None
-            columns: list[npt.NDArray[Any]] = [self.container, self.offset, self.length]
+            columns = [column.all for column in (self.container, self.offset, self.length)]
             there: list[npt.NDArray[Any]] = [files[listing.container], listing.offset, listing.length]
             for packed, them in ((self._packed, columns), (listing.packed, there)):
                 them.append(np.zeros(len(them[0]), np.int64) if packed is None else packed.skip)
@@ -284,20 +273,32 @@ class Index:
     def _files_of(self, listing: Listing) -> I64:
         """i64[C]: the container here that is the same unchanged file as each of the listing's, or -1."""
         paths = listing.containers
-        if np.array_equal(self.offsets, paths.offsets) and self.blob.data == memoryview(paths.blob):
+        if self.paths == paths:
             files = np.arange(self.containers)
         else:
-            have = {self._path(i): i for i in range(self.containers)}
+            have = {path: i for i, path in enumerate(self.paths.many(np.arange(self.containers)))}
             files = np.array([have.get(paths[i], -1) for i in range(len(paths))], np.int64)
         if not self.containers:
             return files
-        same = (files >= 0) & (self.container_size[files] == listing.container_size)
-        return np.where(same & (self.mtime_ns[files] == listing.mtime_ns), files, -1)
+        same = (files >= 0) & (self.container_size.read()[files] == listing.container_size)
+        return np.where(same & (self.mtime_ns.read()[files] == listing.mtime_ns), files, -1)
+
+
+def _settled_ns(mtime_ns: I64) -> I64:
+    """i64[N]: from when on a change shows another time."""
+    return mtime_ns + np.where(mtime_ns % 1_000_000_000, _TICK_NS, _LONG_TICK_NS)
 
 
 def is_racy(mtime_ns: I64, started_ns: int) -> npt.NDArray[np.bool_]:
     """bool[N]: times so close to a scan that a later change may show the same time."""
-    return (mtime_ns >= started_ns - RACY_NS) & (mtime_ns <= started_ns + _FAR_FUTURE_NS)
+    return (_settled_ns(mtime_ns) >= started_ns) & (mtime_ns <= started_ns + _FAR_FUTURE_NS)
+
+
+def until_settled(mtime_ns: I64, started_ns: int) -> float:
+    """Seconds from the beginning of a scan until none of the times is racy; 0 if none is, or if it takes too long."""
+    racy = _settled_ns(mtime_ns[is_racy(mtime_ns, started_ns)])
+    wait = int(racy.max()) - started_ns if len(racy) else 0
+    return wait / 1e9 if wait <= _LONG_TICK_NS else 0.0
 
 
 def sampled_rows(count: int) -> I64:

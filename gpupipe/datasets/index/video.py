@@ -1,4 +1,4 @@
-"""The index of videos: what an index has of files, and the times of all frames. Memory-mapped like it.
+"""The index of videos: what an index has of files, and the times of all frames.
 
 Times that follow one another in equal steps are kept as the first one and the step; others as a list. So a hundred
 thousand videos of a constant rate take a few megabytes, whatever their length.
@@ -22,7 +22,7 @@ from ...codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
 from ...codecs.video.probe_process import unpack
 from ...sources.base import Listing
 from ..video.sampling import Times
-from .column_file import Columns, ColumnsError
+from .column_file import Column, Columns
 from .open_index import IndexKind, Probed
 from .table import Index
 
@@ -30,15 +30,15 @@ __all__ = ["VIDEOS", "VideoIndex"]
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 1
+FORMAT = 2
 """Part of every index file's name: what another version of this code wrote is never opened."""
 _MOST_FRAMES = 1 << 40
 
 
 class VideoIndex(Index):
-    """An open index of ``V`` videos. Every column is a read-only view of the file.
+    """An open index of ``V`` videos.
 
-    Raises :class:`ColumnsError` where the file lacks something.
+    Raises :class:`ColumnsError` if the file lacks something.
     """
 
     decoder = "PyAV"
@@ -47,31 +47,28 @@ class VideoIndex(Index):
         super().__init__(columns)
         get, n = columns.column, self.count
         self.flags = get("flags", "|u1", n)
-        self.frames: I64 = get("frames", "<i8", n)
+        self.frames = get("frames", "<i8", n)
         """i64[V]: frames of each video, 0 of a bad one."""
-        self.first: I64 = get("first", "<i8", n)
+        self.first = get("first", "<i8", n)
         """i64[V]: the time of the first frame, in units of ``time_base``."""
-        self.step: I64 = get("step", "<i8", n)
+        self.step = get("step", "<i8", n)
         """i64[V]: the time from each frame to the next; 0 where it differs, and the times are in ``pts``."""
-        self.duration: I64 = get("duration", "<i8", n)
+        self.duration = get("duration", "<i8", n)
         """i64[V]: from the first frame to the end of the last one."""
-        self.time_base: npt.NDArray[np.int32] = get("time_base", "<i4", n, 2)
+        self.time_base = get("time_base", "<i4", n, 2)
         """i32[V, 2]: seconds of one unit of time, as numerator and denominator."""
-        self.rate: npt.NDArray[np.int32] = get("rate", "<i4", n, 2)
+        self.rate = get("rate", "<i4", n, 2)
         """i32[V, 2]: average frames per second, as numerator and denominator."""
-        self.pts: I64 = get("pts", "<i8", -1)
+        self.pts = get("pts", "<i8", -1)
         self.pts_offsets = self._offsets("pts", len(self.pts))
-        self.keys: I64 = get("keys", "<i8", -1, 3)
+        self.keys = get("keys", "<i8", -1, 3)
         self.key_offsets = self._offsets("keys", len(self.keys))
 
-    def _offsets(self, name: str, length: int) -> I64:
-        offsets: I64 = self.columns.column(f"{name}_offsets", "<i8", self.count + 1)
-        if offsets[0] != 0 or offsets[-1] != length:
+    def _offsets(self, name: str, length: int) -> Column:
+        offsets = self.columns.column(f"{name}_offsets", "<i8", self.count + 1)
+        if offsets.part(0, 1)[0] != 0 or offsets.part(self.count, self.count + 1)[0] != length:
             raise self._spoiled(f"{name}_offsets do not fit")
         return offsets
-
-    def _spoiled(self, what: str) -> ColumnsError:
-        return ColumnsError(f"{self.columns.path}: {what}; delete the file, it is made again")
 
     @classmethod
     def decoder_version(cls) -> str:
@@ -83,47 +80,57 @@ class VideoIndex(Index):
     def __reduce__(self) -> tuple[type[Index], tuple[Columns]]:
         return VideoIndex, (self.columns,)
 
-    def times(self, rows: I64) -> Times:
-        """When the frames of the videos ``rows`` i64[B] are shown.
+    def times(self, rows: I64, *, frames: bool = True) -> Times:
+        """When the frames of the videos ``rows`` i64[B] are shown. ``frames=False`` leaves out ``pts``, which is large
+        for many videos.
 
         Raises :class:`ColumnsError` where the numbers make no sense.
         """
-        count, step, start = self.frames[rows], self.step[rows], self.pts_offsets[rows]
-        base = self.time_base[rows].astype(np.int64)
-        stored = self.pts_offsets[rows + 1] - start
-        duration = self.duration[rows]
+        count, step, start = self.frames.all[rows], self.step.all[rows], self.pts_offsets.all[rows]
+        base = self.time_base.all[rows].astype(np.int64)
+        stored = self.pts_offsets.all[rows + 1] - start
+        duration = self.duration.all[rows]
         wrong = (count < 0) | (count > _MOST_FRAMES) | (step < 0) | (start < 0) | (duration < 0)
         wrong |= stored != np.where(step > 0, 0, count)
         wrong |= start + stored > len(self.pts)
         wrong |= (count > 0) & ((base < 1).any(axis=1) | (duration < 1))
         if wrong.any():
             raise self._spoiled(f"the times of video {rows[int(np.argmax(wrong))]} are damaged")
-        return Times(count, self.first[rows], step, duration, base[:, 0], base[:, 1], start, self.pts)
+        pts = b"".join(self.pts.pieces(start, start + stored)) if frames else b""
+        ends = np.cumsum(stored)
+        return Times(
+            count=count,
+            first=self.first.all[rows],
+            step=step,
+            duration=duration,
+            numerator=base[:, 0],
+            denominator=base[:, 1],
+            start=ends - stored,
+            pts=np.frombuffer(pts, np.int64),
+        )
 
     def pts_of(self, row: int) -> I64:
-        """i64[F]: the time of every frame of one video, in units of its time base. A new array."""
+        """i64[F]: the time of every frame of one video, in units of its time base."""
         times = self.times(np.array([row], np.int64))
         count, step = int(times.count[0]), int(times.step[0])
-        if step:
-            return np.arange(count, dtype=np.int64) * step + int(times.first[0])
-        start = int(times.start[0])
-        return np.array(self.pts[start : start + count])
+        return np.arange(count, dtype=np.int64) * step + int(times.first[0]) if step else times.pts
 
     def keys_of(self, row: int) -> I64:
         """i64[K, 3]: of every frame of one video that decoding can begin with its number, the time of the packet to
-        begin with, and its position in the file in bytes (-1 where unknown). A new array."""
-        start, end = (int(n) for n in self.key_offsets[row : row + 2])
-        keys = np.array(self.keys[start:end]) if 0 <= start <= end <= len(self.keys) else np.empty((0, 3), np.int64)
+        begin with, and its position in the file in bytes (-1 where unknown)."""
+        start, end = self.key_offsets.part(row, row + 2).tolist()
+        fits = 0 <= start <= end <= len(self.keys)
+        keys: I64 = self.keys.part(start, end) if fits else np.empty((0, 3), np.int64)
         numbers = keys[:, 0]
-        if end - start != len(keys) or (numbers < 0).any() or (np.diff(numbers) <= 0).any():
+        if not fits or (numbers < 0).any() or (np.diff(numbers) <= 0).any():
             raise self._spoiled(f"the key frames of video {row} are damaged")
         return keys
 
     def entry(self, row: int, path: str) -> VideoEntry:
         """What the decoder needs of one video."""
-        height, width = (int(n) for n in self.stored_sizes[row])
-        flags = int(self.flags[row])
-        num, den = (int(n) for n in self.time_base[row])
+        height, width = self.stored_sizes.all[row].tolist()
+        flags = int(self.flags.all[row])
+        num, den = self.time_base.all[row].tolist()
         return VideoEntry(
             path=path,
             height=height,
@@ -132,16 +139,16 @@ class VideoIndex(Index):
             keys=self.keys_of(row),
             time_base=Fraction(num, max(den, 1)),
             exact=bool(flags & EXACT),
-            orientation=int(self.orientation[row]),
+            orientation=int(self.orientation.all[row]),
         )
 
     def is_variable(self) -> npt.NDArray[np.bool_]:
         """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""
-        return np.asarray(self.flags & VARIABLE > 0)
+        return np.asarray(self.flags.all & VARIABLE > 0)
 
     def is_cut(self) -> npt.NDArray[np.bool_]:
         """bool[V]: the file ends too early, and the frames are those that come before."""
-        return np.asarray(self.flags & CUT > 0)
+        return np.asarray(self.flags.all & CUT > 0)
 
 
 class _Columns(Probed):
@@ -162,7 +169,7 @@ class _Columns(Probed):
         assert isinstance(old, VideoIndex)
         here, there = np.flatnonzero(self.kept), rows[self.kept]
         for name in ("flags", "frames", "first", "step", "duration", "time_base", "rate"):
-            getattr(self, name)[here] = getattr(old, name)[there]
+            getattr(self, name)[here] = getattr(old, name).all[there]
         for i, k in zip(here.tolist(), there.tolist(), strict=True):
             self.keys[i] = old.keys_of(k)
             if not self.step[i] and self.frames[i]:
@@ -211,9 +218,6 @@ class _Reader:
 
     def here(self, place: Place) -> VideoProbe:
         return probe(place.path)
-
-    def of_bytes(self, data: bytes) -> VideoProbe:
-        raise NotImplementedError("videos are files of this machine")
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

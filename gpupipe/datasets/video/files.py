@@ -59,7 +59,7 @@ class VideoFiles(Dataset):
         self._rows: I64 | None = None
         if self.clips.padding == "skip":
             every = np.arange(len(self._index))
-            kept = (self._index.status != OK) | fits(self._index.times(every), self.clips)
+            kept = (self._index.status.all != OK) | fits(self._index.times(every, frames=False), self.clips)
             self._rows = None if kept.all() else np.flatnonzero(kept)
 
     def reindex(self) -> None:
@@ -84,12 +84,12 @@ class VideoFiles(Dataset):
     @cached_property
     def frame_counts(self) -> I64:
         """i64[V]: frames of each video, 0 of a bad one."""
-        return self._index.frames if self._rows is None else self._index.frames[self._rows]
+        return self._index.frames.all if self._rows is None else self._index.frames.all[self._rows]
 
     @cached_property
     def frame_rates(self) -> npt.NDArray[np.float64]:
         """f64[V]: average frames per second of each video, 0 of a bad one."""
-        rate = self._index.rate if self._rows is None else self._index.rate[self._rows]
+        rate = self._index.rate.all if self._rows is None else self._index.rate.all[self._rows]
         return np.asarray(rate[:, 0] / np.maximum(rate[:, 1], 1))
 
     @cached_property
@@ -145,24 +145,26 @@ class VideoFiles(Dataset):
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
         """i32[N, 2]: height and width as decoded, upright where ``upright``; 0 and 0 of a bad sample."""
-        column = self._index.upright_sizes if self.upright else self._index.stored_sizes
+        column = (self._index.upright_sizes if self.upright else self._index.stored_sizes).all
         return column if self._all_rows is None else column[self._all_rows]
 
     @cached_property
     def labels(self) -> I64 | None:
         labels = self._index.labels
-        return labels if labels is None or self._all_rows is None else labels[self._all_rows]
+        if labels is None:
+            return None
+        return labels.all if self._all_rows is None else labels.all[self._all_rows]
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
         """(u8[N], names such as ``"h264/yuv420p/matroska,webm"``): codec, pixels and container in FFmpeg's words."""
-        codes = self._index.coding
+        codes = self._index.coding.all
         return codes if self._all_rows is None else codes[self._all_rows], self._index.codings
 
     @property
     def file_sizes(self) -> I64:
         """i64[N]: bytes of the video that each clip is from."""
-        column = self._index.sample_size
+        column = self._index.sample_size.read()
         return column if self._all_rows is None else column[self._all_rows]
 
     @property
@@ -174,7 +176,7 @@ class VideoFiles(Dataset):
         """(absolute path of the video, label)"""
         row = int(self._row(np.array([self._checked(index)]))[0])
         labels = self._index.labels
-        return self._path(row), None if labels is None else int(labels[row])
+        return self._path(row), None if labels is None else int(labels.all[row])
 
     def describe(self, index: int) -> str:
         """The absolute path, and which clip of several."""
@@ -185,7 +187,7 @@ class VideoFiles(Dataset):
     def bad(self, indices: I64) -> list[BadSample]:
         indices = np.asarray(indices, np.int64)
         rows = self._row(indices)
-        wrong = np.flatnonzero(self._index.status[rows])
+        wrong = np.flatnonzero(self._index.status.all[rows])
         found = zip(indices[wrong].tolist(), self._index.bad(rows[wrong]), strict=True)
         return [BadSample(i, self.describe(i), kind, reason) for i, (_, kind, reason) in found]
 

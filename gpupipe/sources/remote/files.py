@@ -151,7 +151,7 @@ class RemoteFiles(Storage):
         have = self._load(list(keys))
         again = []
         for i in rows:
-            path, start, length, version, _ = places[i]
+            path, start, length, version = places[i][:4]
             end, at = start + length, start
             while at < end:
                 k = at // size

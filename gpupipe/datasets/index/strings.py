@@ -1,0 +1,59 @@
+"""Many short texts in an index file: paths, names, reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ...sources.base import Texts
+from .column_file import Column, ColumnsError
+
+__all__ = ["Strings"]
+
+I64 = npt.NDArray[np.int64]
+
+_LONGEST = 1 << 16
+"""No text has more bytes."""
+
+
+class Strings:
+    """Two columns of an index file, as :class:`~gpupipe.sources.base.Texts` has them.
+
+    Args:
+        offsets: i64[N + 1]
+        blob: u8[L]
+        spoiled: makes the error for offsets that cannot be.
+    """
+
+    def __init__(self, offsets: Column, blob: Column, spoiled: Callable[[str], ColumnsError]):
+        self._offsets = offsets
+        self._blob = blob
+        self._spoiled = spoiled
+        if offsets.part(0, 1)[0] != 0 or offsets.part(len(self), len(self) + 1)[0] != len(blob):
+            raise spoiled("the offsets of its texts do not fit")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, i: int) -> bytes:
+        start, end = self._offsets.part(i, i + 2).tolist()
+        if not 0 <= start <= end < start + _LONGEST:
+            raise self._spoiled("the offsets of its texts do not fit")
+        return self._blob.part(start, end).tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the texts of a listing."""
+        if not isinstance(other, Texts):
+            return NotImplemented
+        same = np.array_equal(self._offsets.all, other.offsets)
+        return same and self._blob.read().data == memoryview(other.blob)
+
+    def many(self, indices: I64) -> list[bytes]:
+        """The texts at ``indices``, none of them negative."""
+        starts, ends = self._offsets.all[indices], self._offsets.all[indices + 1]
+        lengths = ends - starts
+        if len(starts) and (starts.min() < 0 or lengths.min() < 0 or lengths.max() >= _LONGEST):
+            raise self._spoiled("the offsets of its texts do not fit")
+        return self._blob.pieces(starts, ends)
