@@ -57,7 +57,9 @@ class MDS(Sharded):
 
 
 class LitData(Sharded):
-    """Images in chunks of LitData (``.bin``). They must be neither compressed nor encrypted.
+    """Images in chunks of LitData (``.bin``). They must be neither compressed nor encrypted. Those whose samples are
+    rows of Arrow, as new versions write them, take ``pyarrow`` while the index is made; it comes with
+    ``gpupipe[parquet]``.
 
     Args:
         root: the folder or URL that ``litdata.optimize`` wrote, with ``index.json``.
