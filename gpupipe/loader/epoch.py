@@ -12,7 +12,7 @@ import torch
 
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
-from ..errors import BadSample, SampleError
+from ..errors import SampleError
 from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
 from ..types import Batch, Plan
@@ -31,6 +31,8 @@ class _Stream:
 
     def __init__(self, plans: EpochPlan):
         self._plans = iter(plans)
+        self.empty: deque[Plan] = deque()
+        """Without any good sample, so that no engine sees them."""
         self.repaired: deque[Plan] = deque()
         self.taken: deque[Plan] = deque()
         """Taken by the engine and not answered yet, in order."""
@@ -45,6 +47,9 @@ class _Stream:
             plan = self.repaired.popleft()
         else:
             plan = next(self._plans)
+            while not len(plan):
+                self.empty.append(plan)
+                plan = next(self._plans)
             self.due.append(plan.step)
         self.taken.append(plan)
         return plan
@@ -92,7 +97,6 @@ class EpochIterator:
         self._cursor: Cursor
         self._stream: _Stream
         self._ready: dict[int, Batch] = {}
-        self._missed: list[BadSample] = []  # of batches that became empty
         self._left = time.perf_counter()
         weakref.finalize(self, session.running.release, self._lease)
 
@@ -147,13 +151,14 @@ class EpochIterator:
         raise StopIteration
 
     def _finish(self, session: Source) -> None:
-        """The epoch is over."""
+        """The epoch is over. Raises :class:`SampleError` if last batches became empty, and that makes one too many."""
         self._cursor.running = False
         session.stats.epochs += 1
         engine = self._lease.engine
         self.end(stop=session.arguments.persistent_workers is False)
         if engine is not None and session.user_code_is_sent:
             engine.renew()
+        self._count(None, session)
 
     def _next(self, session: Source) -> Batch | None:
         """The batch that is due, or ``None`` if there are no more. Those that overtake a repaired one wait."""
@@ -199,7 +204,7 @@ class EpochIterator:
             self._stream.repaired.append(plan)
         else:
             self._stream.due.remove(step)
-            self._missed.extend(plan.bad)
+            self._stream.empty.append(plan)
         return True
 
     def _deliver(self, batch: Batch, session: Source) -> Any:
@@ -210,14 +215,22 @@ class EpochIterator:
         session.stats.batches += 1
         session.stats.samples += plan.valid
         self._lease.keep(batch)
-        missed, self._missed = [*self._missed, *plan.bad], []
-        if missed:
-            session.report.add(missed)
-            session.bad_samples.count(missed)
+        self._count(plan, session)
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
             images, target = mix(images, target, plan.mixing)
         return images if target is None else [images, target]
+
+    def _count(self, plan: Plan | None, session: Source) -> None:
+        """Count what a batch went without, and the empty ones before it; ``None``: those after the last."""
+        empty = self._stream.empty
+        before = [it for it in empty if plan is None or it.step < plan.step]
+        for it in before:
+            empty.remove(it)
+        missed = [bad for it in (*before, *([plan] if plan is not None else [])) for bad in it.bad]
+        if missed:
+            session.report.add(missed)
+            session.bad_samples.count(missed)
 
     def end(self, *, stop: bool = False) -> None:
         """Nothing more comes out of this iterator. ``stop``: nor out of its engine."""

@@ -108,12 +108,5 @@ class EpochPlan:
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 
     def __iter__(self) -> Iterator[Plan]:
-        """The plans in order. One that lost all its samples is left out, and its bad ones are told with the next."""
-        missed: tuple[BadSample, ...] = ()
-        for step in takewhile(self.batches.has, count()):
-            plan = self[step]
-            if not len(plan):
-                missed += plan.bad
-                continue
-            yield replace(plan, bad=missed + plan.bad) if missed else plan
-            missed = ()
+        """The plans in order. One that lost all its samples is empty, and no engine takes it."""
+        return map(self.__getitem__, takewhile(self.batches.has, count()))

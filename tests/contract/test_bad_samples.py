@@ -304,3 +304,30 @@ def check_a_clean_end(loader: DataLoader, iterator: Iterator[Any], delivered: in
         next(iterator)
     assert loader.state_dict()["delivered"] == delivered
     assert seen(next(iter(loader))) == list(range(5))
+
+
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+@pytest.mark.parametrize("kind", ["folder", "bytes"])
+@pytest.mark.parametrize("bad", [{20, 21, 22}, {18, 20, 21, 22}, {5, 6, 7, 8, 9}, {*range(N)}], ids=len)
+def test_every_bad_sample_of_batches_that_become_empty_is_reported(
+    engine: Any, kind: str, bad: set[int], folder: Path, device: str
+) -> None:
+    """A batch in the middle, the last one, and all of them: no batch comes after it that could bring the news."""
+    for i in bad:
+        file(folder, i).write_bytes(truncated(file(folder, i).read_bytes()))
+
+    def load(**arguments: Any) -> DataLoader:
+        files = [file(folder, i).read_bytes() for i in range(N)]
+        dataset: Any = ImageFolder(folder, EVAL) if kind == "folder" else from_torch(Encoded(files), "bytes", EVAL)
+        return DataLoader(dataset, BATCH, engine=engine, device=device, on_error="skip", **arguments)
+
+    with load() as loader:
+        for epoch in (1, 2):
+            got = [i for batch in loader for i in seen(batch)]
+            assert got == [i for i in range(N) if i not in bad]
+            assert {sample.index for sample in loader.report().samples} == bad
+            assert {sample.count for sample in loader.report().samples} == {epoch}
+    with load(max_bad=len(bad) - 1) as loader, pytest.raises(SampleError, match="more than max_bad="):
+        list(loader)
+    with load(max_bad=len(bad)) as loader:
+        assert len([i for batch in loader for i in seen(batch)]) == N - len(bad)
