@@ -101,6 +101,10 @@ class Dali(EngineConfig):
         uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
         if s.dataset.has_frames:  # decoded ahead of the graph
             return uses + workload.decoded("pinned" if s.cuda else "host", (2 * s.prefetch_factor + 1) * batch)
+        if (
+            s.dataset.kind == "files" and not s.dataset.whole_files
+        ):  # read ahead of the graph, which reads them in place
+            uses += workload.encoded("pinned" if s.cuda else "host", (2 * s.prefetch_factor + 1) * batch)
         pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
         if pixels is not None:  # from pinned memory the GPU reads them
             formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"
