@@ -288,7 +288,8 @@ class DaliRun(Run):
         if bad:
             raise SampleError(bad)
         finished = self._engine.finish(images, ready)
-        keep = (images, ready.owner) if self._engine.setup.cuda else None
+        # DALI reads the bytes in place, and on a GPU may not have done so yet.
+        keep = (images, ready.media, ready.owner) if self._engine.setup.cuda else None
         return Batch(finished, to_device(ready.target, self._engine.setup), ready.plan, keep)
 
     def _top_up(self) -> None:
