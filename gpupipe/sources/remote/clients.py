@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from ...codecs.retry import REMOTE_WAITS, with_retries
+from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
 __all__ = ["Client", "Fsspec", "Obstore", "Range"]
@@ -152,10 +152,11 @@ class Obstore(_Threads):
                         return b""
                     if not _WHOLE.search(str(e)):
                         raise
-                from ...codecs.retry import log
-
-                log.warning("%s answers every request with whole files, so each is loaded as a whole", base)
-                self._whole.add(base)
+                with self._lock:
+                    known = base in self._whole
+                    self._whole.add(base)
+                if not known:
+                    log.warning("%s answers every request with whole files, so each is loaded as a whole", base)
             parts, at = [], 0
             for part in obstore.get(store, path):  # as a stream: what is not wanted is not kept
                 a, b = max(range.start - at, 0), max(range.end - at, 0)
