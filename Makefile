@@ -51,7 +51,11 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/transforms_table.py --write
 	$(BIN)/python benchmarks/training_equal.py
 	$(BIN)/python benchmarks/video_clips.py
+	$(BIN)/python benchmarks/clip_shortcuts.py
+	$(BIN)/python benchmarks/fuzz_videos.py
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/strict.py
+	$(BIN)/python benchmarks/fuzz_decoders.py --files 2000 --minutes 30
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/figures.py
 

@@ -90,7 +90,7 @@ def main() -> None:
     order = Shuffle(args.samples, 0, 0)
     slices = Slices(args.samples, args.batch_size, Shard(), True)
     plans = EpochPlan(dataset, dataset.transform, order, slices, 0, 0)
-    reader = PathReader(dataset, None)
+    reader = PathReader(dataset)
     inputs = _inputs(dataset)
 
     def feed(step: int) -> None:

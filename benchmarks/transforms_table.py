@@ -194,8 +194,8 @@ NOTES = tuple(
     itertools.chain.from_iterable(
         (line, "")
         for line in (
-            "`ColorJitter` does brightness, contrast, saturation and hue in this order; torchvision shuffles them.",
-            "`RandomOrder` takes up to four transforms, because each may stand in each place.",
+            "`ColorJitter` draws the order of its four changes for each image, as torchvision does.",
+            "`RandomOrder` takes up to four transforms, because every order must be within one sequence of ops.",
             "`Lambda` runs in the torch engine; with `batch=True`, on the batch, in both.",
             "`MixUp` and `CutMix` are done in torch on the batch, with their targets, the same in both engines.",
         )

@@ -4,9 +4,8 @@
     accelerate launch examples/accelerate_imagenet.py /data/imagenet --batch-size 256 --epochs 90
     python examples/accelerate_imagenet.py --resume                        # goes on where it stopped
 
-The data folder holds ``train/<class>/*`` and ``val/<class>/*``. Accelerate cuts only torch's own loaders into ranks
-and lets others pass through ``prepare()`` as they are. So the loader is told its device and its shard, and registered
-for checkpoints.
+The data folder holds ``train/<class>/*`` and ``val/<class>/*``. Accelerate iterates over the loader itself and does
+not cut it into ranks. So the loader is told its device and its shard, and registered for checkpoints.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def make_loaders(args: argparse.Namespace, accelerator: Accelerator) -> tuple[Da
 
 @torch.inference_mode()
 def evaluate(accelerator: Accelerator, model: nn.Module, loader: DataLoader) -> str:
-    """Every image exactly once. ``gather_for_metrics`` would count the padding, whose size only the loader knows."""
+    """Every image exactly once: ``loader.valid`` of a batch are real, the others pad it to the size of other ranks'."""
     model.eval()
     sums = torch.zeros(3, device=accelerator.device)
     for images, target in loader:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from . import __version__
 from .errors import GpupipeError
 
 __all__ = ["app", "main"]
@@ -19,6 +20,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gpupipe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    """Options before any command."""
+
 
 # typer reads these at run time, and Python 3.10 does not know all of the shorter forms
 Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]
@@ -33,6 +50,8 @@ DeviceName = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--device", help="cpu, cuda or cuda:1; a GPU where there is one."),
 ]
+Frames = Annotated[int, typer.Option(min=1, help="Of a clip of videos.")]
+Stride = Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")]
 Workers = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("--num-workers", min=1, help="Threads of DALI, processes of torch; all cores by default."),
@@ -69,6 +88,25 @@ def index(
 
 
 @_command
+def pack(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder of images, in class folders or not.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
+    sliceable: Annotated[
+        bool,
+        typer.Option("--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes."),
+    ] = False,
+    num_workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--num-workers", min=1, help="Processes; all cores by default."),
+    ] = None,
+) -> int:
+    """Write a dataset anew, once, so that reading it costs less."""
+    from .commands.pack import run
+
+    return run(source, destination, form="sliceable" if sliceable else None, num_workers=num_workers)
+
+
+@_command
 def doctor() -> int:
     """Say what is installed, what will be used, and what is wrong."""
     from .commands.doctor import run
@@ -80,7 +118,9 @@ def doctor() -> int:
 def compare(
     pipeline: PipelineName,
     folder: Folder,
-    samples: Annotated[int, typer.Option(min=1, help="How many images.")] = 64,
+    samples: Annotated[int, typer.Option(min=1, help="How many images, or clips of videos.")] = 64,
+    frames: Frames = 16,
+    stride: Stride = 4,
     device: DeviceName = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -91,14 +131,19 @@ def compare(
     """DALI against the reference, pixel by pixel, after each transform."""
     from .commands.compare import run
 
-    return run(pipeline, folder, samples=samples, device=device, out=out, seed=seed)
+    return run(pipeline, folder, samples=samples, frames=frames, stride=stride, device=device, out=out, seed=seed)
 
 
 @_command
 def bench(
     pipeline: PipelineName,
     folder: Folder,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    batch_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="64 by default, of clips 4."),
+    ] = None,
+    frames: Frames = 16,
+    stride: Stride = 4,
     num_workers: Workers = None,
     rounds: Annotated[int, typer.Option(min=1, help="The engines take turns this often.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.1, help="Of each reading.")] = 3.0,
@@ -112,13 +157,15 @@ def bench(
         typer.Option(help="Write every round and the machine's facts into this file."),
     ] = None,
 ) -> int:
-    """Engines side by side, in turns: images/s and their ratio to torch's DataLoader."""
+    """Engines side by side, in turns: images/s, of videos clips/s, and their ratio to torch's DataLoader."""
     from .commands.bench import run
 
     return run(
         pipeline,
         folder,
         batch_size=batch_size,
+        frames=frames,
+        stride=stride,
         num_workers=num_workers,
         rounds=rounds,
         seconds=seconds,

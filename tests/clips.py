@@ -18,6 +18,8 @@ SEED = 4
 ENGINES = ("torch", "dali")
 TENSOR = [T.ToTensor(), T.Normalize(kinetics.MEAN, kinetics.STD)]
 TRAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), *TENSOR])
+GRAY = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.RandomGrayscale(0.5), *TENSOR])
+"""Takes a graph of DALI on the CPU; what the others need is done to frames where they are decoded."""
 RAW = T.Compose([T.RandomCrop(24), T.RandomHorizontalFlip(), T.PILToTensor()])
 """Exact in both engines."""
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .damage import refuse_damaged
 from .files import MAX_BYTES, Place, ReadAt, Undecodable, read_place, refuse_large, use_place
 from .pillow import guarded, header, open_image, quiet, upright
 
@@ -38,9 +39,17 @@ def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None, m
 
 
 def open_rgb(
-    media: Media, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES
+    media: Media,
+    *,
+    exif: bool = False,
+    max_pixels: int | None = None,
+    max_bytes: int = MAX_BYTES,
+    strict: bool = False,
 ) -> Pixels | Image.Image:
-    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
+    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion.
+
+    ``strict``: refuse a JPEG that libjpeg repairs; kind ``damaged``.
+    """
     if isinstance(media, np.ndarray):
         return as_rgb(media)
     encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=max_bytes))
@@ -50,6 +59,8 @@ def open_rgb(
 
     def pixels() -> Image.Image:
         image = open_image(io.BytesIO(encoded), max_pixels)
+        if strict and image.format in ("JPEG", "MPO"):
+            refuse_damaged(encoded)
         try:
             return (upright(image) if exif else image).convert("RGB")
         except Exception:
@@ -69,10 +80,20 @@ class Peeked(NamedTuple):
     width: int
     coding: str
     """See :class:`gpupipe.codecs.pillow.Header`; empty for arrays."""
+    orientation: int = 1
+    """1 to 8, as EXIF counts: what must still be done to the pixels of a decoder that turns nothing."""
 
 
-def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES) -> Peeked:
-    """The size of one image and how it is encoded, from its header and the end of the file.
+def peek(
+    media: Media,
+    *,
+    exif: bool = False,
+    max_pixels: int | None = None,
+    max_bytes: int = MAX_BYTES,
+    strict: bool = False,
+) -> Peeked:
+    """The size of one image and how it is encoded, from its header and the end of the file; with ``strict`` from all of
+    a JPEG.
 
     Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
     """
@@ -85,8 +106,10 @@ def peek(media: Media, *, exif: bool = False, max_pixels: int | None = None, max
             raise Undecodable("empty", "0 bytes")
         refuse_large(size, max_bytes)
         with open_image(source, max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size)
-        return Peeked(width, height, coding) if exif and orientation >= 5 else Peeked(height, width, coding)
+            height, width, orientation, coding = header(image, read, size, strict=strict)
+        if exif and orientation >= 5:
+            height, width = width, height
+        return Peeked(height, width, coding, orientation if exif else 1)
 
     with quiet():
         if isinstance(media, bytes):

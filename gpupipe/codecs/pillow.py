@@ -1,7 +1,7 @@
 """Opening encoded images with Pillow, and saying in one way what is wrong with those that cannot be.
 
-Shared by the probing processes and by the engines. It imports Pillow and the standard library only, and nothing of
-gpupipe but :mod:`.tails` and :mod:`.transient`, because a probing process loads it without the rest of the package.
+Shared by the probing processes and by the engines. It imports Pillow, the standard library and its neighbours only,
+because a probing process loads it without the rest of the package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
+from .damage import refuse_damaged
 from .files import ReadAt, Undecodable
+from .jpeg import IDENTIFIER, SLICEABLE
 from .truncation import cut_short, tail
 
 __all__ = [
@@ -52,8 +54,8 @@ class Header(NamedTuple):
     """1 to 8, as EXIF counts."""
     coding: str
     """Format, mode, decoder and raw mode in Pillow's words, then what is special: ``JPEG/RGB/jpeg/RGB``,
-    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``. A decoder that is not Pillow may not do as Pillow does with
-    each of them."""
+    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB tiles``,
+    ``JPEG/RGB/jpeg/RGB junk``. A decoder that is not Pillow may not do as Pillow does with each of them."""
 
 
 class _Quiet:
@@ -123,16 +125,17 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
     return image
 
 
-def header(image: Image.Image, read: ReadAt, size: int) -> Header:
+def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False) -> Header:
     """What is known of an image that was opened and not decoded; but one whose end is not as it should be is decoded
     here, to be sure of it. Call it inside :func:`guarded`.
 
     Args:
         read: ``read(n, offset)`` gives bytes of the file, fewer at its end.
         size: of the file, in bytes.
+        strict: read all of a JPEG and refuse what libjpeg repairs.
 
     Raises:
-        Undecodable: ``truncated``.
+        Undecodable: ``truncated``, ``damaged``.
     """
     width, height = image.size
     kind = image.format or ""
@@ -150,9 +153,9 @@ def header(image: Image.Image, read: ReadAt, size: int) -> Header:
         # Pillow turns a TIFF upright itself, whoever opens it; its size is the turned one already.
         notes = " turned" * (tags.get(_ORIENTATION, 1) != 1) + " planar" * (tags.get(284, 1) != 1)
     elif kind == "WEBP":
-        notes = " exif" * ("exif" in image.info)
-    elif orientation != 1 and "exif" not in image.info:
-        notes = " xmp"
+        notes = " animated" * (getattr(image, "n_frames", 1) > 1) + " exif" * ("exif" in image.info)
+    elif any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
+        notes = SLICEABLE
     end = tail(image, read, size)
     if end == "unchecked":
         image.convert("RGB")
@@ -165,6 +168,8 @@ def header(image: Image.Image, read: ReadAt, size: int) -> Header:
             if isinstance(e, OSError) and e.errno is not None:
                 raise
             raise Undecodable("truncated", str(e) or type(e).__name__) from None
+    if strict and kind in ("JPEG", "MPO"):
+        refuse_damaged(read(size, 0))
     return Header(height, width, orientation, f"{kind}/{image.mode}/{decoder}/{raw}{notes}{end and ' ' + end}")
 
 

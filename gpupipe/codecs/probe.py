@@ -32,9 +32,12 @@ KINDS = (
     "truncated",
     "no-video",
     "no-frames",
+    "damaged",
 )
 """What a status number means. Written to disk: append only."""
-OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(len(KINDS))
+OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED = range(
+    len(KINDS)
+)
 
 
 class Probe(NamedTuple):
@@ -49,31 +52,33 @@ class Probe(NamedTuple):
     reason: str = ""
 
 
-def probe(place: Place, max_pixels: int | None = None) -> Probe:
-    """Read the header of one image, and its end. Never raises for what a file may hold; call it inside
-    :func:`~gpupipe.codecs.pillow.quiet`."""
+def probe(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:
+    """Read the header of one image, and its end; with ``strict`` all of a JPEG. Never raises for what a file may hold;
+    call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
     try:
         return use_place(
             place,
-            lambda file, read, size: guarded(lambda: _identify(file, read, size, max_pixels), reading=True),
+            lambda file, read, size: guarded(lambda: _identify(file, read, size, max_pixels, strict), reading=True),
         )
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def probe_bytes(data: bytes, max_pixels: int | None = None) -> Probe:
+def probe_bytes(data: bytes, max_pixels: int | None = None, strict: bool = False) -> Probe:
     """As :func:`probe`, of an image that was read already."""
     try:
-        return guarded(lambda: _identify(io.BytesIO(data), lambda n, at: data[at : at + n], len(data), max_pixels))
+        return guarded(
+            lambda: _identify(io.BytesIO(data), lambda n, at: data[at : at + n], len(data), max_pixels, strict)
+        )
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def _identify(file: IO[bytes], read: ReadAt, size: int, max_pixels: int | None) -> Probe:
+def _identify(file: IO[bytes], read: ReadAt, size: int, max_pixels: int | None, strict: bool) -> Probe:
     if size == 0:
         raise Undecodable("empty", "0 bytes")
     with open_image(file, max_pixels) as image:
-        height, width, orientation, coding = header(image, read, size)
+        height, width, orientation, coding = header(image, read, size, strict=strict)
     return Probe(OK, height, width, coding, orientation)
 
 
@@ -145,19 +150,19 @@ def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) 
         send(answers, b"".join(map(of, unpack_places(request))))
 
 
-def settings(max_pixels: int | None, max_bytes: int = MAX_BYTES) -> str:
+def settings(max_pixels: int | None, max_bytes: int = MAX_BYTES, strict: bool = False) -> str:
     """What a worker must know of this process, for its command line."""
-    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, max_bytes, int(ImageFile.LOAD_TRUNCATED_IMAGES))
+    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, max_bytes, int(ImageFile.LOAD_TRUNCATED_IMAGES), strict)
     return ",".join(str(int(v)) for v in values)
 
 
 def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
-    limit, max_pixels, max_bytes, load_truncated = map(int, given.split(","))
+    limit, max_pixels, max_bytes, load_truncated, strict = map(int, given.split(","))
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
     with quiet():
         answer(
             sys.stdin.buffer,
             sys.stdout.buffer,
-            lambda place: pack(probe(place._replace(max_bytes=max_bytes), max_pixels or None)),
+            lambda place: pack(probe(place._replace(max_bytes=max_bytes), max_pixels or None, bool(strict))),
         )

@@ -13,13 +13,16 @@ from typing import IO, Any
 from PIL import Image
 
 from .files import ReadAt
+from .jpeg.structure import walk
 
 __all__ = ["cut_short", "tail"]
 
 _NEAR = 64
 _FAR = 65_536
-_SHORT = frozenset({0x00, 0x01, *range(0xD0, 0xD9), 0xFF})
-"""JPEG markers without a length behind them."""
+_HEADERS = 16 << 20
+"""Bytes before the pixels of a JPEG that are looked through."""
+_SCANS = 256 << 20
+"""Bytes of a progressive JPEG that are looked through; what is longer is odd."""
 _IEND = b"IEND\xaeB`\x82"
 _RAW_BITS = {"1": 1, "1;I": 1, "L": 8, "RGB": 24}
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
@@ -28,8 +31,8 @@ _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
 
 def tail(image: Image.Image, read: ReadAt, size: int) -> str:
     """What there is to say of the end of a file: nothing where it is as it should be, ``"suspect"`` where it is not,
-    ``"unchecked"`` where nothing is known of the format or its modes, and ``"junk"`` of a JPEG with bytes between its
-    segments, which Pillow skips."""
+    ``"unchecked"`` where nothing is known of the format or its modes, and of a JPEG what is odd in its structure, see
+    :data:`gpupipe.codecs.jpeg.structure.ODD`."""
     check = _CHECKS.get(image.format or "")
     if check is None or image.mode not in _MODES:
         return "unchecked"
@@ -67,38 +70,16 @@ def _jpeg(image: Image.Image, read: ReadAt, size: int) -> str:
     start = file.tell()
     file.seek(0)  # what was just read comes out of its buffer
     head = file.read(start or _FAR)
-    at, stop = 2, start - 3
-    while at < stop and head[at] == 0xFF and head[at + 1] not in _SHORT:
-        at += 2 + (head[at + 2] << 8 | head[at + 3])
-    if at == start and start:
-        junk = ""
-        if read(2, size - 2) == b"\xff\xd9":
-            return junk
-    else:  # rare: no need to be quick
-        at, junk = _scan_start(head)
-    # Behind it 0xFF is followed by 0 or a restart, so the end mark of a thumbnail lies before.
-    return junk if at and _ends(read, size, b"\xff\xd9", at) else "suspect"
-
-
-def _scan_start(head: bytes) -> tuple[int, str]:
-    """(where the first scan begins, or 0 where it is not found; ``"junk"`` where there is any before it)"""
-    at, end, junk = 2, len(head), ""
-    while at + 1 < end:
-        marker = head[at + 1]
-        if head[at] != 0xFF:
-            junk = "junk"
-            at += 1
-        elif marker == 0xDA:
-            return at, junk
-        elif marker == 0xFF:  # a fill byte
-            at += 1
-        elif marker in _SHORT:
-            at += 2
-        elif at + 3 < end:
-            at += 2 + (head[at + 2] << 8 | head[at + 3])
-        else:
-            break
-    return 0, junk
+    scan, odd, progressive = walk(head, image.height, image.width)
+    while not scan and len(head) < min(size, _HEADERS):  # an MPO with much before its pixels
+        head += file.read(_FAR)
+        scan, odd, progressive = walk(head, image.height, image.width)
+    if progressive and not odd:
+        odd = walk(read(min(size, _SCANS), 0), image.height, image.width, whole=True).odd
+    # Behind the head of a scan 0xFF is followed by 0 or a restart, so the end mark of a thumbnail lies before.
+    if scan and (read(2, size - 2) == b"\xff\xd9" or _ends(read, size, b"\xff\xd9", scan)):
+        return odd
+    return "suspect"
 
 
 def _png(image: Image.Image, read: ReadAt, size: int) -> str:

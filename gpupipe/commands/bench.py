@@ -14,7 +14,7 @@ from ..bench.machine import cores, cpu_model, facts, gpus
 from ..bench.measure import Result, alternate
 from ..errors import ConfigError
 from .console import console, spark
-from .inputs import device_type, open_dataset, open_pipeline
+from .inputs import device_type, open_media, open_pipeline
 
 __all__ = ["run"]
 
@@ -30,7 +30,9 @@ def run(
     pipeline: str,
     folder: Path,
     *,
-    batch_size: int,
+    batch_size: int | None,
+    frames: int,
+    stride: int,
     num_workers: int | None,
     rounds: int,
     seconds: float,
@@ -39,7 +41,9 @@ def run(
     json_file: Path | None,
 ) -> int:
     where, kind = device_type(device)
-    composed, dataset = open_pipeline(pipeline), open_dataset(folder)
+    composed, dataset = open_pipeline(pipeline), open_media(folder, frames=frames, stride=stride)
+    what = "clips" if dataset.has_frames else "images"
+    batch_size = batch_size or (4 if dataset.has_frames else 64)
     workers = num_workers or cores()
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise ConfigError(f"--json {json_file}: there is no such folder")
@@ -49,7 +53,8 @@ def run(
         names = [name for name in ENGINES if name != TORCHVISION or pipeline.startswith("imagenet.")]
     screen = console()
     machine = ", ".join(gpus()) if kind == "cuda" else f"{cpu_model()}, {cores()} cores"
-    title = f"{pipeline}, batches of {batch_size}, {workers} workers, {where}: {machine}"
+    of = f"{batch_size} clips of {frames} frames {stride} apart" if dataset.has_frames else str(batch_size)
+    title = f"{pipeline}, batches of {of}, {workers} workers, {where}: {machine}"
     with build(
         names,
         dataset,
@@ -68,11 +73,13 @@ def run(
             nonlocal last
             if round_:
                 result.rates[name].append(rate)
-            last = f"{f'round {round_} of {rounds}' if round_ else 'warming up'}: {_WHAT[name]} {rate:,.0f} images/s"
-            live.update(_table(result, title, last))
+            last = f"{f'round {round_} of {rounds}' if round_ else 'warming up'}: {_WHAT[name]} {rate:,.0f} {what}/s"
+            live.update(_table(result, title, last, what))
 
         synchronize = _synchronize if kind == "cuda" else lambda: None
-        with Live(_table(result, title, "starting"), console=screen, transient=True, refresh_per_second=4) as live:
+        with Live(
+            _table(result, title, "starting", what), console=screen, transient=True, refresh_per_second=4
+        ) as live:
             result = alternate(
                 candidates.start,
                 rounds=rounds,
@@ -82,9 +89,9 @@ def run(
                 synchronize=synchronize,
                 progress=progress,
             )
-    screen.print(_table(result, title, ""))
+    screen.print(_table(result, title, "", what))
     screen.print(
-        "images/s: median of the rounds, files from the page cache, nothing trained.\n"
+        f"{what}/s: median of the rounds, files from the page cache, nothing trained.\n"
         "ratio: within each round, median and range.",
         style="dim",
     )
@@ -96,6 +103,7 @@ def run(
             "settings": {
                 "pipeline": pipeline,
                 "batch_size": batch_size,
+                **({"frames": frames, "stride": stride} if dataset.has_frames else {}),
                 "num_workers": workers,
                 "rounds": rounds,
                 "seconds": seconds,
@@ -120,10 +128,10 @@ def _synchronize() -> None:
     torch.cuda.synchronize()
 
 
-def _table(result: Result, title: str, caption: str) -> Table:
+def _table(result: Result, title: str, caption: str, what: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", caption=caption, caption_justify="left")
     table.add_column("engine")
-    for name in ("images/s", "spread", "rounds", f"ratio to {_WHAT[result.baseline]}"):
+    for name in (f"{what}/s", "spread", "rounds", f"ratio to {_WHAT[result.baseline]}"):
         table.add_column(name, justify="right")
     for name, rates in result.rates.items():
         if not rates:

@@ -8,19 +8,33 @@ from rich.table import Table
 from rich.text import Text
 
 from ..bench.machine import cores
+from ..errors import ConfigError
 from ..parity.compare import Comparison, compare
 from ..parity.drawing import sheet
 from .console import console, quantity
-from .inputs import device_type, open_dataset, open_pipeline
+from .inputs import device_type, open_media, open_pipeline
 
 __all__ = ["print_comparison", "run"]
 
 _STYLES = {"ok": "green", "not ok": "bold red", "not measured": "yellow"}
 
 
-def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: Path | None, seed: int) -> int:
+def run(
+    pipeline: str,
+    folder: Path,
+    *,
+    samples: int,
+    frames: int,
+    stride: int,
+    device: str | None,
+    out: Path | None,
+    seed: int,
+) -> int:
     where, _ = device_type(device)
-    composed, dataset = open_pipeline(pipeline), open_dataset(folder)
+    if out is not None:
+        _make_room(out)
+    composed, dataset = open_pipeline(pipeline), open_media(folder, frames=frames, stride=stride)
+    one = "frame" if dataset.has_frames else "image"
     screen = console()
     with screen.status("comparing") as status:
         found = compare(
@@ -32,19 +46,29 @@ def run(pipeline: str, folder: Path, *, samples: int, device: str | None, out: P
             num_workers=cores(),
             progress=lambda step: status.update(f"comparing after {step}"),
         )
-    print_comparison(found, f"{pipeline}: DALI against the reference on {where}")
+    print_comparison(found, f"{pipeline}: DALI against the reference on {where}", one)
     if out is not None:
-        sheet(found.worst, f"{pipeline}: the images that differ most").save(out, "PNG")
+        sheet(found.worst, f"{pipeline}: the {one}s that differ most").save(out, "PNG")
         screen.print(f"drawn: {out}", soft_wrap=True)
     elif found.steps[-1].difference.max > 0:
-        screen.print("--out worst.png draws the images that differ most", style="dim")
+        screen.print(f"--out worst.png draws the {one}s that differ most", style="dim")
     return 0 if found.ok else 1
 
 
-def print_comparison(found: Comparison, title: str) -> None:
-    """The table, what is broken, and what was left out."""
+def _make_room(out: Path) -> None:
+    """The folder of a file that is to be written, made before the work. Raises :class:`ConfigError` if it cannot be."""
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder; name a file in it, such as {out / 'worst.png'}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"--out {out}: its folder cannot be made: {e.strerror}; name another one") from e
+
+
+def print_comparison(found: Comparison, title: str, one: str = "image") -> None:
+    """The table, what is broken, and what was left out. ``one``: what is compared."""
     screen = console()
-    images = quantity(found.steps[-1].difference.images, "image")
+    images = quantity(found.steps[-1].difference.images, one)
     table = Table(title=f"{title}, {images}", title_justify="left", title_style="bold")
     table.add_column("after", overflow="fold")
     for name in ("equal", "max", "border", "mean", "over 1"):
@@ -65,7 +89,7 @@ def print_comparison(found: Comparison, title: str) -> None:
         )
     screen.print(table)
     screen.print(
-        "Grey levels of 0 to 255. equal: images the same in every value. max: the largest difference; border: the "
+        f"Grey levels of 0 to 255. equal: {one}s the same in every value. max: the largest difference; border: the "
         "largest where a filter reached over the edge of a reduced image. over 1: values off by more than one level.",
         style="dim",
     )

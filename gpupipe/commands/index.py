@@ -14,9 +14,9 @@ from rich.text import Text
 from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
-from ..errors import DatasetError
+from ..engines.dali.codings import by_pillow
 from .console import console, pairs, quantity
-from .inputs import open_dataset, open_videos
+from .inputs import open_media
 
 __all__ = ["run"]
 
@@ -24,13 +24,9 @@ _SHOWN = 20
 
 
 def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
-    try:
-        dataset = open_dataset(folder, exif=exif)
-    except DatasetError:
-        videos = open_videos(folder)
-        if videos is None:
-            raise
-        return _videos(videos, folder, rebuild)
+    dataset = open_media(folder, exif=exif, frames=1)
+    if isinstance(dataset, VideoFiles):
+        return _videos(dataset, folder, rebuild)
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
         dataset.reindex()
@@ -41,6 +37,7 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
         ("images", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
         ("classes", _classes(dataset)),
         ("formats", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"),
+        *([("with DALI", handed)] if (handed := by_pillow(dataset)) else []),
         ("height", _spread(dataset.sizes[:, 0])),
         ("width", _spread(dataset.sizes[:, 1])),
         ("orientation", _orientation(summary.oriented, exif)),

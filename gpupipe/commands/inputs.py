@@ -19,7 +19,7 @@ from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
 from ..transforms.compose import Compose, as_compose
 
-__all__ = ["device_type", "open_dataset", "open_pipeline", "open_videos"]
+__all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_videos"]
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
@@ -43,7 +43,23 @@ def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
     return ImageList(files, exif=exif)
 
 
-def open_videos(path: Path) -> VideoFiles | None:
+def open_media(
+    path: Path, *, exif: bool = False, frames: int = 16, stride: int | None = None
+) -> EncodedImages | VideoFiles:
+    """:func:`open_dataset`, or if there is no image :func:`open_videos`.
+
+    Raises :class:`DatasetError` if there is neither.
+    """
+    try:
+        return open_dataset(path, exif=exif)
+    except DatasetError:
+        videos = open_videos(path, frames, stride)
+        if videos is None:
+            raise
+        return videos
+
+
+def open_videos(path: Path, frames: int, stride: int | None = None) -> VideoFiles | None:
     """A ``VideoFolder`` where there are folders with videos in them, else a ``VideoList`` of the videos that lie there;
     ``None`` where there are none."""
     path = path.expanduser()
@@ -51,8 +67,8 @@ def open_videos(path: Path) -> VideoFiles | None:
         return None
     flat = sorted(p for p in path.iterdir() if p.suffix.lower() in VIDEO_EXTENSIONS and p.is_file())
     if any(p.suffix.lower() in VIDEO_EXTENSIONS for p in path.rglob("*") if p.parent != path):
-        return VideoFolder(path, 1, allow_empty=True)
-    return VideoList(flat, 1) if flat else None
+        return VideoFolder(path, frames, stride=stride, allow_empty=True)
+    return VideoList(flat, frames, stride=stride) if flat else None
 
 
 def open_pipeline(text: str) -> Compose:

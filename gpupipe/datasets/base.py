@@ -10,17 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..codecs import damage
 from ..codecs.decode import Media
 from ..codecs.files import MAX_BYTES, Place
-from ..errors import BadSample, ConfigError
+from ..errors import BadSample, ConfigError, MissingDependency
 from ..sources.base import Source
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
+from .sample_form import SampleForm
 
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_bytes", "checked_max_pixels"]
+__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_bytes", "checked_max_pixels", "checked_strict"]
 
 Layout = Literal["CTHW", "TCHW"]
 
@@ -40,11 +42,19 @@ class Dataset(ABC):
     """Encoded images with more pixels are not decoded; ``None`` where Pillow's own limit is all."""
     max_bytes: int = MAX_BYTES
     """Encoded images with more bytes are not read."""
+    strict: bool = False
+    """Whether JPEG files that libjpeg repairs are bad samples of kind ``damaged``: found by the index, or if there is
+    none when each sample is read."""
     layout: Layout = "CTHW"
     """Of a batch of clips: [B, C, T, H, W], as torchvision's video models take it, or [B, T, C, H, W]."""
     upright: bool = False
     """Of clips: whether frames are turned as their file asks for."""
     transform: Compose
+    form: SampleForm | None = None
+    """How images and the rest stand in a batch, if not as ``[images, target]``."""
+
+    keeps_targets: bool = False
+    """Of user code: whether the targets of a batch stay a list, for a collate function."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -90,6 +100,12 @@ class Dataset(ABC):
         """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
         :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` where only
         reading tells."""
+        return None
+
+    @property
+    def orientations(self) -> npt.NDArray[np.uint8] | None:
+        """u8[N]: how each image must be turned to be upright, 1 to 8 as EXIF counts; 1 of all without ``exif``.
+        ``None`` where only reading tells."""
         return None
 
     @property
@@ -146,6 +162,18 @@ def checked_layout(value: Layout) -> Layout:
     if value not in get_args(Layout):
         raise ConfigError(
             f'layout must be "CTHW", for batches [B, C, T, H, W], or "TCHW", for [B, T, C, H, W], not {value!r}'
+        )
+    return value
+
+
+def checked_strict(value: bool) -> bool:
+    """The argument of that name. Raises :class:`ConfigError` and :class:`MissingDependency`."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"strict must be True or False, not {value!r}")
+    if value and not damage.installed():
+        raise MissingDependency(
+            "strict=True asks simplejpeg what libjpeg repairs, and it is not installed: pip install 'gpupipe[strict]', "
+            "or leave strict out"
         )
     return value
 

@@ -50,6 +50,9 @@ class ImageFolder(EncodedImages):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: files that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
@@ -65,13 +68,14 @@ class ImageFolder(EncodedImages):
         allow_empty: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
     ):
         folder = os.path.expanduser(root)
         self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
         self._folder = folder
         self.extensions = endings = checked_extensions(extensions, "ImageFolder")
         self.allow_empty = allow_empty
-        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels, max_bytes)
+        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels, max_bytes, strict)
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

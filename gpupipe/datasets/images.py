@@ -15,7 +15,7 @@ from ..codecs.pillow import upright
 from ..errors import BadSample
 from ..sources.base import Source
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_bytes, checked_max_pixels
+from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
 from .index.open_index import open_index
 from .index.summary import Summary, summarize
 
@@ -34,10 +34,19 @@ class EncodedImages(Dataset):
     """The class names, sorted; empty where labels are plain numbers."""
     class_to_idx: dict[str, int]
 
-    def __init__(self, source: Source, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int = MAX_BYTES):
+    def __init__(
+        self,
+        source: Source,
+        transform: Any,
+        exif: bool,
+        max_pixels: int | None,
+        max_bytes: int = MAX_BYTES,
+        strict: bool = False,
+    ):
         self.transform = as_compose(transform)
         self.max_pixels = checked_max_pixels(max_pixels)
         self.max_bytes = checked_max_bytes(max_bytes)
+        self.strict = checked_strict(strict)
         self.exif = bool(exif)
         self._source = source
         self._prefix = source.prefix
@@ -45,7 +54,8 @@ class EncodedImages(Dataset):
         self._open(rebuild=False)
 
     def _open(self, *, rebuild: bool) -> None:
-        self._index = open_index(self._source, max_pixels=self.max_pixels, max_bytes=self.max_bytes, rebuild=rebuild)
+        limits: dict[str, Any] = {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes, "strict": self.strict}
+        self._index = open_index(self._source, **limits, rebuild=rebuild)
         self._source.storage.expect(int(self._index.container_size.read().sum()))
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
@@ -76,6 +86,11 @@ class EncodedImages(Dataset):
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
         return self._index.coding.all, self._index.codings
+
+    @property
+    def orientations(self) -> npt.NDArray[np.uint8]:
+        # Of no dataset without exif= anything is read.
+        return self._index.orientation.all if self.exif else np.broadcast_to(np.uint8(1), len(self))
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:

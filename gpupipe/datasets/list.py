@@ -37,6 +37,9 @@ class ImageList(EncodedImages):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: files that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
@@ -53,10 +56,11 @@ class ImageList(EncodedImages):
         allow_outside: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
     ):
         source = listed("ImageList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        super().__init__(source, transform, exif, max_pixels, max_bytes)
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"

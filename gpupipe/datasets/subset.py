@@ -59,7 +59,9 @@ class Subset(Dataset):
         self.exif = dataset.exif
         self.max_pixels = dataset.max_pixels
         self.max_bytes = dataset.max_bytes
+        self.strict = dataset.strict
         self.layout = dataset.layout
+        self.form = dataset.form
         self.upright = dataset.upright
         self.transform = dataset.transform if transform is None else as_compose(transform)
 
@@ -80,6 +82,11 @@ class Subset(Dataset):
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
         known = self.dataset.codings
         return None if known is None else (known[0][self.indices], known[1])
+
+    @property
+    def orientations(self) -> npt.NDArray[np.uint8] | None:
+        known = self.dataset.orientations
+        return None if known is None else known[self.indices]
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64] | None:

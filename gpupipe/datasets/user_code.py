@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageOps
 
 from ..codecs.decode import Media
-from ..codecs.files import MAX_BYTES
+from ..codecs.files import MAX_BYTES, Place, read_place
+from ..codecs.unread import encoded_of, unread
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_bytes, checked_max_pixels
+from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
 
 __all__ = ["FromTorch", "from_torch"]
 
@@ -36,6 +39,7 @@ def from_torch(
     exif: bool = False,
     max_pixels: int | None = None,
     max_bytes: int = MAX_BYTES,
+    strict: bool = False,
 ) -> FromTorch:
     """A torch dataset whose items are images before any transform.
 
@@ -49,13 +53,15 @@ def from_torch(
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
         max_bytes: likewise files and encoded images that have more bytes. The default is 2 GiB.
+        strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``; every file is decoded
+            once more for it, whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
 
     Raises:
         ConfigError: ``media`` or ``transform`` is none of these.
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
     """
-    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes)
+    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes, strict=strict)
 
 
 class FromTorch(Dataset):
@@ -72,6 +78,7 @@ class FromTorch(Dataset):
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
     ):
         if media not in get_args(Returns):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
@@ -82,6 +89,7 @@ class FromTorch(Dataset):
         self.exif = exif
         self.max_pixels = checked_max_pixels(max_pixels)
         self.max_bytes = checked_max_bytes(max_bytes)
+        self.strict = checked_strict(strict)
 
     def __len__(self) -> int:
         return len(self.ds)
@@ -107,7 +115,9 @@ class FromTorch(Dataset):
         return f"FromTorch({type(self.ds).__name__}, {len(self):,} samples)"
 
     def fetch(self, index: int) -> tuple[Media, Any]:
-        item = self.ds[index]
+        # Of an image that was opened and not looked at, the file is handed on.
+        with unread() if self.returns == "pil" else nullcontext():
+            item = self.ds[index]
         image, target = item, None
         if isinstance(item, (tuple, list)):
             if not item:
@@ -130,12 +140,16 @@ class FromTorch(Dataset):
                 return image[:, :, None]
             if image.ndim == 3 and image.shape[2] in (1, 3):
                 return image
-        if self.returns == "pil":
-            from PIL import Image, ImageOps
-
-            if isinstance(image, Image.Image):
-                return np.asarray((ImageOps.exif_transpose(image) if self.exif else image).convert("RGB"))
+        if self.returns == "pil" and isinstance(image, Image.Image):
+            if found := encoded_of(image):
+                return self._read(found[0])
+            return np.asarray((ImageOps.exif_transpose(image) if self.exif else image).convert("RGB"))
         raise self._refuse(index, _kind(image))
+
+    def _read(self, encoded: str | bytes) -> bytes:
+        return (
+            encoded if isinstance(encoded, bytes) else read_place(Place(os.fsencode(encoded), max_bytes=self.max_bytes))
+        )
 
     def _refuse(self, index: int, got: str) -> DatasetError:
         return DatasetError(

@@ -53,6 +53,10 @@ class Engine(ABC):
         """What a person wants to know: versions, threads, decoder, staging; for ``repr`` and ``doctor``."""
         return {}
 
+    def remarks(self) -> list[str]:
+        """Sentences about what happened so far that a person should know; for ``repr`` and the report."""
+        return []
+
 
 class EngineConfig(ABC):
     """An engine's own options: a frozen dataclass, passed as ``DataLoader(engine=...)``."""
@@ -66,6 +70,10 @@ class EngineConfig(ABC):
 
     @abstractmethod
     def build(self, setup: Setup) -> Engine: ...
+
+    def remarks(self, setup: Setup) -> list[str]:
+        """Sentences about how it will run the setup that a person should know; for ``repr`` and the report."""
+        return []
 
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
         """The memory that the engine will hold for a workload, as far as it can be told before anything is read.

@@ -5,11 +5,12 @@ without it, and with any version of it.
 """
 
 from .datasets import translate_dataset
-from .samplers import SamplerPlan, split_batch_sampler, translate_sampler
+from .samplers import SamplerPlan, notes_its_batches, split_batch_sampler, translate_sampler
 from .transforms import translate_transform
 
 __all__ = [
     "SamplerPlan",
+    "notes_its_batches",
     "split_batch_sampler",
     "translate_dataset",
     "translate_sampler",

@@ -13,11 +13,14 @@ from torch.utils.data import IterableDataset
 
 from .. import datasets as ours
 from ..datasets.base import Dataset
+from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
 from .other_libraries import named_class
-from .transforms import translate_transform
+from .recorded import record
+from .same_names import Refused
+from .transforms import translated
 
 __all__ = ["translate_dataset"]
 
@@ -27,6 +30,7 @@ _FOLDERS = ("ImageFolder", "DatasetFolder")
 _COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN")
 _GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
 _READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
+_UNKNOWN = "gpupipe does not know what it reads"
 _CHOICES = (
     "What is left: gpupipe.datasets (ImageFolder, WebDataset, Parquet, Arrays, ...), "
     "gpupipe.datasets.from_torch(dataset, media=..., transform=...) for a dataset that returns paths, bytes or arrays, "
@@ -47,6 +51,21 @@ def translate_dataset(ds: Any) -> Dataset:
     """
     if isinstance(ds, Dataset):
         return ds
+    try:
+        return _native(ds)
+    except TranslationError as e:
+        try:
+            return record(ds)
+        except Refused as refused:
+            if _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
+                raise e from None
+            _refuse(ds, str(refused), e)
+        except TranslationError as other:
+            raise other from None
+
+
+def _native(ds: Any) -> Dataset:
+    """From what it is known to hold."""
     name = exact_name(ds, "torch.utils.data")
     if name == "Subset":
         return ours.Subset(translate_dataset(ds.dataset), np.asarray(ds.indices))
@@ -59,7 +78,7 @@ def translate_dataset(ds: Any) -> Dataset:
             _refuse(ds, other)
         if isinstance(ds, IterableDataset):
             _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered")
-        _refuse(ds, "gpupipe does not know what it reads")
+        _refuse(ds, _UNKNOWN)
     own = [
         f"{c.__qualname__}.{n}"
         for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
@@ -74,22 +93,29 @@ def translate_dataset(ds: Any) -> Dataset:
         if cls.__name__ == "SVHN":
             pixels = np.moveaxis(pixels, 1, -1)
         transform, numbers = _all(lambda: _transform(ds), lambda: _labels(ds, np.asarray(labels)))
-        return ours.Arrays(pixels, numbers, transform=transform)
+        return _formed(ours.Arrays(pixels, numbers, transform=transform[0]), transform[1])
     if cls.__name__ in _GRAY_ARRAYS:
         transform, numbers = _all(lambda: _transform(ds, channels=1), lambda: _labels(ds, np.asarray(ds.targets)))
-        return ours.Arrays(ds.data, numbers, transform=transform)
-    return _refuse(ds, "gpupipe does not know what it reads")
+        return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
+    return _refuse(ds, _UNKNOWN)
 
 
-def _refuse(ds: Any, why: str) -> NoReturn:
+def _refuse(ds: Any, why: str, cause: Exception | None = None) -> NoReturn:
     raise TranslationError(
         f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}", [f"{type(ds).__name__}: {why}"]
-    )
+    ) from cause
 
 
-def _transform(ds: Any, channels: int = 3) -> Compose:
+def _transform(ds: Any, channels: int = 3) -> tuple[Compose, Any]:
     # torchvision's __getitem__ runs these two attributes, and not `transforms`.
-    return translate_transform(ds.transform, channels=channels)
+    return translated(ds.transform, channels=channels)
+
+
+def _formed(dataset: Dataset, views: Any) -> Dataset:
+    """The dataset, whose samples are (image, label), with views of the image as the script's transform returns them."""
+    if views is not None:
+        dataset.form = SampleForm((views, Rest()))
+    return dataset
 
 
 def _all(*parts: Callable[[], Any]) -> list[Any]:
@@ -103,7 +129,8 @@ def _all(*parts: Callable[[], Any]) -> list[Any]:
     if errors:
         reasons = [reason for e in errors for reason in e.reasons]
         # What the engines would refuse afterwards: all is said at once.
-        functions = [t for it in made if isinstance(it, Compose) for t in it if isinstance(t, Lambda)]
+        composed = [it[0] for it in made if isinstance(it, tuple) and isinstance(it[0], Compose)]
+        functions = [t for it in composed for t in it if isinstance(t, Lambda)]
         reasons += [f"transform {t!r} is user code" for t in functions]
         raise TranslationError("\n".join(map(str, errors)), reasons)
     return made
@@ -138,6 +165,7 @@ def _folder(ds: Any, exact: bool) -> Dataset:
     paths = [path for path, _ in ds.samples]
     labels = np.asarray([label for _, label in ds.samples])
     transform, numbers, _ = _all(lambda: _transform(ds), lambda: _labels(ds, labels), lambda: _check_loader(ds))
+    transform, views = transform
     # `imgs` is torchvision's second name for the list, and tells where somebody put another list in its place.
     untouched = exact and ds.target_transform is None and getattr(ds, "imgs", ds.samples) is ds.samples
     if untouched and ds.extensions:
@@ -147,8 +175,8 @@ def _folder(ds: Any, exact: bool) -> Dataset:
             pass  # the folder has changed since, or was never one; the list says which files are meant
         else:
             if _same_samples(found, ds.samples):
-                return found
-    return ours.ImageList([os.path.abspath(path) for path in paths], numbers, transform=transform)
+                return _formed(found, views)
+    return _formed(ours.ImageList([os.path.abspath(path) for path in paths], numbers, transform=transform), views)
 
 
 def _check_loader(ds: Any) -> None:

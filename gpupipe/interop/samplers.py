@@ -22,7 +22,7 @@ from ..rng import stream, uniforms
 from ..types import Shard
 from .classes import class_name, exact_name, shown
 
-__all__ = ["SamplerPlan", "split_batch_sampler", "translate_sampler"]
+__all__ = ["SamplerPlan", "notes_its_batches", "split_batch_sampler", "translate_sampler"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -82,6 +82,16 @@ def split_batch_sampler(batch_sampler: Any) -> tuple[Any, int, bool]:
         f"batch_sampler={shown(batch_sampler)} ({class_name(batch_sampler)}): only torch's own BatchSampler can be "
         "taken apart; pass a sampler= that gives single indices in the order you want, and batch_size="
     )
+
+
+def notes_its_batches(batch_sampler: Any) -> bool:
+    """Whether it is what Lightning puts around torch's ``BatchSampler`` for predictions: it has to be iterated itself,
+    and then says which samples each batch had."""
+    wrapped = any(
+        exact_name(batch_sampler, module) == "_IndexBatchSamplerWrapper"
+        for module in ("lightning.pytorch.overrides", "pytorch_lightning.overrides")
+    )
+    return wrapped and exact_name(batch_sampler._batch_sampler, "torch.utils.data") == "BatchSampler"
 
 
 def _within(sampler: Any, source: Any, n: int) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from .. import transforms as ours
+from ..datasets.sample_form import View, mapped
 from ..errors import GpupipeError, TranslationError
 from ..transforms import Compose, Transform
+from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
+from .recording import StandIn
 from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
+from .user_functions import does_nothing
 
-__all__ = ["translate_transform"]
+__all__ = ["translate_transform", "translated"]
 
 _CHOICES = (
     'What is left: gpupipe\'s own transforms (gpupipe.transforms) in its place, or DataLoader(..., engine="torch"), '
@@ -26,8 +30,12 @@ class _Place:
 
     def __init__(self, channels: int):
         self.kind = "pil"
+        self.dtype = "uint8"
         self.channels = channels
         self.views = False
+        self.tree: Any = None
+        """How the views stand in what comes out, if it is user code that makes them; see
+        :class:`~gpupipe.datasets.sample_form.SampleForm`."""
 
 
 def translate_transform(t: Any, *, channels: int = 3) -> Compose:
@@ -42,10 +50,15 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
     Raises:
         TranslationError: something has no gpupipe form; names all such transforms, where they stand, and the choices.
     """
+    return translated(t, channels=channels)[0]
+
+
+def translated(t: Any, *, channels: int = 3) -> tuple[Compose, Any]:
+    """The same, and how several views that user code makes stand in what it returns; ``None`` if it makes none."""
     if t is None:
         t = Compose([])
     if isinstance(t, Compose) and channels == 3:
-        return t
+        return t, None
     flat = list(_flatten(t, ""))
     place = _Place(channels)
     found: list[Transform] = []
@@ -71,7 +84,8 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
             reasons,
         )
     try:
-        return Compose(found, memory_format=t.memory_format if isinstance(t, Compose) else "contiguous_format")
+        layout = t.memory_format if isinstance(t, Compose) else "contiguous_format"
+        return Compose(found, memory_format=layout), place.tree
     except GpupipeError as e:
         raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}", [str(e)]) from e
 
@@ -114,9 +128,7 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
             return []
         return TIMM[timms.__name__](t)
     if cls is None:
-        if isinstance(t, (FunctionType, BuiltinFunctionType)):
-            return [_function(t, ours.Lambda(t), place)]
-        raise Refused("not a torchvision transform; gpupipe.transforms.Lambda takes what keeps the size of the image")
+        return _user_code(t, place)
     if changed := changed_methods(t, cls):
         raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
     if _hooked(t):
@@ -141,16 +153,61 @@ def _inner(t: Any, place: _Place) -> Any:
     return found[0] if len(found) == 1 else Compose(found)
 
 
-def _function(t: Any, made: Transform, place: _Place) -> Transform:
+def _user_code(t: Any, place: _Place) -> list[Transform]:
+    """What only arranges transforms is taken apart; a function that keeps size and type of the image is called."""
+    if not callable(t):
+        raise Refused("not a transform, since it cannot be called")
+    try:
+        tree = arranged(t)
+    except Refused as e:
+        try:
+            return _function(t, place)
+        except Refused:
+            raise e from None
+    if tree is None:
+        return _function(t, place)
+    if isinstance(tree, StandIn):
+        return _steps(tree.steps, place)
+    if place.views:
+        raise Refused("it makes several views of each of several views")
+    chains: list[Compose] = []
+
+    def view(leaf: StandIn) -> View:
+        chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
+        if branch.views:
+            raise Refused("it makes several views of each of several views")
+        return View(len(chains) - 1)
+
+    place.tree, place.views = mapped(view, tree), True
+    same = all(chain == chains[0] for chain in chains)
+    return [ours.MultiView(chains[0], len(chains)) if same else ours.MultiView(chains)]
+
+
+def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
+    found: list[Transform] = []
+    for step in steps:
+        for _, item in _flatten(step, ""):
+            made = _translate(item, place)
+            for new in made:
+                _follow(new, place)
+            found += made
+    return found
+
+
+def _function(function: Any, place: _Place) -> list[Transform]:
     if place.views:
         raise Refused(
             "a function of all views at once; the batch is a tuple of views, so stack them in the training loop"
         )
-    return made
+    if does_nothing(function, place.kind, place.dtype, place.channels):
+        return []
+    return [ours.Lambda(function)]
 
 
 def _follow(t: Transform, place: _Place) -> None:
     """What ``place`` is after one of our own transforms, or one that was translated."""
+    if isinstance(t, (ours.ToTensor, ours.ConvertImageDtype, ours.ToDtype)):
+        place.dtype = "float32" if isinstance(t, ours.ToTensor) else t.dtype
     if isinstance(t, ours.ToImage):
         place.kind = "image"
     elif isinstance(t, (ours.ToTensor, ours.PILToTensor)):
@@ -192,7 +249,7 @@ def _convert_image_dtype(t: Any, place: _Place) -> list[Transform]:
 def _lambda(t: Any, place: _Place) -> list[Transform]:
     if getattr(t, "types", (object,)) != (object,):
         raise Refused("a Lambda for some types only; leave types out, the images are all that passes")
-    return [_function(t, ours.Lambda(t.lambd), place)]
+    return _user_code(t.lambd, place)
 
 
 def _mixing(t: Any, place: _Place) -> list[Transform]:

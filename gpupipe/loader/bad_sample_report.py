@@ -22,6 +22,8 @@ class BadSampleReport:
 
     def __init__(self) -> None:
         self._by_index: dict[int, Reported] = {}
+        self.remarks: list[str] = []
+        """Sentences about how the work was done, as of when the report was asked for."""
 
     @property
     def samples(self) -> list[Reported]:
@@ -40,7 +42,12 @@ class BadSampleReport:
                 file.write(json.dumps({**sample._asdict(), "count": sample.count}) + "\n")
 
     def __repr__(self) -> str:
+        notes = [f"  note: {remark}" for remark in self.remarks]
         if not self._by_index:
-            return "BadSampleReport(no bad samples)"
+            return (
+                "\n".join(["BadSampleReport(no bad samples", *notes, ")"])
+                if notes
+                else "BadSampleReport(no bad samples)"
+            )
         lines = [f"  {s.index}: {s.path}: {s.kind}: {s.reason} ({s.count} times)" for s in self.samples]
-        return "\n".join([f"BadSampleReport({len(lines)} bad samples:", *lines, ")"])
+        return "\n".join([f"BadSampleReport({len(lines)} bad samples:", *lines, *notes, ")"])

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from ..errors import ConfigError, StateError
-from ..interop import SamplerPlan, split_batch_sampler, translate_sampler
+from ..interop import SamplerPlan, notes_its_batches, split_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..types import Shard
@@ -69,8 +69,11 @@ def batching_of(a: Arguments, n: int) -> Batching:
     if a.own_batches is not None:
         return Batching(batch_size, False, Shard(), _given(a.own_batches, n), given=True)
     if a.batch_sampler is not None:
-        if batch_size != 1 or a.shuffle is not None or sampler is not None or drop_last:
+        if batch_size != 1 or a.shuffle or sampler is not None or drop_last:
             raise ConfigError("batch_sampler goes without batch_size, shuffle, sampler and drop_last, as in torch")
+        if notes_its_batches(a.batch_sampler):
+            batches = a.batch_sampler
+            return Batching(batches.batch_size, False, Shard(), _given(batches, n, len(batches.sampler)), given=True)
         sampler, batch_size, drop_last = split_batch_sampler(a.batch_sampler)
         batch_size = check_integer(batch_size, "batch_size", 1)
     if sampler is not None and a.shuffle:
@@ -91,5 +94,5 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
     return Sequential(n)
 
 
-def _given(batches: Any, n: int) -> SamplerPlan:
-    return SamplerPlan(type(batches).__name__, None, lambda seed, epoch: Streamed(batches, n, batched=True))
+def _given(batches: Any, n: int, length: int | None = None) -> SamplerPlan:
+    return SamplerPlan(type(batches).__name__, length, lambda seed, epoch: Streamed(batches, n, batched=True))

@@ -12,8 +12,10 @@ from torch.utils.data.dataloader import _DatasetKind
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
 from ..types import Shard
+from .accelerate import Announced, stays_as_it_is
 from .arguments import Arguments, DeviceLike, EngineName
 from .bad_sample_report import BadSampleReport
+from .epoch import EpochIterator
 from .session import Session
 from .start import refreshed, session_of
 
@@ -55,8 +57,15 @@ class DataLoader(TorchLoader[Any]):
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
     device; or the images alone if the dataset has no labels. Clips are ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]``
-    if the dataset has ``layout="TCHW"``. Every ``iter()`` ends the one before it and is a new epoch, which begins with
-    its first batch: one that gives no batch does not count.
+    if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new epoch, which begins with its first batch: one that
+    gives no batch does not count. Those before it go on if they are asked for more.
+
+    Frameworks take it for a loader of torch's, of which it is a subclass, and iterate over it as it is; tried were
+    Lightning with Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
+    Lightning does not cut it once more; a loader without one Lightning makes anew for each rank, with all its
+    arguments. Accelerate cuts none of its batches: on several processes it needs ``shard=``, or ``prepare()`` refuses
+    it. What builds a loader of torch's own from ``dataset`` and ``batch_sampler`` (Accelerate's
+    ``skip_first_batches``) goes without gpupipe, and a warning says so: use ``load_state_dict``.
 
     Raises:
         ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.
@@ -143,8 +152,12 @@ class DataLoader(TorchLoader[Any]):
         self.batch_sampler = session.batch_sampler
         self.generator = a.generator
         self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
-        self.persistent_workers = bool(a.persistent_workers)
         self.on_error = a.on_error
+        self.max_bad = a.max_bad
+        self.engine = a.engine
+        # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
+        # the same names say what became of these.
+        vars(self).update(device=a.device, seed=a.seed, shard=a.shard, persistent_workers=a.persistent_workers)
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None
         self._DataLoader__initialized = True
@@ -169,6 +182,11 @@ class DataLoader(TorchLoader[Any]):
         """How many samples of the batch just handed out are real; the others pad it to the size of other ranks'."""
         return self._session.valid
 
+    @property
+    def persistent_workers(self) -> bool:  # type: ignore[override]
+        """As torch has it; see the argument."""
+        return bool(self._session.arguments.persistent_workers)
+
     # ---- iterating
 
     def __len__(self) -> int:
@@ -179,12 +197,31 @@ class DataLoader(TorchLoader[Any]):
         if self.batch_sampler is not self._session.batch_sampler:
             # A subclass has put another one in its place, against torch's guard, as those of timm and YOLO do.
             self._session = self._session.with_batches(self.batch_sampler)
-        self._session = refreshed(self._session)
-        return self._session.iterate()
+        session = refreshed(self._session)
+        if session is not self._session:  # else nothing is set, which Lightning would repeat on a copy
+            object.__setattr__(self, "_DataLoader__initialized", False)
+            self._show(session.arguments, session)
+        batches = self._session.iterate()
+        return Announced(batches) if self._announced and isinstance(batches, EpochIterator) else batches
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that begins next. Optional: without it every one is the next one."""
         self._session.set_epoch(epoch)
+
+    _announced = False
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """What Accelerate's ``prepare()`` asks before it builds a loader of torch's. It iterates over this one instead,
+        and is told which batch is the last one."""
+        stays = stays_as_it_is(self._session)
+        if stays != self._announced:
+            self._announced = stays
+        return stays
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, prepared: bool) -> None:
+        """It also says so."""
 
     # ---- state
 
@@ -210,20 +247,26 @@ class DataLoader(TorchLoader[Any]):
         """Where it stands and how it was made: a copy starts its own engine."""
         session = self._session
         own = {k: v for k, v in self.__dict__.items() if k not in ("_session", "sampler", "batch_sampler")}
-        return {"arguments": session.arguments, "position": session.state(), "attributes": own}
+        # What has drawn no seed yet has no place either: a copy draws its own.
+        position = session.state() if session.has_begun else None
+        return {"arguments": session.arguments, "position": position, "attributes": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["attributes"])
         self.__dict__["_DataLoader__initialized"] = False
         self.__dict__.pop("_dataset_kind")
         self._show(state["arguments"], session_of(state["arguments"]))
-        self._session.load(state["position"])
+        if state["position"] is not None:
+            self._session.load(state["position"])
 
     # ---- what happened
 
     def report(self) -> BadSampleReport:
-        """What was bad so far; ``.samples`` is a list of (index, path, kind, reason)."""
-        return self._session.report
+        """What was bad so far; ``.samples`` is a list of (index, path, kind, reason). ``.remarks`` are sentences about
+        how the work was done: what Pillow decoded in DALI's place, and how fast."""
+        report = self._session.report
+        report.remarks = self._session.remarks()
+        return report
 
     def stats(self) -> dict[str, Any]:
         """Counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited in

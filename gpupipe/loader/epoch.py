@@ -10,14 +10,17 @@ from typing import Any, Protocol
 
 import torch
 
+from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import SampleError
 from ..planning.bad_samples import BadSamples
+from ..planning.batches import Slices
 from ..planning.epoch import EpochPlan
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
+from .collating import Collate
 from .running import Lease, Running
 from .session import Stats
 from .state import Cursor, Position
@@ -69,6 +72,13 @@ class Source(Protocol):
     """Iterators of an earlier one have ended."""
     bad_samples: BadSamples
 
+    collate: Collate | None
+    """The script's own."""
+
+    @property
+    def form(self) -> SampleForm | None:
+        """Of a batch."""
+
     def begin(self) -> tuple[EpochPlan, Cursor]:
         """The next epoch: its plans, and where its iterator notes how far it has come."""
 
@@ -97,6 +107,7 @@ class EpochIterator:
         self._cursor: Cursor
         self._stream: _Stream
         self._ready: dict[int, Batch] = {}
+        self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
         weakref.finalize(self, session.running.release, self._lease)
 
@@ -209,7 +220,7 @@ class EpochIterator:
 
     def _deliver(self, batch: Batch, session: Source) -> Any:
         plan = batch.plan
-        self._cursor.delivered = plan.consumed
+        self._cursor.delivered, self._step = plan.consumed, plan.step
         session.position.at(self._cursor)
         session.valid = plan.valid
         session.stats.batches += 1
@@ -219,7 +230,21 @@ class EpochIterator:
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
             images, target = mix(images, target, plan.mixing)
+        if session.collate is not None:
+            return session.collate(images, target, plan)
+        if session.form is not None:
+            return session.form.batch(images, target)
         return images if target is None else [images, target]
+
+    @property
+    def last(self) -> int | None:
+        """``None`` if another batch follows the one just handed out, or that is not known yet. Otherwise how many
+        samples all ranks together have in it, one rank after the other: 0 if it is as large as those before it, -1 if
+        they are not next to each other."""
+        batches = self._plans.batches if self._plans is not None else None
+        if not isinstance(batches, Slices) or batches.has(self._step + 1):
+            return None
+        return -1 if batches.strided else int(batches.window(self._step)[1]) % batches.global_batch
 
     def _count(self, plan: Plan | None, session: Source) -> None:
         """Count what a batch went without, and the empty ones before it; ``None``: those after the last."""

@@ -8,18 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
+from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..memory.limits import Estimate, check_device, estimate
 from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
 from .arguments import Arguments
 from .batching import Batching, batching_of
+from .collating import Collate
 from .engine_choice import has_calls
 from .epoch import EpochIterator
 from .resolve import Resolved, resolve, same_work
 from .running import Running
-from .samplers import OwnBatches, own_sampler
+from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .snapshot import Snapshot
 from .state import Cursor, Position, State
@@ -41,10 +44,11 @@ class NativeSession(Session):
         self.position = Position(self.batching, arguments.seed, arguments.generator)
         self.running = Running()
         self.generation = 0
+        self._happened: list[str] = []
+        """The remarks of the engine that was closed last."""
         a = arguments
-        own = own_sampler(self.position)
-        self.sampler = own if a.sampler is None else a.sampler
-        self.batch_sampler = OwnBatches(own) if a.batch_sampler is None else a.batch_sampler
+        self.sampler = own_sampler(self.position) if a.sampler is None else a.sampler
+        self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         weakref.finalize(self, self.running.close)
 
@@ -52,13 +56,19 @@ class NativeSession(Session):
         self.resolved = resolved
         self.device = torch.device(resolved.setup.device)
         self._follow(resolved.batching)
-        a = self.arguments
+        a, dataset = self.arguments, resolved.setup.dataset
+        own = a.collate_fn is not None and a.collate_fn is not default_collate
+        self.collate = Collate(a.collate_fn, dataset.form) if own else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
 
     def _follow(self, batching: Batching) -> None:
         self.batching = batching
         self.batch_size, self.drop_last, self.shard = batching.batch_size, batching.drop_last, batching.shard
         self._lengths = self.arguments.lengths
+
+    @property
+    def has_begun(self) -> bool:
+        return self.position.drawn is not None or self.position.next_epoch > 0
 
     # ---- what changes between epochs
 
@@ -76,8 +86,8 @@ class NativeSession(Session):
         return self
 
     def with_batches(self, batches: Any) -> NativeSession:
-        own = self.batch_sampler
-        if isinstance(own, OwnBatches):
+        own = getattr(self.batch_sampler, "sampler", None)
+        if isinstance(own, OwnSampler):
             own.quiet = True  # it is we who read it, through whatever was put around it
         changed = NativeSession(replace(self.arguments, own_batches=batches))
         changed.batch_sampler = batches
@@ -123,6 +133,10 @@ class NativeSession(Session):
         return replace(plans, batches=self.batching.batches(plans.order, cursor.delivered))
 
     @property
+    def form(self) -> SampleForm | None:
+        return self.resolved.setup.dataset.form
+
+    @property
     def user_code_is_sent(self) -> bool:
         setup, asked = self.resolved.setup, self.arguments.persistent_workers
         return asked is None and setup.num_workers > 0 and (setup.dataset.runs_user_code or has_calls(setup.pipeline))
@@ -151,11 +165,17 @@ class NativeSession(Session):
 
     def close(self) -> None:
         self.generation += 1
+        if self.running.engine is not None:
+            self._happened = self.running.engine.remarks()
         self.running.close()
 
     @property
     def source(self) -> str:
         return repr(self.resolved.setup.dataset)
+
+    def remarks(self) -> list[str]:
+        resolved, engine = self.resolved, self.running.engine
+        return resolved.config.remarks(resolved.setup) + (self._happened if engine is None else engine.remarks())
 
     def describe(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
@@ -164,5 +184,6 @@ class NativeSession(Session):
         return [
             f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
             f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
+            *(f"note: {remark}" for remark in self.remarks()),
             f"pipeline: {resolved.setup.pipeline!r}",
         ]

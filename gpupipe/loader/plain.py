@@ -159,6 +159,10 @@ class PlainSession(Session):
         known = self._remembered.seed if self._remembered is not None else None
         return torch.initial_seed() if known is None else known
 
+    @property
+    def has_begun(self) -> bool:
+        return self.next_epoch > 0 or self._resume is not None
+
     def refreshed(self) -> PlainSession:
         return self  # torch's loader looks at everything when an epoch begins
 

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, default_collate
 from ..datasets.base import Dataset
 from ..engines.base import EngineConfig
 from ..errors import ConfigError, PipelineError, TranslationError
-from ..interop import translate_dataset
+from ..interop import notes_its_batches, translate_dataset
 from ..interop.classes import exact_name, shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
@@ -71,6 +71,11 @@ def resolve(a: Arguments) -> Resolved:
         dataset = translate_dataset(a.dataset)
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
+    if a.collate_fn is not None and a.collate_fn is not default_collate:
+        if dataset.transform.mixing:
+            name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+            raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
+        dataset.keeps_targets = dataset.runs_user_code
     if not dataset.runs_user_code:
         reasons += _worker_options(a)
     if ours and reasons:
@@ -125,17 +130,14 @@ def same_work(one: Resolved, two: Resolved) -> bool:
 def _foreign(a: Arguments) -> list[str]:
     """What user code does with samples and batches."""
     reasons = []
-    if a.collate_fn is not None and a.collate_fn is not default_collate:
-        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+    batches = a.batch_sampler
+    plain = batches is None or exact_name(batches, "torch.utils.data") == BatchSampler.__name__
+    if not plain and not notes_its_batches(batches):
         reasons.append(
-            f"collate_fn={name} makes the batches: leave it out and apply it to the batch in the training loop"
-        )
-    if a.batch_sampler is not None and exact_name(a.batch_sampler, "torch.utils.data") != BatchSampler.__name__:
-        reasons.append(
-            f"batch_sampler={shown(a.batch_sampler)} cuts the batches: pass a sampler= that gives single indices, and "
+            f"batch_sampler={shown(batches)} cuts the batches: pass a sampler= that gives single indices, and "
             "batch_size="
         )
-    if a.batch_sampler is None and a.batch_size is None:
+    if batches is None and a.batch_size is None:
         reasons.append("batch_size=None gives single samples: use batch_size=1")
     if a.pin_memory_device:
         reasons.append(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")

@@ -4,98 +4,55 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from .batching import Batching
     from .state import Position
 
-__all__ = ["OwnBatches", "own_sampler"]
+__all__ = ["OwnSampler", "own_batches", "own_sampler"]
 
 log = logging.getLogger("gpupipe")
 
 
-class _Own:
+class OwnSampler:
     """``loader.sampler`` if the script gave none: this rank's indices of the next epoch. It is one of torch's classes,
-    by which frameworks tell whether a loader shuffles."""
+    by which frameworks tell whether a loader shuffles, and whether it is cut into ranks already.
+
+    Another one stands in ``loader.batch_sampler``, which the loader itself does not use. Every pass over that is a
+    further epoch. Who iterates it builds a loader of torch's from it, which loads the batches without gpupipe: that is
+    said once.
+    """
 
     _position: Position
+    for_batches = False
+    quiet = False
+    """Whether a gpupipe loader iterates ``loader.batch_sampler``."""
+    _passes = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._position.set_epoch(epoch)
 
+    @property
+    def _batching(self) -> Batching:
+        """On a single rank the samples of a last batch that is dropped are among them, as in torch's samplers."""
+        batching = self._position.batching
+        return batching if batching.shard.world_size > 1 else replace(batching, drop_last=False)
+
     def __len__(self) -> int:
-        batches = self._position.batching.slices()
+        batches = self._batching.slices()
         last = len(batches) - 1
         return 0 if last < 0 else last * batches.batch_size + len(batches.take(last)[0])
 
     def __iter__(self) -> Iterator[int]:
-        return (index for batch in self.batches() for index in batch)
-
-    def batches(self, later: int = 0) -> Iterator[list[int]]:
-        """This rank's batches of the next epoch, or of a later one."""
-        order = self._position.order(later)
-        batches, step = self._position.batching.batches(order), 0
-        while batches.has(step):
-            yield order.at(batches.take(step)[0])[0].tolist()
-            step += 1
-
-
-class _Shuffled(_Own, RandomSampler):
-    replacement = False
-    generator = None
-    _num_samples = None
-
-    def __init__(self, position: Position):
-        # Not torch's __init__, which refuses a data source without a length.
-        self._position = position
-        self.data_source = _Length(position)
-
-
-class _InOrder(_Own, SequentialSampler):
-    def __init__(self, position: Position):
-        self._position = position
-        self.data_source = _Length(position)
-
-
-class _Length:
-    """torch's samplers ask their data source for its length, and nothing else."""
-
-    def __init__(self, position: Position):
-        self._position = position
-
-    def __len__(self) -> int:
-        return self._position.batching.sampler.length or 0
-
-
-def own_sampler(position: Position) -> _Shuffled | _InOrder:
-    """``loader.sampler``."""
-    return _InOrder(position) if position.batching.sampler.name == "sequential" else _Shuffled(position)
-
-
-class OwnBatches(BatchSampler):
-    """``loader.batch_sampler``: this rank's batches of indices; every pass is a further epoch.
-
-    The loader itself does not use it. Who iterates it builds a loader of torch's from it, which loads them without
-    gpupipe: that is said once.
-    """
-
-    def __init__(self, sampler: _Shuffled | _InOrder):
-        batching = sampler._position.batching
-        super().__init__(sampler, batching.batch_size, batching.drop_last)
-        self.own = sampler
-        self._passes = 0
-        self.quiet = False
-        """Whether a gpupipe loader iterates it."""
-
-    def __len__(self) -> int:
-        return len(self.own._position.batching)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        if self.own._position.batching.shard.world_size > 1:
+        if not self.for_batches:
+            return self._indices(0)
+        if self._position.batching.shard.world_size > 1:
             raise ConfigError(
                 "these batches are this rank's already, and a loader built from them would cut them once more: iterate "
                 "over the gpupipe loader as it is, and go on in the middle of an epoch with load_state_dict()"
@@ -108,4 +65,63 @@ class OwnBatches(BatchSampler):
                 "epoch with load_state_dict()"
             )
         later, self._passes = self._passes, self._passes + 1
-        return self.own.batches(later)
+        return self._indices(later)
+
+    def _indices(self, later: int) -> Iterator[int]:
+        """Of the next epoch, or of a later one."""
+        order = self._position.order(later)
+        batches, step = self._batching.batches(order), 0
+        while batches.has(step):
+            yield from order.at(batches.take(step)[0])[0].tolist()
+            step += 1
+
+
+class _Shuffled(OwnSampler, RandomSampler):
+    replacement = False
+    generator = None
+    _num_samples = None
+
+    def __init__(self, position: Position):
+        # Not torch's __init__, which refuses a data source without a length.
+        self._position = position
+        self.data_source = _Length(position)
+
+
+class _InOrder(OwnSampler, SequentialSampler):
+    def __init__(self, position: Position):
+        self._position = position
+        self.data_source = _Length(position)
+
+
+class _OfRank(OwnSampler, DistributedSampler[Any]):
+    def __init__(self, position: Position):
+        batching = position.batching
+        self._position = position
+        self.dataset: Any = _Length(position)
+        self.num_replicas, self.rank = batching.shard.world_size, batching.shard.rank
+        self.shuffle, self.drop_last = batching.sampler.name != "sequential", batching.drop_last
+
+
+class _Length:
+    """torch's samplers ask their data source for its length, and nothing else."""
+
+    def __init__(self, position: Position):
+        self._position = position
+
+    def __len__(self) -> int:
+        return self._position.batching.sampler.length or 0
+
+
+def own_sampler(position: Position) -> _Shuffled | _InOrder | _OfRank:
+    """``loader.sampler``."""
+    batching = position.batching
+    if batching.shard.world_size > 1:
+        return _OfRank(position)
+    return _InOrder(position) if batching.sampler.name == "sequential" else _Shuffled(position)
+
+
+def own_batches(position: Position) -> BatchSampler:
+    """``loader.batch_sampler``. It is torch's own class and no other: Lightning makes another sampler's anew."""
+    sampler = own_sampler(position)
+    sampler.for_batches = True
+    return BatchSampler(sampler, position.batching.batch_size, position.batching.drop_last)

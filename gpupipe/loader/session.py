@@ -65,6 +65,11 @@ class Session(ABC):
     def seed(self) -> int:
         """Of order and augmentation."""
 
+    @property
+    @abstractmethod
+    def has_begun(self) -> bool:
+        """Whether there is a state to be saved: a seed, or an epoch that began or was set."""
+
     @abstractmethod
     def refreshed(self) -> Session:
         """The session for an epoch that begins now: this one, which has followed what has changed in dataset and
@@ -106,6 +111,10 @@ class Session(ABC):
     @abstractmethod
     def source(self) -> str:
         """The dataset, for ``repr``."""
+
+    def remarks(self) -> list[str]:
+        """For ``repr`` and the report: what a person should know of how the work is done."""
+        return []
 
     @abstractmethod
     def describe(self) -> list[str]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import engines
 from ..datasets.base import Dataset
 from ..datasets.subset import Subset
+from ..engines.forms.clip_layout import repeat_per_frame
 from ..errors import BadSample, ConfigError, SampleError
 from ..loader.dataloader import DataLoader
 from ..planning.order import Shuffle
@@ -27,7 +28,7 @@ __all__ = ["Comparison", "Step", "Worst", "compare"]
 
 Pixels = npt.NDArray[np.uint8]
 Views = tuple[Tensor, ...]
-"""The images of a batch, [B, C, H, W] of each view; one if there are no views."""
+"""The images of a batch, [B, C, H, W] of each view, or clips in the dataset's layout; one if there are no views."""
 
 
 @dataclass(frozen=True)
@@ -174,17 +175,23 @@ class _View:
     def add(
         self, plan: Plan, ops: Sequence[Op], dali: Tensor, reference: Tensor, runner: _Runner, worst: _Keep | None
     ) -> None:
-        """A batch [B, C, H, W] of this view; ``ops`` are the plan's for it."""
+        """A batch [B, C, H, W] of this view, or of clips in the dataset's layout; ``ops`` are the plan's for it."""
         assert plan.sizes is not None
         self._promises.append(tolerance("dali/torch", ops, self.device))
         for i in range(len(plan)):
             row = slice(i, i + 1)
-            one = difference(dali[row], reference[row], [op.take(row) for op in ops], plan.sizes[row])
+            frames = 1 if plan.frames is None else plan.frames.shape[1]
+            own = repeat_per_frame([op.take(row) for op in ops], frames)
+            a, b = runner.images(dali[row]), runner.images(reference[row])
+            one = difference(a, b, own, np.repeat(plan.sizes[row], frames, axis=0))
             self.found += one
             if one.max > self._largest:
                 self._largest, self.where = one.max, runner.describe(plan, i)
             if worst is not None:
-                worst.offer(one, runner.describe(plan, i), dali[i], reference[i], ops)
+                # Of a clip the frame that differs most is shown.
+                t = int((a.double() - b.double()).abs().flatten(1).amax(1).argmax())
+                where = "" if plan.frames is None else f", frame {plan.frames[i, t]}"
+                worst.offer(one, f"{runner.describe(plan, i)}{where}", a[t], b[t], ops)
 
 
 class _Keep:
@@ -229,9 +236,16 @@ class _Runner:
         """Path of sample ``i`` of a plan."""
         return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
 
+    def images(self, batch: Tensor) -> Tensor:
+        """[N, C, H, W]: of clips, all frames."""
+        if not self.dataset.has_frames:
+            return batch
+        return (batch.transpose(1, 2) if self.dataset.layout == "CTHW" else batch).flatten(0, 1)
+
     def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
         """(plan, DALI's views of the batch, the reference's), in batches of 1 if images differ in size."""
-        size = 16 if all(output.size is not None for output in pipeline.outputs) else 1
+        at_once = 2 if self.dataset.has_frames else 16
+        size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         while at < len(self.indices):
             subset = Subset(self.dataset, self.indices[at:], transform=pipeline)

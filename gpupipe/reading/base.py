@@ -8,24 +8,46 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import BadSample
+from ..transforms.ops import Op
 from ..types import Plan
-from .setup import Setup
+from .torch_threads import torch_threads
 
-__all__ = ["AheadReader", "Form", "Loaded", "Pending", "Reader"]
+__all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
 
 R = TypeVar("R")
 
 Form = Literal["paths", "encoded", "pixels", "frames"]
 """What an engine is given of each sample: the path of a local file, the bytes of one, u8[H, W, 3], or of a clip T times
 u8[H, W, 3]."""
+
+Decodes = Callable[[str], bool]
+"""Whether an engine decodes a coding (see :class:`gpupipe.codecs.pillow.Header`) by itself: to Pillow's pixels, and
+without dying of a damaged file. Picklable. All others Pillow decodes for it."""
+
+NO_BYTES = np.zeros(0, np.uint8)
+NO_PIXELS = np.zeros((0, 0, 3), np.uint8)
+"""What stands in the rows of a batch that come in the other form."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What an engine is given of a dataset."""
+
+    form: Form
+    """Of the samples that it decodes; ``"pixels"`` or ``"frames"`` if there are none."""
+    handed: bool = False
+    """Whether some samples come as pixels, because Pillow decodes them."""
+    turned: bool = False
+    """Whether the engine has to turn some of the samples that it decodes."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +57,24 @@ class Loaded:
     plan: Plan
     media: Any = None
     """Of ``"paths"`` u8[B, L] with at least one zero after each; otherwise a list of arrays: u8[L] encoded bytes, or
-    u8[H, W, 3] pixels, of clips B * T of them."""
+    u8[H, W, 3] pixels, of clips B * T of them. Empty in rows of ``pixels``."""
     target: Any = None
     bad: tuple[BadSample, ...] = ()
     """Samples that cannot be read; then nothing else is there."""
     owner: Any = None
     """What ``media`` points into: it must live until it was read."""
+    pixels: Sequence[npt.NDArray[np.uint8]] | None = None
+    """With ``handed``: u8[H, W, 3] of the samples that Pillow decoded, no more than a first crop takes, and empty in
+    the rows of all others."""
+    by_pillow: tuple[int, float] = (0, 0.0)
+    """Encoded images that Pillow decoded, and the seconds that it took in all threads or processes together."""
+    turns: npt.NDArray[np.uint8] | None = None
+    """u8[B], with ``turned``: how what the engine decodes becomes upright, 1 to 8 as EXIF counts."""
+    ops: tuple[Op, ...] | None = None
+    """The plan's ops for what is here: a first crop is in the coordinates of the encoded image, which is turned after
+    it, or of ``pixels``, or of what was cut out of the encoded image. ``None``: as the plan has them."""
+    sizes: npt.NDArray[np.int32] | None = None
+    """i32[B, 2]: height and width of images if something was cut out of some; ``None``: as the plan has them."""
 
 
 class Reader(ABC):
@@ -81,9 +115,9 @@ class Pending(Generic[R]):
 class AheadReader(Reader, Generic[R]):
     """Reads plans ahead in threads: :meth:`_begin` hands out work, :meth:`_end` takes the results."""
 
-    def __init__(self, setup: Setup, name: str, threads: int | None = None):
-        self.threads = setup.threads if threads is None else threads
-        self._setup = setup
+    def __init__(self, threads: int, ahead: int, name: str):
+        self.threads = threads
+        self._ahead = ahead
         self._name = name
         self._pool: ThreadPoolExecutor | None = None
         self._futures: list[Future[R]] = []
@@ -94,14 +128,16 @@ class AheadReader(Reader, Generic[R]):
     @abstractmethod
     def _end(self, pending: Pending[R]) -> Loaded: ...
 
+    def _left(self) -> None:
+        """Called before a run begins, when no thread is at work any more for an earlier one."""
+
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         self.stop()
         wait(self._futures)  # what is being read still writes into its buffer
         self._futures = []
-        if self._setup.cuda:
-            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
+        self._left()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name)
+            self._pool = torch_threads(self.threads, self._name)
         return self._loaded(plans, self._pool)
 
     def _loaded(self, plans: Iterator[Plan], pool: ThreadPoolExecutor) -> Iterator[Loaded]:
@@ -109,7 +145,7 @@ class AheadReader(Reader, Generic[R]):
         failure: Exception | None = None
         more = True
         while True:
-            while more and len(waiting) <= self._setup.prefetch_factor:
+            while more and len(waiting) <= self._ahead:
                 try:
                     plan = next(plans, None)
                 except Exception as e:

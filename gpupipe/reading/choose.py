@@ -2,62 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numpy as np
 
 from ..datasets.base import Dataset
 from ..datasets.subset import Subset
 from ..datasets.user_code import FromTorch
 from ..errors import PipelineError
-from .base import Form, Reader
+from .base import Decodes, Feed, Form, Reader
 from .clips import ClipReader
+from .cuts import Cuts
+from .files import FileReader
 from .paths import PathReader
 from .pixels import PixelReader
-from .png_copies import PngCopies, PngCopy
-from .ranges import RangeReader
 from .setup import Setup
 from .user_code import UserCodeReader
 
-__all__ = ["form_of", "reader_for"]
+__all__ = ["feed_of", "reader_for"]
 
-_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "pixels"}
-
-
-def form_of(dataset: Dataset, accepts: frozenset[Form]) -> Form:
-    """What an engine that accepts these forms is given of a dataset.
-
-    Raises :class:`PipelineError` if it is none of them.
-    """
-    form = _form_of(dataset, accepts)
-    if form not in accepts:
-        raise PipelineError(f"{dataset!r} has {form}, and the engine takes {', '.join(sorted(accepts))}")
-    return form
+_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
+_CODES = 255
+"""So many codings have names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
 
-def _form_of(dataset: Dataset, accepts: frozenset[Form]) -> Form:
-    if dataset.kind == "files":
-        return "paths" if dataset.whole_files and "paths" in accepts else "encoded"
-    if dataset.kind == "user code":
-        return _RETURNS[_whole(dataset, FromTorch).returns]
-    return "pixels" if dataset.kind == "pixels" else "frames"
-
-
-def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Callable[[str], bool]) -> Reader:
-    """The reader of a setup for an engine.
+def feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+    """What an engine is given of a dataset.
 
     Args:
         accepts: forms that the engine takes.
-        decodes: whether the engine decodes a coding (see :class:`gpupipe.codecs.pillow.Header`) to Pillow's pixels; of
-            others it is given a PNG that Pillow's pixels were written to. Picklable.
+        decodes: which codings it decodes.
+
+    Raises :class:`PipelineError` if there is no such form.
     """
-    dataset, form = setup.dataset, form_of(setup.dataset, accepts)
+    feed = _feed_of(dataset, accepts, decodes)
+    if feed.form not in accepts:
+        raise PipelineError(f"{dataset!r} has {feed.form}, and the engine takes {', '.join(sorted(accepts))}")
+    return feed
+
+
+def _feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+    if dataset.kind == "files":
+        return _of_files(dataset, accepts, decodes)
     if dataset.kind == "user code":
-        return UserCodeReader(setup, form, PngCopy(dataset.exif, dataset.max_pixels, decodes))
-    if form == "frames":
-        return ClipReader(setup)
-    if form == "pixels":
-        return PixelReader(dataset, pinned=setup.cuda)
-    copies = PngCopies.of(dataset, setup.threads, decodes)
-    return PathReader(dataset, copies) if form == "paths" else RangeReader(setup, copies)
+        form = _RETURNS[_whole(dataset, FromTorch).returns]
+        # How its images are encoded is known when they are there.
+        return Feed(form) if form == "pixels" else Feed(form, handed=True, turned=dataset.exif)
+    return Feed("pixels" if dataset.kind == "pixels" else "frames")
+
+
+def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+    turns = dataset.orientations if dataset.exif else np.ones(1, np.uint8)
+    if dataset.codings is None or turns is None:  # what is not known is Pillow's
+        return Feed("pixels")
+    _, names = dataset.codings
+    own = [decodes(name) for name in names if name]  # bad samples have none
+    handed = not all(own) or len(names) >= _CODES
+    if handed and not any(own):
+        return Feed("pixels")
+    turned = bool((turns != 1).any())
+    opens = dataset.whole_files and "paths" in accepts and Cuts.of(dataset) is None
+    return Feed("paths" if opens else "encoded", handed, turned)
+
+
+def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Decodes) -> Reader:
+    """The reader of a setup for an engine; see :func:`feed_of`."""
+    dataset, feed = setup.dataset, feed_of(setup.dataset, accepts, decodes)
+    if dataset.kind == "user code":
+        return UserCodeReader(setup, feed, decodes)
+    if dataset.kind == "files":
+        only_paths = feed.form == "paths" and not feed.handed
+        return PathReader(dataset, turned=feed.turned) if only_paths else FileReader(setup, feed, decodes)
+    return ClipReader(setup) if feed.form == "frames" else PixelReader(dataset, pinned=setup.cuda)
 
 
 def _whole(dataset: Dataset, kind: type[FromTorch]) -> FromTorch:

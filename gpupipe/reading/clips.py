@@ -1,4 +1,4 @@
-"""Clips, decoded by PyAV in threads, plans ahead, into memory that is used again and again.
+"""Clips, decoded by PyAV in threads, plans ahead.
 
 DALI's own decoder on the CPU is not used. It has no H.264 and no HEVC. Of what it has, VP8, VP9 and MJPEG, its pixels
 are PyAV's only if chroma is not subsampled or the height is odd; in 4:2:0, as nearly all videos are, they are up to
@@ -9,58 +9,165 @@ would depend on the codec and on the engine. ``tests/contract/test_clips.py`` lo
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from ..codecs.video.decode import decode_clip, pyav_version
+from ..codecs.video.decode import ALL, ClipRequest, decode_clips, pyav_version, turned
+from ..codecs.video.types import Shortcuts, VideoEntry
 from ..types import Plan
 from .base import AheadReader, Loaded, Pending
-from .buffers import Borrowed, BufferPool, views_of
+from .buffers import BufferPool, views_of
 from .sample import bad_sample
 from .setup import Setup
 from .targets import targets_of
 
-__all__ = ["ClipReader"]
+__all__ = ["ClipReader", "FrameTaker"]
 
 U8 = npt.NDArray[np.uint8]
 
 
-class ClipReader(AheadReader[None]):
-    """``prefetch_factor`` plans are decoded while as many are with the engine. Each clip is one task; FFmpeg lets go of
-    Python's lock while it decodes."""
+class FrameTaker(ABC):
+    """Takes the frames of the clips of one plan.
 
-    def __init__(self, setup: Setup):
-        super().__init__(setup, "gpupipe-clips")
+    Attributes:
+        media: what the engine is given, once all frames were put.
+        owner: what ``media`` points into: it must live until it was read.
+    """
+
+    media: Any
+    owner: Any = None
+
+    @abstractmethod
+    def put(self, row: int, t: int, pixels: U8) -> None:
+        """Frame ``t`` of clip ``row``: u8[H, W, 3], read-only, and gone after the call. Called once or more for each
+        place, by several threads at a time."""
+
+
+class _Frames(FrameTaker):
+    """Keeps the frames as they are, in memory that is used again and again."""
+
+    def __init__(self, plan: Plan, buffers: BufferPool):
+        assert plan.sizes is not None and plan.frames is not None
+        shapes = [(plan.frames.shape[1], height, width, 3) for height, width in plan.sizes.tolist()]
+        self.owner = buffers.take(sum(map(math.prod, shapes)))
+        self._clips = views_of(self.owner.buffer, shapes)
+        self.media = [frame for clip in self._clips for frame in clip]
+
+    def put(self, row: int, t: int, pixels: U8) -> None:
+        self._clips[row][t] = pixels
+
+
+@dataclass(frozen=True, eq=False)
+class _Clip:
+    """One that waits to be decoded."""
+
+    entry: VideoEntry
+    request: ClipRequest
+    decoded: Future[None] = field(default_factory=Future)
+
+    def span(self) -> tuple[int, int]:
+        """The first and the last group of pictures that it has frames of."""
+        ends = self.request.frames.min(), self.request.frames.max()
+        first, last = np.searchsorted(self.entry.keys[:, 0], ends, "right").tolist() if self.entry.exact else (0, 0)
+        return first, last
+
+
+class ClipReader(AheadReader[None]):
+    """``prefetch_factor`` plans are decoded ahead. FFmpeg lets go of Python's lock while it decodes.
+
+    Clips of one video that wait at the same time, of whatever plans, are decoded in one pass if they have frames of
+    the same group of pictures: what they share is decoded once, and clips that share nothing keep several threads busy.
+
+    Args:
+        taker: what takes the frames of a plan; by default they are kept as they are.
+        shortcuts: what decoding may spare; no pixel depends on it.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        taker: Callable[[Plan], FrameTaker] | None = None,
+        *,
+        shortcuts: Shortcuts = ALL,
+    ):
+        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-clips")
+        self._setup = setup
+        self._shortcuts = shortcuts
         self.buffers = BufferPool(pinned=setup.cuda)
+        self._taker = taker or (lambda plan: _Frames(plan, self.buffers))
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[_Clip]] = {}
+        """By the path of their video."""
+
+    def _left(self) -> None:
+        if self._setup.cuda:
+            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[None]:
         bad = self._setup.dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
         assert plan.frames is not None
-        shapes = self._shapes(plan)
-        borrowed = self.buffers.take(sum(map(math.prod, shapes)))
-        clips = views_of(borrowed.buffer, shapes)
-        futures = [
-            pool.submit(self._decode, index, plan.frames[row], clips[row])
-            for row, index in enumerate(plan.indices.tolist())
-        ]
-        return Pending(plan, futures, owner=borrowed)
+        taker = self._taker(plan)
+        clips = [self._clip(row, index, plan.frames[row], taker) for row, index in enumerate(plan.indices.tolist())]
+        with self._lock:
+            for clip in clips:
+                self._waiting.setdefault(clip.entry.path, []).append(clip)
+        for clip in clips:
+            pool.submit(self._decode, clip)
+        return Pending(plan, [clip.decoded for clip in clips], owner=taker)
 
-    @staticmethod
-    def _shapes(plan: Plan) -> list[tuple[int, ...]]:
-        assert plan.sizes is not None and plan.frames is not None
-        return [(plan.frames.shape[1], height, width, 3) for height, width in plan.sizes.tolist()]
-
-    def _decode(self, index: int, frames: npt.NDArray[np.int64], clip: U8) -> None:
+    def _clip(self, row: int, index: int, frames: npt.NDArray[np.int64], taker: FrameTaker) -> _Clip:
         dataset = self._setup.dataset
-        if dataset.upright:
-            clip[...] = decode_clip(dataset.entry(index), frames, upright=True)
-        else:
-            decode_clip(dataset.entry(index), frames, out=clip)
+        entry = dataset.entry(index)
+
+        def put(t: int, pixels: U8) -> None:
+            taker.put(row, t, pixels)
+
+        def put_upright(t: int, pixels: U8) -> None:
+            taker.put(row, t, turned(pixels[None], entry.orientation)[0])
+
+        return _Clip(entry, ClipRequest(frames, put_upright if dataset.upright else put))
+
+    def _decode(self, clip: _Clip) -> None:
+        """Decode a clip with what goes along; nothing if an earlier one took it along."""
+        clips = [other for other in self._taken(clip) if other.decoded.set_running_or_notify_cancel()]
+        if not clips:
+            return
+        try:
+            wrong = decode_clips(clip.entry, [other.request for other in clips], shortcuts=self._shortcuts)
+        except BaseException as e:
+            for other in clips:
+                other.decoded.set_exception(e)
+            return
+        for other, error in zip(clips, wrong, strict=True):
+            if error is None:
+                other.decoded.set_result(None)
+            else:
+                other.decoded.set_exception(error)
+
+    def _taken(self, clip: _Clip) -> list[_Clip]:
+        """The clip and those that wait and share a group of pictures with it, directly or by others. They do not wait
+        any more."""
+        with self._lock:
+            waiting = self._waiting.get(clip.entry.path, [])
+            if clip not in waiting:
+                return []
+            taken = together(waiting, clip) if self._shortcuts.together else [clip]
+            left = [other for other in waiting if other not in taken]
+            if left:
+                self._waiting[clip.entry.path] = left
+            else:
+                del self._waiting[clip.entry.path]
+            return taken
 
     def _end(self, pending: Pending[None]) -> Loaded:
         plan, dataset, bad = pending.plan, self._setup.dataset, list(pending.bad)
@@ -71,12 +178,12 @@ class ClipReader(AheadReader[None]):
                 bad.append(bad_sample(dataset, index, e))
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        borrowed: Borrowed = pending.owner
-        media: list[Any] = [frame for clip in views_of(borrowed.buffer, self._shapes(plan)) for frame in clip]
-        return Loaded(plan, media, targets_of(dataset, plan), owner=borrowed)
+        taker: FrameTaker = pending.owner
+        return Loaded(plan, taker.media, targets_of(dataset, plan), owner=taker.owner)
 
     def close(self) -> None:
         super().close()
+        self._waiting.clear()
         self.buffers.close()
 
     def facts(self) -> dict[str, Any]:
@@ -85,3 +192,17 @@ class ClipReader(AheadReader[None]):
             "video": f"{pyav_version()} in {self.threads} thread{'s' * (self.threads > 1)}",
             f"{kind}staging_bytes": self.buffers.nbytes,
         }
+
+
+def together(waiting: list[_Clip], clip: _Clip) -> list[_Clip]:
+    """Of clips of one video those that share a group of pictures with one of them, directly or by others."""
+    low, high = clip.span()
+    taken, found = [clip], True
+    while found:
+        found = False
+        for other in waiting:
+            first, last = other.span()
+            if other not in taken and first <= high and last >= low:
+                low, high, found = min(low, first), max(high, last), True
+                taken.append(other)
+    return taken

@@ -38,6 +38,8 @@ class FirstLook:
     def __call__(self, paths: Sequence[U8]) -> list[tuple[int, Undecodable]]:
         """(position, what is wrong) for those of ``paths``, u8[L] each, that must not be opened."""
         names = [path.tobytes() for path in paths]
+        if not names:
+            return []
         if self._pool is None:
             began = time.perf_counter()
             found = self._look(names)

@@ -11,9 +11,9 @@ from ..datasets.base import Dataset
 from ..types import Plan
 from .base import Loaded, Reader
 from .first_look import FirstLook
-from .png_copies import PngCopies
 from .sample import bad_sample
 from .targets import targets_of
+from .windows import ops_for, turns_of
 
 __all__ = ["PathReader", "padded"]
 
@@ -21,11 +21,12 @@ U8 = npt.NDArray[np.uint8]
 
 
 class PathReader(Reader):
-    """Reads nothing: the index has the paths. It looks at the files before they are handed on."""
+    """Reads nothing: the index has the paths. It looks at the files before they are handed on; ``turned``: and says how
+    images become upright."""
 
-    def __init__(self, dataset: Dataset, copies: PngCopies | None):
+    def __init__(self, dataset: Dataset, *, turned: bool = False):
         self._dataset = dataset
-        self._copies = copies
+        self._turned = turned
         self._look = FirstLook(dataset.max_bytes)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
@@ -39,19 +40,17 @@ class PathReader(Reader):
         bad = [bad_sample(self._dataset, int(plan.indices[row]), problem) for row, problem in self._look(paths)]
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        if self._copies is not None:
-            bad = self._copies.exchange(plan.indices, paths)
-            if bad:
-                return Loaded(plan, bad=tuple(bad))
-        return Loaded(plan, padded(paths), targets_of(self._dataset, plan))
+        media, target = padded(paths), targets_of(self._dataset, plan)
+        if not self._turned:
+            return Loaded(plan, media, target)
+        turns = turns_of(self._dataset, plan)
+        return Loaded(plan, media, target, turns=turns, ops=ops_for(plan, turns=turns))
 
     def stop(self) -> None:
         pass
 
     def close(self) -> None:
         self._look.close()
-        if self._copies is not None:
-            self._copies.close()
 
 
 def padded(rows: list[U8]) -> U8:

@@ -75,6 +75,8 @@ def changed(planned: tuple[int, int], now: tuple[int, int]) -> Undecodable:
 
 def collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
     """A batch of what user code gave beside the images; ``None`` if it gave nothing."""
+    if dataset.keeps_targets:
+        return targets
     if not dataset.runs_user_code or all(target is None for target in targets):
         return None
     try:

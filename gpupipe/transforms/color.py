@@ -13,7 +13,9 @@ from . import fields, ops
 from .base import Images, Ops, Transform
 from .fields import Converted, Probability, frozen
 from .numbers import between, everywhere
-from .ops.base import F64
+from .ops import Op
+from .ops.base import F64, Mask
+from .orders import places, random_order
 
 __all__ = ["ColorJitter", "Grayscale", "RandomChannelPermutation", "RandomGrayscale"]
 
@@ -48,15 +50,18 @@ def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str],
     return convert
 
 
+_HUE = 3
+"""The number of its step."""
+
 _factor, _turn = _range(1.0, 0.0, np.inf), _range(0.0, -0.5, 0.5)
 
 
 @frozen
 class ColorJitter(Transform):
-    """Change brightness, contrast, saturation and hue, always in this order.
+    """Change brightness, contrast, saturation and hue, in a random order for each image.
 
-    torchvision shuffles the order anew for every image; a graph has one order. ``RandomOrder`` of four jitters with
-    one argument each shuffles it here too.
+    All orders have the same probability. The first three stand before hue and once more after it, each at as many
+    places as every order needs (see :mod:`gpupipe.transforms.orders`), and each image takes every step once.
 
     Args:
         brightness, contrast, saturation: the factor is uniform in ``[max(0, 1 - value), 1 + value]``, or in the
@@ -74,7 +79,7 @@ class ColorJitter(Transform):
     ColorJitter(brightness=(0.75, 1.25), contrast=None, saturation=None, hue=(-0.125, 0.125))
     """
 
-    DRAWS: ClassVar[int] = 4  # also if a step is left out, so that the others keep their numbers
+    DRAWS: ClassVar[int] = 8  # also if a step is left out, so that the others keep their numbers
 
     brightness: Strength = Converted(_factor, default=None)
     contrast: Strength = Converted(_factor, default=None)
@@ -82,16 +87,34 @@ class ColorJitter(Transform):
     hue: Strength = Converted(_turn, default=None)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        steps: list[tuple[Any, Range]] = [(ops.Brightness, self.brightness), (ops.Contrast, self.contrast)]
-        if images.channels == 3:
-            steps += [(ops.Saturation, self.saturation), (ops.Hue, self.hue)]
-        mask = everywhere(len(u))
-        made = (
-            op(mask, between(u[:, k], *low_high), kind=images.kind, always=True)
-            for k, (op, low_high) in enumerate(steps)
-            if low_high is not None
-        )
-        return tuple(made), images
+        color = images.channels == 3
+        ranges: list[tuple[Any, Range]] = [
+            (ops.Brightness, self.brightness),
+            (ops.Contrast, self.contrast),
+            (ops.Saturation, self.saturation if color else None),
+            (ops.Hue, self.hue if color else None),
+        ]
+        factors = {k: between(u[:, k], *found) for k, (_, found) in enumerate(ranges) if found is not None}
+        rank = u[:, 4:]  # the steps of an image come in the order of these numbers
+
+        def step(k: int, mask: Mask, *, always: bool = False) -> Op:
+            return ranges[k][0](mask, factors[k], kind=images.kind, always=always)  # type: ignore[no-any-return]
+
+        others = [k for k in factors if k != _HUE]
+
+        def shuffled(within: Mask) -> list[Op]:
+            """All but hue, each for the images that have it in ``within`` bool[B, 4]."""
+            order = random_order(rank[:, others])
+            return [step(others[i], mask) for i, mask in places(order, [within[:, k] for k in others])]
+
+        everyone = everywhere(len(u))
+        if len(factors) == 1:  # nothing to shuffle
+            return tuple(step(k, everyone, always=True) for k in factors), images
+        if _HUE not in factors:
+            return tuple(shuffled(np.ones_like(rank, np.bool_))), images
+        # Hue costs as much as all others, and DALI has none: it stands at one place, and the others around it.
+        before = rank <= rank[:, _HUE:]
+        return (*shuffled(before), step(_HUE, everyone, always=True), *shuffled(~before)), images
 
 
 @frozen
@@ -145,5 +168,5 @@ class RandomChannelPermutation(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.channels == 1:
             return (), images
-        order = np.argsort(u, axis=1, kind="stable").astype(np.int32)  # a random permutation for each image
+        order = random_order(u).astype(np.int32)
         return (ops.ChannelPermutation(everywhere(len(u)), order, always=True),), images

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError
-from . import fields
+from . import fields, orders
 from .base import Images, Ops, Transform
 from .compose import flatten
 from .fields import Converted, Probability, frozen
@@ -22,8 +22,6 @@ from .ops import Op
 from .ops.base import F64, I64, Mask
 
 __all__ = ["RandomApply", "RandomChoice", "RandomOrder"]
-
-MOST_IN_ORDER = 4
 
 
 @frozen
@@ -197,8 +195,8 @@ class RandomChoice(_Container):
 class RandomOrder(_Container):
     """All of ``transforms``, in a random order for each image.
 
-    The graph must have every transform at every place: n of them cost n times n steps, each on an n-th of the images.
-    So there may be four at most.
+    The graph must have every order within it, so two of them cost 3 steps, three 7 and four 12, each on a part of the
+    images (see :mod:`gpupipe.transforms.orders`). There may be four at most.
 
     >>> from gpupipe.transforms import ColorJitter
     >>> len(RandomOrder([ColorJitter(brightness=0.4), ColorJitter(contrast=0.4)]).transforms)
@@ -209,11 +207,11 @@ class RandomOrder(_Container):
 
     def __post_init__(self) -> None:
         n = len(self.transforms)
-        if n > MOST_IN_ORDER:
+        if n > orders.MOST:
             raise ConfigError(
-                f"RandomOrder: {n} transforms would become {n}² = {n * n} steps for every image, because each can come "
-                f"at every place; use {MOST_IN_ORDER} at most, such as two RandomOrder one after another, or a "
-                "RandomChoice between a few fixed orders"
+                f"RandomOrder: {n} transforms would become about {n * n - 2 * n + 4} steps for every image, because "
+                f"every order must be within them; use {orders.MOST} at most, such as two RandomOrder one after "
+                "another, or a RandomChoice between a few fixed orders"
             )
 
     @property
@@ -221,13 +219,10 @@ class RandomOrder(_Container):
         return len(self.transforms)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        order = np.argsort(u[:, : self.own], axis=1, kind="stable")  # a random permutation for each image
         ops: list[Op] = []
-        # At every place stands every member, for the images whose permutation has it there.
-        for place in range(self.own):
-            sizes = images.sizes
-            for k, (member, numbers) in enumerate(zip(self.transforms, self._uniforms(u), strict=True)):
-                found, sizes = self._masked(member, numbers, images, order[:, place] == k, sizes)
-                ops.extend(found)
+        numbers = self._uniforms(u)
+        for k, mask in orders.places(orders.random_order(u[:, : self.own])):
+            found, sizes = self._masked(self.transforms[k], numbers[k], images, mask, images.sizes)
+            ops.extend(found)
             images = replace(images, sizes=sizes)
         return tuple(ops), images

@@ -10,33 +10,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from command_line import error, gpupipe
 from PIL import Image
-from typer.testing import CliRunner, Result
 
+from gpupipe import __version__
 from gpupipe.bench.charts import draw, read
-from gpupipe.cli import app
 from gpupipe.demo import train as demo_module
 from gpupipe.testing.photos import make_photos, photograph
 
 VAL = "imagenet.val:size=32,resize=40,dtype=uint8"
-
-
-def gpupipe(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output + result.stderr
-    return result
-
-
-def error(*arguments: object) -> str:
-    """The message of a command that must fail, which is readable: one line, and no traceback."""
-    result = gpupipe(*arguments, code=2)
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 @pytest.mark.slow
@@ -48,8 +33,18 @@ def test_help_comes_without_torch_or_dali() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "loaded 0 False False" in done.stdout
-    for name in ("index", "doctor", "compare", "bench", "demo"):
+    for name in ("index", "pack", "doctor", "compare", "bench", "demo"):
         assert name in done.stdout
+
+
+def test_the_version() -> None:
+    assert gpupipe("--version").stdout == f"gpupipe {__version__}\n"
+
+
+@pytest.mark.slow
+def test_the_command_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "gpupipe", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"gpupipe {__version__}\n"
 
 
 # ---- index
@@ -121,13 +116,51 @@ def test_index_of_videos(tmp_path: Path, videos: dict[str, Path]) -> None:
 
 
 def test_compare_prints_every_step_and_draws(photos: Path, tmp_path: Path) -> None:
-    out = tmp_path / "worst.png"
+    out = tmp_path / "some" / "folder" / "worst.png"
     text = gpupipe("compare", "imagenet.train:size=48", photos, "--samples", 12, "--out", out, "--device", "cpu").stdout
     for step in ("decode", "RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize, the whole"):
         assert step in text
     assert "12 images" in text and "not ok" not in text
     with Image.open(out) as image:
         assert image.format == "PNG" and image.width > 600 and image.height > 1000
+
+
+def test_compare_says_before_the_work_that_it_cannot_draw(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpupipe.commands.compare.compare", lambda *_, **__: pytest.fail("it has begun"))
+    (tmp_path / "file").touch()
+    compare = ("compare", VAL, photos, "--device", "cpu", "--out")
+    assert "is a folder; name a file in it" in error(*compare, tmp_path)
+    assert "its folder cannot be made" in error(*compare, tmp_path / "file" / "worst.png")
+
+
+def test_compare_of_videos_looks_at_every_frame(tmp_path: Path, videos: dict[str, Path]) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("cfr.mp4", "vfr.mkv"):
+        (tmp_path / "run" / name).write_bytes(videos[name].read_bytes())
+    (tmp_path / "run" / "empty.mp4").touch()
+    out = tmp_path / "worst.png"
+    options = ("--frames", 3, "--stride", 2, "--device", "cpu", "--out", out)
+    text = gpupipe("compare", "kinetics.train:size=24", tmp_path, *options).stdout
+    for step in ("decode", "RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize, the whole"):
+        assert step in text
+    assert "6 frames" in text and "not ok" not in text and "left out" in text and "empty.mp4: empty" in text
+    with Image.open(out) as image:
+        assert image.format == "PNG"
+
+
+def test_compare_of_videos_fails_if_one_frame_differs(
+    tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpupipe.engines.forms.clip_frames import _Batch
+
+    (tmp_path / "v.mp4").write_bytes(videos["cfr.mp4"].read_bytes())
+    put = _Batch.put
+    monkeypatch.setattr(_Batch, "put", lambda self, row, t, pixels: put(self, row, t, pixels ^ np.uint8(64 * (t == 2))))
+    options = ("--frames", 4, "--stride", 1, "--device", "cpu")
+    text = gpupipe("compare", "kinetics.val:size=24,resize=24,dtype=uint8", tmp_path, *options, code=1).stdout
+    assert "4 frames" in text and "not ok after ToImage" in text and "v.mp4" in text
 
 
 def test_compare_fails_where_a_promise_is_broken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +224,17 @@ def test_devices_that_are_not_there(photos: Path) -> None:
 
 
 # ---- bench
+
+
+@pytest.mark.slow
+def test_bench_of_videos_counts_clips(tmp_path: Path, videos: dict[str, Path]) -> None:
+    (tmp_path / "v.mp4").write_bytes(videos["cfr.mp4"].read_bytes())
+    file = tmp_path / "result.json"
+    options = ("--rounds", 1, "--seconds", 0.1, "--frames", 3, "--num-workers", 1, "--device", "cpu", "--json", file)
+    text = gpupipe("bench", "kinetics.train:size=24", tmp_path, *options).stdout
+    assert "clips/s" in text and "batches of 4 clips of 3 frames 4 apart" in text and "images" not in text
+    settings = json.loads(file.read_text())["settings"]
+    assert (settings["batch_size"], settings["frames"], settings["stride"]) == (4, 3, 4)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,18 @@ def test_the_python_examples_run_when_pasted_one_after_another(
 ) -> None:
     pytest.importorskip("torchvision")
     for name in ("cfr.mp4", "vfr.mp4", "bframes.mp4"):
-        folder = tmp_path / name.partition(".")[0]
-        folder.mkdir()
+        folder = tmp_path / "videos" / name.partition(".")[0]
+        folder.mkdir(parents=True)
         (folder / name).symlink_to(videos[name])
+    root = shutil.copytree(photos, tmp_path / "photos")
+    first = min(root.rglob("*.jpg"))
+    first.rename(first.with_suffix(".JPEG"))  # as ImageNet's files are called
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 4
-    names: dict[str, object] = {"root": photos, "videos": tmp_path}
+    names: dict[str, object] = {"root": root, "videos": tmp_path / "videos"}
     for number, block in enumerate(blocks):
         exec(compile(block, f"README.md, example {number + 1}", "exec"), names)
+    assert first.with_suffix(".JPEG") in names["files"]  # type: ignore[operator]
     for name in ("loader", "train"):
         names[name].close()  # type: ignore[attr-defined]
 

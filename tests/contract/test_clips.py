@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from clips import BATCH, ENGINES, FRAMES, RAW, SEED, TENSOR, TRAIN, clips
+from clips import BATCH, ENGINES, FRAMES, GRAY, RAW, SEED, TENSOR, TRAIN, clips
 from support import plans_of
 from torch import Tensor
 
@@ -103,13 +103,10 @@ def test_the_reference_equals_frames_done_one_by_one(clip_files: list[Path], cli
         assert torch.equal(as_tchw(images, "CTHW"), wanted(dataset, plan))
 
 
-COLOURS = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.RandomGrayscale(0.5), *TENSOR])
-
-
 TEMPORAL = T.Compose([T.RandomTemporalReverse(), T.TemporalSubsample(3), *TRAIN])
 
 
-@pytest.mark.parametrize("pipeline", [TRAIN, COLOURS, kinetics.val(24, 32), TEMPORAL])
+@pytest.mark.parametrize("pipeline", [TRAIN, GRAY, kinetics.val(24, 32), TEMPORAL])
 def test_dali_is_within_the_promises(pipeline: T.Compose, clip_files: list[Path], clip_loaders: Any) -> None:
     dataset = clips(clip_files, pipeline)
     plans = plans_of(dataset, seed=SEED, batch_size=BATCH)
@@ -162,7 +159,7 @@ def test_views_and_functions(engine: str, clip_files: list[Path], clip_loaders: 
     plain = clips(clip_files, T.Compose([T.RandomCrop(24), *TENSOR]))
     turned = clips(clip_files, T.Compose([T.RandomCrop(24), *TENSOR, T.Lambda(negative, batch=True)]))
     one, two = next(iter(clip_loaders(plain, engine)))[0], next(iter(clip_loaders(turned, engine)))[0]
-    assert torch.equal(one, -two)
+    assert torch.allclose(one, -two, rtol=0, atol=1e-6)  # only the former is normalised where it is decoded
     assert shapes[0] == (BATCH * FRAMES, 3, 24, 24)
 
 

@@ -45,10 +45,10 @@ def main(out: str) -> None:
             accelerator.save_state(out + "/checkpoint")
 
     val = accelerator.prepare(make(batch_size=4, shuffle=False, shard=Shard.from_env()))
-    sums, gathered = torch.zeros(2, dtype=torch.int64), 0
+    sums, gathered = torch.zeros(2, dtype=torch.int64), []
     for _, target in val:
         sums += torch.tensor([int(target[: val.valid].sum()), val.valid])
-        gathered += len(accelerator.gather_for_metrics(target))
+        gathered += accelerator.gather_for_metrics(target).tolist()
     exact = accelerator.reduce(sums).tolist()
 
     accelerator.load_state(out + "/checkpoint")

@@ -1,4 +1,5 @@
-"""Accelerate lets the loader pass as it is: the same samples, resumed by ``load_state``, in ranks by the shard."""
+"""Accelerate iterates over the loader itself: the same samples, resumed by ``load_state``, in ranks by the shard. What
+torch's own loader runs it builds anew, as it does without gpupipe."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from launch import launch
 from records import EPOCHS, STEPS, features, make, plain, record
 from support import SEED, N
 from torch import nn
+from torch.utils.data import DataLoader as TorchLoader, TensorDataset
 
+from gpupipe import DataLoader, Shard
 from gpupipe.errors import ConfigError
 from gpupipe.planning.order import Shuffle
 
@@ -30,12 +33,12 @@ def _no_state() -> Iterator[None]:
     accelerate.state.GradientState._reset_state()
 
 
-def prepared(loader: Any, **arguments: Any) -> tuple[Any, nn.Module, Any, Any]:
+def prepared(loader: Any, same: bool = True, **arguments: Any) -> tuple[Any, nn.Module, Any, Any]:
     accelerator = accelerate.Accelerator(cpu=True, **arguments)
     net = nn.Linear(3, 1)
-    model, optimizer, same = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1), loader)
-    assert same is loader
-    return accelerator, model, optimizer, loader
+    model, optimizer, ours = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1), loader)
+    assert ours is loader or not same
+    return accelerator, model, optimizer, ours
 
 
 def step(accelerator: Any, model: nn.Module, optimizer: Any, batch: Any) -> None:
@@ -75,26 +78,73 @@ def test_save_state_and_load_state_go_on_with_the_very_next_batch(tmp_path: Path
     assert [record(b) for b in loader] == plain()[2]
 
 
-def test_accumulation_counts_on_over_the_end_of_an_epoch() -> None:
-    """Of a loader of torch's Accelerate sees the last batch, and updates then too; of others it does not."""
-    accelerator, model, optimizer, loader = prepared(make(), gradient_accumulation_steps=2)
-    updates = []
-    for _ in range(2):
-        for batch in loader:
-            with accelerator.accumulate(model):
-                step(accelerator, model, optimizer, batch)
-                updates.append(accelerator.sync_gradients)
-    assert updates == [False, True] * STEPS
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_accumulation_ends_with_the_epoch_as_with_a_loader_of_torchs(drop_last: bool) -> None:
+    def updates(loader: Any) -> list[bool]:
+        accelerator, model, optimizer, loader = prepared(loader, same=False, gradient_accumulation_steps=2)
+        found = []
+        for _ in range(2):
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    step(accelerator, model, optimizer, batch)
+                    found.append(accelerator.sync_gradients)
+        return found
+
+    theirs = TorchLoader(TensorDataset(torch.rand(N, 3, 2, 2)), batch_size=5, drop_last=drop_last)
+    ours = updates(make(drop_last=drop_last))
+    assert ours == updates(theirs)
+    assert ours == 2 * ([False, True] * 2 + [True] * (not drop_last))
 
 
-# torch's half-made iterator complains of itself when it goes.
-@pytest.mark.filterwarnings("ignore:.*_MultiProcessingDataLoaderIter.__del__:pytest.PytestUnraisableExceptionWarning")
-def test_what_would_build_a_loader_of_torchs_is_refused() -> None:
-    accelerator, _, _, loader = prepared(make(num_workers=1))
-    with pytest.raises(ConfigError, match="load_state_dict"):
+def test_a_loop_within_a_loop_and_one_that_was_left_are_counted_apart() -> None:
+    accelerator, _, _, loader = prepared(make())
+    val = accelerator.prepare(make(shuffle=False))
+    ends = []
+    for i, _ in enumerate(loader):
+        for j, _ in enumerate(val):
+            ends.append((i, j, accelerator.gradient_state.end_of_dataloader))
+            if i == 1:
+                break
+        ends.append((i, -1, accelerator.gradient_state.end_of_dataloader))
+    assert [(i, j) for i, j, end in ends if end] == [(0, STEPS - 1), (2, STEPS - 1), (3, STEPS - 1), (4, 4), (4, -1)]
+    assert not accelerator.gradient_state.in_dataloader
+
+
+def test_metrics_have_every_sample_once() -> None:
+    accelerator, _, _, loader = prepared(make(shuffle=False))
+    gathered = [accelerator.gather_for_metrics(target).tolist() for _, target in loader]
+    assert [i for batch in gathered for i in batch] == list(range(N))
+
+
+def test_what_torchs_own_loader_runs_is_prepared_as_without_gpupipe() -> None:
+    data = TensorDataset(torch.arange(float(N)).reshape(N, 1))
+    found = []
+    for cls in (TorchLoader, DataLoader):
+        torch.manual_seed(3)
+        accelerator = accelerate.Accelerator(cpu=True)
+        found.append([batch[0].tolist() for batch in accelerator.prepare(cls(data, batch_size=5, shuffle=True))])
+    assert found[0] == found[1]
+    assert sorted(i for batch in found[0] for (i,) in batch) == list(range(N))
+    sharded = DataLoader(data, batch_size=5, shard=Shard(0, 2), device="cpu", engine="torch")
+    with pytest.raises(ConfigError, match="leave shard out"):
+        accelerator.prepare(sharded)
+
+
+def test_processes_that_would_all_see_everything_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    everywhere, cut = make(shard=Shard()), make(shard=Shard(0, 2))
+    with monkeypatch.context() as patch:
+        patch.setitem(accelerate.state.PartialState._shared_state, "num_processes", 2)
+        with pytest.raises(ConfigError, match="process_index"):
+            accelerator.prepare(make(shard=None))
+        assert accelerator.prepare(everywhere) is everywhere and accelerator.prepare(cut) is cut
+
+
+def test_what_builds_a_loader_of_torchs_from_the_batches_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    _, _, _, loader = prepared(make())
+    with pytest.raises(TypeError, match="PIL"):  # gpupipe's datasets give torch images without any transform
         next(iter(accelerate.skip_first_batches(loader, 2)))
-    with pytest.raises(ConfigError, match="shard="):
-        next(iter(accelerator.prepare_data_loader(loader)))
+    assert "load_state_dict()" in caplog.text
 
 
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
@@ -105,5 +155,5 @@ def test_two_ranks(frameworks: Interpreter, tmp_path: Path) -> None:
     assert [i for parts in steps for labels, valid in parts for i in labels[:valid]] == order
     for r in ranks:
         assert r["exact"] == [sum(range(N)), N]
-        assert r["gathered"] == N + 1  # with the padding: gather_for_metrics knows nothing of it
+        assert r["gathered"] == list(range(N))  # without the padding of the last batch
         assert r["resumed"] == order[8:]

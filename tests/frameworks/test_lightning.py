@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -17,13 +18,17 @@ import torch.distributed as dist
 from records import EPOCHS, STEPS, Record, features, make, plain, record
 from support import SEED, N
 from torch import Tensor, nn
-from torch.utils.data import RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, RandomSampler, default_collate
 
+from gpupipe import DataLoader, Shard, engines
 from gpupipe.planning.order import Shuffle
 
 L = pytest.importorskip("lightning")
+BasePredictionWriter = pytest.importorskip("lightning.pytorch.callbacks").BasePredictionWriter
+_update_dataloader = pytest.importorskip("lightning.pytorch.utilities.data")._update_dataloader
 
 HERE = Path(__file__).parent
+ALL = list(range(N))
 
 pytestmark = [
     # Lightning's own advice, and what it does with torch that torch has renamed since.
@@ -160,41 +165,93 @@ def test_an_epoch_cut_short_is_followed_by_the_next_one() -> None:
     assert [model.trained[e] for e in range(EPOCHS)] == [epoch[:2] for epoch in plain()]
 
 
-def test_validate_test_and_predict() -> None:
+def test_validate_and_test() -> None:
     model, loader = Model(), make(shuffle=False)
     trainer().validate(model, loader, verbose=False)
     trainer().test(model, loader, verbose=False)
     assert model.validated == 2 * list(range(N))
-    predicted = trainer().predict(model, loader)
-    assert torch.cat(predicted).tolist() == list(range(N))
+
+
+class Written(BasePredictionWriter):  # type: ignore[misc,valid-type]
+    def __init__(self) -> None:
+        super().__init__("batch")
+        self.batches: list[tuple[list[int], list[int]]] = []
+
+    def write_on_batch_end(
+        self, trainer: Any, module: Any, prediction: Any, batch_indices: Any, batch: Any, index: int, number: int
+    ) -> None:
+        assert type(trainer.predict_dataloaders) is DataLoader
+        self.batches.append((batch_indices, prediction.tolist()))
+
+
+@pytest.mark.parametrize("arguments", [{"drop_last": False}, {"drop_last": True}, {"shard": Shard(1, 2)}], ids=str)
+def test_predict_sees_every_sample_and_knows_which(arguments: dict[str, Any]) -> None:
+    """Lightning makes the loader anew, keeps its last batch, and notes the indices of every batch."""
+    writer = Written()
+    predicted = trainer(writer).predict(Model(), make(shuffle=False, **arguments))
+    theirs = torch.cat(predicted).tolist()
+    cut = "shard" in arguments
+    assert theirs == ([i for labels, _ in plain(1, shuffle=False, **arguments)[0] for i in labels] if cut else ALL)
+    assert [labels for _, labels in writer.batches] == [indices for indices, _ in writer.batches]
+    assert [i for _, labels in writer.batches for i in labels] == theirs
 
 
 @pytest.mark.filterwarnings("ignore:You requested to overfit but enabled train dataloader shuffling")
-def test_overfit_batches_wants_an_order_that_it_knows() -> None:
-    """Lightning replaces any other sampler, which it can do in torch's own loader only, and says so."""
-    with pytest.raises((TypeError, ValueError), match="DataLoader"):
-        trainer(overfit_batches=2).fit(Model(), make())
+def test_overfit_batches_puts_another_order_into_the_loader() -> None:
     model = Model()
-    trainer(overfit_batches=2).fit(model, make(shuffle=None, sampler=SequentialSampler(range(N))))
-    assert [labels for labels, _ in model.trained[2]] == [list(range(5)), list(range(5, 10))]
+    trainer(overfit_batches=2).fit(model, make())
+    assert [model.trained[e] for e in range(EPOCHS)] == [epoch[:2] for epoch in plain(shuffle=False)]
 
 
-def test_fabric_takes_no_loader_but_torchs_and_says_so() -> None:
-    with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
-        L.Fabric(accelerator="cpu").setup_dataloaders(make())
+def test_a_loader_that_lightning_makes_anew_differs_in_its_sampler_only(tmp_path: Path) -> None:
+    """It goes through the attributes that are named as arguments."""
+    other = {
+        "batch_size": 3, "num_workers": 1, "pin_memory": True, "drop_last": True, "timeout": 9.0,
+        "worker_init_fn": print, "multiprocessing_context": "fork", "generator": torch.Generator(),
+        "prefetch_factor": 3, "persistent_workers": True, "engine": engines.Torch(), "device": "cpu", "seed": 5,
+        "on_error": "skip", "max_bad": 2,
+    }  # fmt: skip
+    given = {name: p.default for name, p in inspect.signature(DataLoader).parameters.items()}
+    at_their_defaults = {"collate_fn", "pin_memory_device", "in_order", "shard"}
+    assert set(given) - set(other) - at_their_defaults == {"dataset", "shuffle", "sampler", "batch_sampler"}
+    for arguments in ({"shuffle": True, "device": "cpu", "engine": "torch"}, {"shuffle": True, **other}):
+        loader = DataLoader(make().dataset, **arguments)
+        sampler: Any = DistributedSampler(range(N), 2, 1)  # type: ignore[arg-type]
+        again = _update_dataloader(loader, sampler)
+        was, now = (vars(x._session.arguments) for x in (loader, again))
+        changed = {name: now[name] for name in was if was[name] is not now[name] and was[name] != now[name]}
+        collate = changed.pop("collate_fn", default_collate)
+        workers = changed.pop("prefetch_factor", 2)
+        assert (changed, collate, workers) == ({"sampler": sampler, "shuffle": False}, default_collate, 2)
+        assert again.shard == Shard(1, 2)
+
+
+def test_fabric_iterates_over_the_loader_itself() -> None:
+    loader = make()
+    ours = L.Fabric(accelerator="cpu").setup_dataloaders(loader)
+    assert len(ours) == STEPS and isinstance(loader, TorchLoader)
+    assert [[record(batch) for batch in ours] for _ in range(EPOCHS)] == plain()
+    assert loader.state_dict()["epoch"] == EPOCHS
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
-def test_two_ranks_that_lightning_starts_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["shard", "hook", "directly"])
+def test_two_ranks_that_lightning_starts_itself(tmp_path: Path, how: str) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(HERE / "lightning_ranks.py"), str(tmp_path)]
+    command = [sys.executable, str(HERE / "lightning_ranks.py"), str(tmp_path), how]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for epoch in range(2):
         steps = list(zip(*(r["trained"][epoch] for r in ranks), strict=True))
         assert len(steps) == 3
-        real = [i for parts in steps for labels, valid in parts for i in labels[:valid]]
-        assert real == Shuffle(N, SEED, epoch).at(np.arange(N))[0].tolist()
+        if how == "shard":
+            real = [i for parts in steps for labels, valid in parts for i in labels[:valid]]
+            assert real == Shuffle(N, SEED, epoch).at(np.arange(N))[0].tolist()
+            continue
+        for rank in range(2):
+            theirs: Any = DistributedSampler(range(N), 2, rank)  # type: ignore[arg-type]
+            theirs.set_epoch(epoch)
+            assert [i for parts in steps for i in parts[rank][0]] == list(theirs)
     assert sorted(ranks[0]["validated"] + ranks[1]["validated"]) == sorted(2 * list(range(N)))

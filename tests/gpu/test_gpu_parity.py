@@ -15,6 +15,7 @@ import torch
 from support import SEED, Case, identical, images_of, plans_of, seen
 
 from gpupipe import DataLoader, SampleError, transforms as T
+from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
 from gpupipe.engines.forms.reference import reference
@@ -23,6 +24,7 @@ from gpupipe.parity import measure as parity
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet
+from gpupipe.reading.cuts import Cuts
 
 COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0, "jpeg": 4.0}
 """The largest mean difference that may pass as the same operation, in grey levels; 1.5 for all others. JPEG compression
@@ -120,6 +122,27 @@ def test_orientation(mixed_images: Path, exif: bool, where: str) -> None:
     file = str(mixed_images / "jpeg" / "exif6.jpg")
     dataset = ImageList([file], [0], transform=compose(T.CenterCrop(150), T.PILToTensor()), exif=exif)
     assert apart(batches(dataset, "dali", where), references(dataset), dataset).mean < 3
+
+
+@pytest.mark.parametrize("fancy", [True, False])
+def test_what_is_cut_out_of_sliceable_files(
+    fancy: bool, large: Path, tmp_path: Path, measured: Callable[..., None], where: str
+) -> None:
+    """Equal on a CPU. Of a GPU's decoders not all may smooth chroma alike, or take small files and large ones alike."""
+    for path in large.rglob("*.jpg"):
+        (made,) = rewrite([path.read_bytes()])
+        assert isinstance(made, bytes)
+        target = tmp_path / path.relative_to(large)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(made)
+    crops = compose(T.RandomResizedCrop(112), T.PILToTensor())
+    whole, cut = ImageFolder(large, crops), ImageFolder(tmp_path, crops)
+    assert Cuts.of(cut) is not None
+    engine = Dali(jpeg_fancy_upsampling=fancy)
+    found = apart(batches(cut, engine, where), batches(whole, engine, where), whole)
+    note(measured, f"gpu/gpu, cut out of sliceable files, {'fancy' if fancy else 'plain'} upsampling", found)
+    assert found.mean < 0.5
+    assert where != "cpu" or found.max == 0
 
 
 def test_the_same_plans_give_the_same_bits_again(large: Path, measured: Callable[..., None], where: str) -> None:

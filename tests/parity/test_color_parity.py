@@ -277,6 +277,7 @@ TRANSFORMS: dict[str, Any] = {
     "equalize": T.RandomEqualize(0.8),
     "jpeg": T.JPEG((1, 100)),
     "jitter": T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    "jitter without hue": T.ColorJitter(0.8, 0.8, 0.8),
     "jitter of some": T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.7),
 }
 

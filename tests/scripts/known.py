@@ -26,14 +26,12 @@ NUMPY_INTEGERS = "num_workers must be a Python integer"
 ENDLESS = "a sampler without a length is read to its end before the first batch"
 ATTRIBUTES = "attributes that torch's loader has are missing, or can be set after the loader was made"
 PICKLE = "a loader cannot be pickled"
-ISINSTANCE = "a loader is no torch.utils.data.DataLoader"
 SUBCLASSED = "a subclass of the loader that replaces its batch sampler does not work"
 SEEDS = "every loader of a process has the same seed, so what is made anew repeats its draws"
 DATASET_CHANGES = "changes of the dataset after the loader was made are ignored"
 SAMPLER_CHANGES = "changes of the sampler after the loader was made are ignored"
 ITERATORS = "a newer iterator ends the older one"
 RANKS = "a DistributedSampler's own indices are not taken"
-JITTER = "ColorJitter has a fixed order"
 
 KNOWN: dict[str, dict[str, str]] = {
     "barlow_twins": {"runs": ARRANGERS},
@@ -124,12 +122,9 @@ KNOWN: dict[str, dict[str, str]] = {
     "reproducible_workers": {"runs": ARGUMENTS},
     "kaggle_csv": {"runs": NUMPY_INTEGERS},
     "dinov2_endless": {"runs": ENDLESS},
-    "accelerate_skip": {"runs": ATTRIBUTES},
     "another_dataset": {"runs": ATTRIBUTES},
     "batch_size_finder": {"runs": ATTRIBUTES},
-    "rebuilt_by_framework": {"runs": ATTRIBUTES},
     "pickled_and_copied": {"runs": PICKLE},
-    "framework_dispatch": {"runs": ISINSTANCE},
     "timm_multi_epochs": {"runs": SUBCLASSED},
     "active_learning": {"structure": DATASET_CHANGES, "draws": SEEDS},
     "augmentation_off": {"pixels": DATASET_CHANGES, "draws": SEEDS},
@@ -146,7 +141,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "hard_mining": {"structure": SAMPLER_CHANGES, "order": SAMPLER_CHANGES, "draws": SEEDS},
     "ignite_engine": {"draws": SEEDS},
     "imagenet_two_ranks": {"order": RANKS, "pixels": RANKS, "draws": SEEDS},
-    "lightning_module": {"draws": SEEDS},
     "limited_epochs": {"draws": SEEDS},
     "loader_per_epoch": {"draws": SEEDS},
     "mae": {"order": RANKS, "draws": SEEDS},
@@ -160,8 +154,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "same_epoch_again": {"order": RANKS, "draws": SEEDS},
     "seeded_generator": {"draws": SEEDS},
     "some_classes": {"draws": SEEDS},
-    "strong_jitter": {"draws": SEEDS, "distribution": JITTER},
-    "stronger_jitter": {"draws": SEEDS, "distribution": DATASET_CHANGES},
     "torch_batch_sampler": {"draws": SEEDS},
     "torchvision_v2": {"draws": SEEDS},
     "transfer_learning_tutorial": {"draws": SEEDS},

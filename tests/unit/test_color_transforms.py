@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections import Counter
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from goodness import chi_square_p, ks_two_sample_p, ks_uniform_p
+from PIL import Image
 
 from gpupipe import transforms as T
+from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops
 from gpupipe.transforms.compose import as_compose
 
@@ -51,24 +55,84 @@ def test_jitter_draws_as_torchvision_does(arguments: dict[str, Any]) -> None:
         assert (name in found) == (want[0] is not None)
         if name in found:
             op = found[name]
-            assert op.always and op.mask.all() and op.kind == "pil"
+            assert op.kind == "pil"
             assert ks_two_sample_p(np.array(want), op.factor) > P
             low, high = getattr(mine, name)
             assert ks_uniform_p((op.factor - low) / (high - low)) > P
 
 
-def test_jitter_keeps_one_order_and_each_step_its_own_numbers() -> None:
+def orders_of(found: tuple[Any, ...]) -> list[tuple[type[Any], ...]]:
+    """The steps that each image takes."""
+    kinds = [type(op) for op in found]
+    masks = np.stack([op.mask for op in found], axis=1)
+    return [tuple(k for k, m in zip(kinds, row, strict=True) if m) for row in masks]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "length"),
+    [
+        ({"brightness": 0.4, "contrast": 0.3, "saturation": 0.2, "hue": 0.1}, 15),
+        ({"brightness": 0.4, "contrast": 0.3, "saturation": 0.2}, 7),
+        ({"contrast": 0.4, "saturation": 0.3, "hue": 0.2}, 7),
+        ({"contrast": 0.4, "saturation": 0.3}, 3),
+        ({"saturation": 0.4, "hue": 0.3}, 3),
+        ({"hue": 0.3}, 1),
+        ({"contrast": 0.3}, 1),
+    ],
+)
+def test_jitter_has_every_order_as_often(arguments: dict[str, Any], length: int) -> None:
+    found = resolve(T.ColorJitter(**arguments))
+    taken = Counter(orders_of(found))
+    steps = {type(op) for op in found}
+    assert len(found) == length and sum(type(op) is ops.Hue for op in found) == ("hue" in arguments)
+    assert set(taken) == set(itertools.permutations(steps)) and len(steps) == len(arguments)
+    assert length > 1 or found[0].always
+    if length > 1:
+        assert chi_square_p(list(taken.values()), np.full(len(taken), len(SIZES) / len(taken))) > P
+
+
+def test_jitter_gives_each_step_its_own_numbers_and_the_order_others() -> None:
     found = resolve(T.ColorJitter(0.4, 0.3, 0.2, 0.1))
-    assert [type(op) for op in found] == [ops.Brightness, ops.Contrast, ops.Saturation, ops.Hue]
-    alone = resolve(T.ColorJitter(hue=0.1))
-    assert np.array_equal(found[3].factor, alone[0].factor)
-    scaled = [(op.factor - op.factor.min()) / np.ptp(op.factor) for op in found]
-    assert all(abs(np.corrcoef(a, b)[0, 1]) < 0.08 for i, a in enumerate(scaled) for b in scaled[:i])
+    by_kind = {type(op): op.factor for op in found}
+    assert all(np.array_equal(op.factor, by_kind[type(op)]) for op in found)
+    assert np.array_equal(by_kind[ops.Hue], resolve(T.ColorJitter(hue=0.1))[0].factor)
+    orders = orders_of(found)
+    drawn = [*by_kind.values(), *(np.array([order.index(k) for order in orders]) for k in list(by_kind)[:3])]
+    scaled = [(x - x.min()) / np.ptp(x) for x in drawn]
+    correlations = np.abs(np.corrcoef(scaled))
+    assert (correlations[:4, :4] - np.eye(4)).max() < 0.08 and correlations[:4, 4:].max() < 0.08
+
+
+@pytest.mark.parametrize("kind", ["pil", "tensor", "float"])
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_jitter_is_torchvisions_in_every_order(arguments: dict[str, Any], kind: str) -> None:
+    """The same numbers and the same order in both."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    image = Image.fromarray(photograph(20, 24, 0))
+    both: Any = {"pil": [], "tensor": [(T.PILToTensor(), v2.PILToTensor())]}
+    both["float"] = [*both["tensor"], (T.ToDtype("float32", scale=True), v2.ToDtype(torch.float32, scale=True))]
+    before, given = [mine for mine, _ in both[kind]], cast(Any, image)
+    for _, theirs in both[kind]:
+        given = theirs(given)
+    pixels: Any = image if kind == "pil" else given.permute(1, 2, 0).numpy()
+    found = resolve([*before, T.ColorJitter(**arguments)], sizes=np.full((60, 2), (20, 24)))
+    found = tuple(op for op in found if isinstance(op, (ops.Brightness, ops.Contrast, ops.Saturation, ops.Hue)))
+    if not found:
+        return
+    names = ["brightness", "contrast", "saturation", "hue"]
+    for i, order in enumerate(orders_of(found)):
+        steps = [names.index(step.__name__.lower()) for step in order]
+        numbers: dict[str, Any] = {f"{name}_factor": None for name in names}
+        numbers |= {f"{type(op).__name__.lower()}_factor": float(op.factor[i]) for op in found}
+        numbers["fn_idx"] = torch.tensor(steps + [k for k in range(4) if k not in steps])
+        want = v2.ColorJitter(**arguments).transform(given, numbers)
+        want = np.asarray(want) if kind == "pil" else want.permute(1, 2, 0).numpy()
+        assert np.array_equal(apply_sample(pixels.copy(), found, i), want)
 
 
 def test_jitter_of_gray_images_and_of_tensors() -> None:
     jitter = T.ColorJitter(0.4, 0.3, 0.2, 0.1)
-    assert [type(op) for op in resolve([T.Grayscale(1), jitter])[1:]] == [ops.Brightness, ops.Contrast]
+    assert {type(op) for op in resolve([T.Grayscale(1), jitter])[1:]} == {ops.Brightness, ops.Contrast}
     assert {op.kind for op in resolve([T.ToImage(), jitter])} == {"tensor"}
     assert T.ColorJitter() == T.ColorJitter(0, 0, 0, 0) and resolve(T.ColorJitter()) == ()
     assert T.ColorJitter(0.5) == T.ColorJitter((0.5, 1.5))

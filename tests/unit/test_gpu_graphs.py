@@ -13,6 +13,7 @@ from nvidia.dali import backend
 
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.parity import measure as parity
+from gpupipe.reading.base import Feed
 
 NAMES = [*parity.CASES, *parity.RECIPES]
 _BACKEND: Any = backend
@@ -25,7 +26,7 @@ ALLOWED = {"MakeContiguous"}  # what a copy to the GPU is made of
 
 
 def draw(name: str, **options: Any) -> Graph:
-    given: dict[str, Any] = {"form": "paths", "decoder": DecoderOptions(), **options}
+    given: dict[str, Any] = {"feed": Feed("paths"), "decoder": DecoderOptions(), **options}
     pipeline = {**parity.CASES, **parity.RECIPES}[name]()
     return build_graph(
         pipeline, batch_size=4, num_threads=1, prefetch=2, device_id=0, common=lambda: (150, 170), **given
@@ -51,13 +52,23 @@ def schema(source: Any) -> tuple[str, str]:
     return text.splitlines()[0].removeprefix("OpSpec for ").rstrip(":"), device
 
 
+FEEDS = {
+    "paths": Feed("paths"),
+    "encoded": Feed("encoded"),
+    "pixels": Feed("pixels"),
+    "handed": Feed("encoded", handed=True),
+    "turned": Feed("paths", turned=True),
+    "both": Feed("paths", handed=True, turned=True),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "form"),
-    # Bytes and paths differ in how they are read, not in what becomes of them; pixels have no decoder that crops.
-    [*((name, form) for name in NAMES for form in ("paths", "pixels")), ("random crop", "encoded")],
+    ("name", "feed"),
+    # Feeds differ in what is before the first op, not in what becomes of images; pixels have no decoder that crops.
+    [*((name, feed) for name in NAMES for feed in ("paths", "pixels")), *(("random crop", feed) for feed in FEEDS)],
 )
-def test_every_operator_exists_for_its_device(name: str, form: str) -> None:
-    graph = draw(name, form=form)
+def test_every_operator_exists_for_its_device(name: str, feed: str) -> None:
+    graph = draw(name, feed=FEEDS[feed])
     for source in nodes(graph).values():
         operator, device = schema(source)
         assert operator in ALLOWED or operator in REGISTERED[device], f"{operator} is not there for {device}"

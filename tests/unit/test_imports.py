@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("codecs", "testing"),
     ("sources", "targets", "transforms"),
     ("datasets",),
+    ("pack",),
     ("planning",),
     ("reading", "interop"),
     ("memory.uses",),
@@ -28,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("parity", "bench"),
     ("demo",),
     ("cli", "commands"),
+    ("__main__",),
 )
 """From the bottom up. A part may import its own layer and those below; a module belongs to the longest name that fits.
 """

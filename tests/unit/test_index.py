@@ -55,9 +55,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     real = probe
 
-    def spy(place: Place, max_pixels: int | None = None) -> Probe:
+    def spy(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:
         seen.append(place.path)
-        return real(place, max_pixels)
+        return real(place, max_pixels, strict)
 
     monkeypatch.setattr(pool, "probe", spy)
     return seen
@@ -155,7 +155,7 @@ class TestRebuild:
         # chmod leaves the times alone, and the tests may run as root, whom chmod does not stop.
         refused = Probe(UNREADABLE, reason="Permission denied")
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "probe", lambda path, max_pixels: refused)
+            patch.setattr(pool, "probe", lambda path, max_pixels, strict: refused)
             assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["unreadable"] * 4
         assert ImageFolder(tree).bad(np.arange(4)) == []
 
@@ -374,7 +374,7 @@ class TestPool:
         boot = pool._BOOT.replace(
             "importlib.import_module(program)",
             "import os, gpupipe.codecs.probe as m; real = m.probe\n"
-            "m.probe = lambda p, n: os.kill(os.getpid(), 11) if b'000123' in p.path else real(p, n)\n"
+            "m.probe = lambda p, *n: os.kill(os.getpid(), 11) if b'000123' in p.path else real(p, *n)\n"
             "importlib.import_module(program)",
         )
         assert boot != pool._BOOT

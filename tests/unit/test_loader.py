@@ -105,7 +105,6 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"timeout": 3}, 'timeout=3.*no worker processes.*engine="torch"'),
         ({"worker_init_fn": print}, "worker_init_fn=.*no worker processes.*seed"),
         ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn'.*no worker processes"),
-        ({"collate_fn": len}, "collate_fn=len makes the batches: leave it out"),
         ({"pin_memory_device": "cuda"}, "pin_memory_device='cuda': say device='cuda' instead"),
         ({"in_order": False}, "in_order=False.*leave it out"),
         ({"on_error": "ignore"}, "on_error must be .*not 'ignore'"),
@@ -614,7 +613,8 @@ def test_an_epoch_begun_in_inference_mode_goes_on_outside(arrays: Arrays, engine
 
 def test_who_builds_a_loader_of_torchs_from_this_one_is_told(arrays: Arrays, caplog: pytest.LogCaptureFixture) -> None:
     loader = null(arrays)
-    assert loader.batch_sampler.sampler is loader.sampler
+    assert type(loader.batch_sampler) is BatchSampler and len(loader.batch_sampler) == len(loader)
+    assert isinstance(loader.batch_sampler.sampler, type(loader.sampler))
     other = null(arrays, sampler=RandomSampler(arrays))  # type: ignore[arg-type]
     other.batch_sampler.sampler.set_epoch(3)
     assert other.state_dict()["epoch"] == 3
@@ -622,6 +622,7 @@ def test_who_builds_a_loader_of_torchs_from_this_one_is_told(arrays: Arrays, cap
     assert [i for batch in theirs for i in batch.tolist()] == list(range(N))
     assert "without gpupipe" in caplog.text
     sharded = null(arrays, shard=Shard(0, 2))
+    assert isinstance(sharded.sampler, DistributedSampler)
     with pytest.raises(ConfigError, match="would cut them once more"):
         list(torch.utils.data.DataLoader(range(N), batch_sampler=sharded.batch_sampler))  # type: ignore[arg-type]
 

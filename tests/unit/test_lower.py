@@ -17,6 +17,7 @@ from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.engines.forms.reference import reference
 from gpupipe.errors import EngineError, PipelineError
 from gpupipe.pipelines import imagenet
+from gpupipe.reading.base import Feed
 
 PIXELS = pictures()
 NORMALIZE = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -25,7 +26,7 @@ NORMALIZE = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 def graph(pipeline: T.Compose, form: Any = "paths", roi: bool = True) -> Graph:
     return build_graph(
         pipeline,
-        form=form,
+        feed=Feed(form),
         decoder=DecoderOptions(roi=roi),
         batch_size=4,
         num_threads=1,

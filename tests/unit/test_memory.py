@@ -136,6 +136,7 @@ class Sized(Dataset):
         self._sizes, self.transform = sizes, T.Compose(transform)
 
     sizes = property(lambda self: self._sizes)
+    codings = property(lambda self: (np.zeros(len(self), np.uint8), ["JPEG/RGB/jpeg/RGB"]))
     labels = property(lambda _: None)
     fingerprint = "sized"
 

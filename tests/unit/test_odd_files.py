@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import itertools
-import os
 import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +18,12 @@ from support import Encoded
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import pillow as pictures
-from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.decode import Peeked, decode, peek
 from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.codecs.probe import KINDS, probe
 from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch
 from gpupipe.datasets.index.open_index import index_path
-from gpupipe.engines.dali.codings import EXACT, is_exact
-from gpupipe.errors import ConfigError, DatasetError
-from gpupipe.reading.png_copies import PngCopies, PngCopy
+from gpupipe.errors import ConfigError
 
 ENGINES = ("torch", "dali")
 WHOLE = T.Compose([T.PILToTensor()])
@@ -244,8 +239,11 @@ def test_what_is_written_behind_the_end_does_no_harm(
 def test_peek_sees_what_the_index_sees(tmp_path: Path) -> None:
     for path in write(tmp_path / "files", PICTURES):
         known = probe(Place(bytes(path)))
+        stored = known.height, known.width
+        size = stored[::-1] if known.orientation >= 5 else stored
         for media in (str(path), path.read_bytes()):
-            assert peek(media) == (known.height, known.width, known.coding), path.name
+            assert peek(media) == Peeked(*stored, known.coding), path.name
+            assert peek(media, exif=True) == Peeked(*size, known.coding, known.orientation), path.name
 
 
 def test_quiet_from_several_threads_leaves_the_filters_alone() -> None:
@@ -297,93 +295,6 @@ def test_max_pixels_is_checked(value: Any, tmp_path: Path) -> None:
         ImageList([], max_pixels=value)
     with pytest.raises(ConfigError, match="max_pixels"):
         from_torch(Encoded([b""]), "bytes", max_pixels=value)
-
-
-# ---- stand-ins
-
-
-def test_every_coding_called_exact_is_exact(tmp_path: Path) -> None:
-    """DALI alone, without stand-ins: the list is measured, not believed."""
-    paths = write(tmp_path / "files", PICTURES)
-    exact = [p for p in paths if is_exact(probe(Place(bytes(p))).coding)]
-    seen = {probe(Place(bytes(p))).coding for p in exact}
-    assert seen == EXACT, EXACT - seen
-    dataset = from_torch(Encoded([str(p) for p in exact]), "path", WHOLE)  # type: ignore[arg-type, misc]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PngCopy, "__call__", lambda self, media, coding: media)
-        for path, got in zip(exact, outcome(dataset, "dali"), strict=True):
-            assert np.array_equal(got, pillow(path)), path.name
-
-
-def test_stand_ins_are_made_once_and_again_when_the_file_changes(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "x.gif"
-    path.write_bytes(encode(picture(40, 60), "GIF"))
-    made: list[Any] = []
-    real: Callable[..., bytes] = PngCopy.convert
-    monkeypatch.setattr(PngCopy, "convert", lambda self, media: made.append(media) or real(self, media))
-    for _ in range(2):
-        dataset = ImageList([path] * 3, transform=WHOLE)
-        assert all(np.array_equal(got, pillow(path)) for got in outcome(dataset, "dali"))
-    assert made == [str(path)]
-    path.write_bytes(encode(picture(40, 60, 5), "GIF"))
-    os.utime(path, ns=(1, 1))
-    assert np.array_equal(outcome(ImageList([path], transform=WHOLE), "dali")[0], pillow(path))
-    assert len(made) == 2
-    files = sorted((cache / "standins").glob("*.png"))
-    assert len(files) == 2 and all(f.stat().st_mode & 0o777 == 0o600 for f in files)
-    assert (cache / "standins").stat().st_mode & 0o777 == 0o700
-    os.chmod(files[0], 0o666)
-    os.chmod(files[1], 0o666)
-    outcome(ImageList([path], transform=WHOLE), "dali")
-    assert len(made) == 3  # others could have written it
-
-
-def test_exact_files_cost_nothing(tmp_path: Path) -> None:
-    paths = write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(3)})
-    assert PngCopies.of(ImageList(paths), 1, is_exact) is None
-    assert PngCopies.of(Subset(ImageList(paths), [1]), 1, is_exact) is None
-    assert (
-        PngCopies.of(ImageList([*paths, *write(tmp_path / "files", {"x.gif": PICTURES["p.gif"]})]), 1, is_exact)
-        is not None
-    )
-
-
-def test_a_compressed_tiff_in_planes_is_not_exact(tmp_path: Path) -> None:
-    """Pillow's raw mode does not tell it from others, and writes none: the tag is all there is to test."""
-    path = tmp_path / "x.tif"
-    path.write_bytes(encode(picture(), "TIFF", compression="tiff_lzw", tiffinfo={284: 2}))
-    assert probe(Place(bytes(path))).coding == "TIFF/RGB/tiff_lzw/RGB planar"
-    assert is_exact("TIFF/RGB/tiff_lzw/RGB") and not is_exact("TIFF/RGB/tiff_lzw/RGB planar")
-
-
-def test_a_code_without_a_name_gets_a_stand_in(tmp_path: Path) -> None:
-    dataset = ImageList(write(tmp_path / "files", {"x.jpg": JPEG}))
-    names = [f"name {i}" for i in range(254)]
-    stand_ins = PngCopies(dataset, np.array([255], np.uint8), names, 1, is_exact)
-    paths = dataset.encoded_paths(np.array([0]))
-    assert stand_ins.exchange(np.array([0]), paths) == [] and paths[0].tobytes().endswith(b".png")
-    stand_ins.close()
-
-
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.gif"
-    path.write_bytes(PICTURES["p.gif"])
-    monkeypatch.setenv("GPUPIPE_CACHE", "/dev/null/nowhere")
-    with pytest.raises(DatasetError, match=r"GPUPIPE_CACHE.*engine='torch'"):
-        PngCopy(False, None, is_exact)(str(path), "GIF/P/gif/")
-
-
-def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpupipe.codecs.probe import Probe
-    from gpupipe.datasets.index import probe_pool as pool
-
-    count = itertools.count()
-    monkeypatch.setattr(pool, "probe", lambda path, max_pixels: Probe(0, 1, 1, f"FORMAT/{next(count)}"))
-    dataset = ImageList(write(tmp_path / "files", {f"{i}.jpg": JPEG for i in range(300)}))
-    codes, names = dataset.codings
-    assert len(names) == 255 and codes.max() == 255 and (codes == 255).sum() == 300 - 254
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow writes no AVIF")

@@ -6,6 +6,7 @@ import configparser
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import zipfile
@@ -116,6 +117,17 @@ def test_the_installed_package_works(installed: Path) -> None:
     )
     assert out.strip() == f"Output(size=(64, 64), channels=3, dtype='float32') {len(gpupipe.__all__)}"
     assert not (installed / "pipelines").exists()
+
+
+def test_extras_are_quoted_as_shells_need_it() -> None:
+    """zsh takes the brackets of ``pip install gpupipe[video]`` for a pattern."""
+    root = Path(gpupipe.__file__).parents[1]
+    files = [*root.glob("*.md"), *(root / "gpupipe").rglob("*.py"), *(root / "examples").rglob("*.py")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    commands = [line for line in lines if re.search(r"install.*gpupipe\[", line)]
+    assert commands
+    unquoted = [line for line in commands if not re.search(r"""install.*['"][\w.-]+\[\w+(,\w+)*\]['"]""", line)]
+    assert not unquoted
 
 
 def test_public_names_are_sorted_and_exist() -> None:

@@ -188,7 +188,7 @@ def test_random_erasing(generation: Any, value: Any) -> None:
 
 
 def _halved(image: Any) -> Any:
-    return image
+    return image.point(lambda value: value // 2)
 
 
 def test_functions_become_lambdas_where_they_see_one_image() -> None:

@@ -17,7 +17,8 @@ from videos import COPIES, KINDS, U8, decoded, make_video
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import decode as decode_module
 from gpupipe.codecs.video.container import opened
-from gpupipe.codecs.video.decode import VideoEntry, decode_clip, runs, turned
+from gpupipe.codecs.video.decode import Shortcuts, VideoEntry, decode_clip, runs, turned
+from gpupipe.codecs.video.passes import Pass
 from gpupipe.datasets import VideoList
 from gpupipe.errors import ConfigError
 from gpupipe.rng import uniforms
@@ -26,6 +27,9 @@ SEEKABLE = [
     *("cfr.mp4", "bframes.mp4", "bframes.mkv", "open.mp4", "open.mkv", "vfr.mkv", "hevc.mkv", "vp9.webm"),
     *("vp8.webm", "av1.mkv", "mpeg4.mp4", "mjpeg.avi", "ffv1.mkv", "fragmented.mp4", "edited.mp4", "late.mp4"),
 ]
+
+EVERY_PICTURE = Shortcuts(unreferenced=False)
+PLAIN = Shortcuts(False, False, False, False, False)
 
 _truths: dict[str, U8] = {}
 
@@ -45,9 +49,9 @@ def entry_of(videos: dict[str, Path], name: str) -> tuple[VideoEntry, U8]:
 
 @pytest.fixture
 def packets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many frames came out of the decoder in each pass over a file."""
+    """How many frames came out of the decoder in each run through a file."""
     counts: list[int] = []
-    real = decode_module._Clip._frames
+    real = Pass._frames
 
     def spy(self: Any, *args: Any) -> Any:
         counts.append(0)
@@ -55,7 +59,7 @@ def packets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             counts[-1] += 1
             yield pair
 
-    monkeypatch.setattr(decode_module._Clip, "_frames", spy)
+    monkeypatch.setattr(Pass, "_frames", spy)
     return counts
 
 
@@ -101,7 +105,7 @@ class TestSeeking:
         last = len(want) - 1
         key = int(entry.keys[entry.keys[:, 0] <= last][-1, 0])
         assert key > 0
-        decode_clip(entry, [last])
+        decode_clip(entry, [last], shortcuts=EVERY_PICTURE)
         assert packets == [last - key + 1]
 
     def test_far_frames_are_reached_by_a_seek_and_near_ones_are_not(
@@ -111,11 +115,12 @@ class TestSeeking:
         opens = []
         real = opened
         monkeypatch.setattr(decode_module, "opened", lambda *a, **k: opens.append(a) or real(*a, **k))
-        assert (decode_clip(entry, [1, 38, 37]) == want[[1, 38, 37]]).all()
-        assert packets == [2, 3] and len(opens) == 1  # frames 0 and 1; then 36 to 38 from its key frame
+        assert (decode_clip(entry, [1, 38, 37], shortcuts=PLAIN) == want[[1, 38, 37]]).all()
+        # Frames 0 and 1, and 36 to 38 from the key frame; and what the decoder holds by then.
+        assert packets == [4, 4] and len(opens) == 1
         packets.clear()
-        assert (decode_clip(entry, [10, 13]) == want[[10, 13]]).all()
-        assert packets == [14]
+        assert (decode_clip(entry, [10, 13], shortcuts=PLAIN) == want[[10, 13]]).all()
+        assert packets == [16]  # 0 to 13 and two that the decoder holds
 
     def test_runs(self) -> None:
         keys = np.array([[0, 0, 0], [10, 0, 0], [40, 0, 0], [80, 0, 0]])
@@ -170,7 +175,7 @@ class TestSeeking:
         keys = entry.keys + np.array([0, 0, 1])
         moved = VideoEntry(entry.path, 64, 96, entry.pts, keys, entry.time_base, True)
         assert (decode_clip(moved, [39])[0] == want[39]).all()
-        assert packets == [0, 0, 40]  # neither the last entry nor the one before; from the beginning
+        assert packets == [0, 0, 0, 40]  # neither the last entry, twice, nor the one before; from the beginning
 
 
 class TestBad:
@@ -180,7 +185,7 @@ class TestBad:
         pts[5] += 1
         with pytest.raises(Undecodable, match="frames 5 to 5 of 40 do not all come"):
             decode_clip(VideoEntry(entry.path, 64, 96, pts, entry.keys, entry.time_base, True), [5])
-        assert packets == [6, 6]  # 0 to 4, and 6
+        assert packets == [5, 5]  # 0 to 4; the next one has another time
 
     def test_a_file_that_changed(self, videos: dict[str, Path], tmp_path: Path) -> None:
         path = tmp_path / "v.mp4"

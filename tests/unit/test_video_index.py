@@ -20,6 +20,7 @@ pytest.importorskip("av")
 
 from videos import COPIES, KINDS, OPEN, VFR, copied, decoded, make_video
 
+from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import bitstream, probe as probe_module
 from gpupipe.codecs.video.container import cut_short
 from gpupipe.codecs.video.decode import decode_clip
@@ -173,11 +174,16 @@ class TestTruncated:
         if not times:
             assert found.status and found.reason and not found.pts
             return
-        assert found.status == 0 and list(found.pts) == times
+        assert found.status == 0 and list(found.pts) == times[: len(found.pts)]
+        assert len(times) - len(found.pts) <= 1  # a last picture of which a part is missing is no frame
         assert found.flags & CUT or name == "h264.ts"  # a transport stream has no end that it could lack
-        # With PyAV's own threads: what is made up for the missing part of a frame depends on them.
-        clip = decode_clip(VideoList([path]).entry(0), range(len(times)), threads=0, thread_type="slice")
-        assert (clip == np.stack(pixels)).all()
+        entry, refused = VideoList([path]).entry(0), []
+        for k in range(len(found.pts)):
+            try:
+                assert (decode_clip(entry, [k])[0] == pixels[k]).all()
+            except Undecodable:
+                refused.append(k)
+        assert not refused or (name == "h264.ts" and refused[0] >= len(times) - 3)
 
     def test_an_mp4_without_its_directory(self, videos: dict[str, Path], tmp_path: Path) -> None:
         path = tmp_path / "v.mp4"
@@ -259,7 +265,9 @@ class TestBitstream:
                 assert not bitstream.is_entry("h264", data, wrap(*no_entry))
 
     def test_key_frames_that_are_none(self) -> None:
-        assert bitstream.is_entry("vp8", b"", b"\x10") and not bitstream.is_entry("vp8", b"", b"\x11")
+        assert bitstream.is_entry("vp8", b"", b"\x10\0\0\x9d\x01\x2a")
+        assert not bitstream.is_entry("vp8", b"", b"\x11\0\0\x9d\x01\x2a")
+        assert not bitstream.is_entry("vp8", b"", b"\x10\0\0\x9d\x01\x2b")
         extra = bytes(21) + b"\x03"
         extra = b"\1" + extra[1:]
         for kind, entry in ((19, True), (21, True), (1, False), (9, False)):
@@ -476,7 +484,7 @@ class TestDatasets:
             "except MissingDependency as e: print(e)\n"
         )
         done = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True)
-        assert "pip install gpupipe[video]" in done.stdout and issubclass(MissingDependency, ImportError)
+        assert "pip install 'gpupipe[video]'" in done.stdout and issubclass(MissingDependency, ImportError)
 
 
 def test_indexes_of_pictures_and_videos_do_not_meet(tmp_path: Path, videos: dict[str, Path]) -> None:

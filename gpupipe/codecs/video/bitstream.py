@@ -1,53 +1,38 @@
-"""What the bytes of a packet say where the container's flags may not be believed: whether decoding can begin with it,
-and how many frames it shows. Standard library only.
+"""What the bytes of a packet say if the container's flags may not be believed: whether decoding can begin with it, how
+many frames it shows, and whether any other frame refers to it. Standard library only.
 
-A container calls a packet a key frame, and some programs mark pictures so behind which frames still refer to what was
-before. Decoding from there gives frames with the right times and wrong pixels, which nobody would notice.
+A container calls a packet a key frame, and some programs mark pictures so after which frames still refer to what was
+before; and bytes of a container can be damaged. Decoding from there gives frames with the right times and wrong pixels,
+which nobody would notice.
 
-Sources: ITU-T H.264 (7.4.1, D.2.8), ITU-T H.265 (7.4.2.2), RFC 6386 (9.1), the VP9 bitstream specification (6.2, B).
+Sources: ITU-T H.264 (7.4.1, D.2.8), ITU-T H.265 (7.3.1.2, 7.3.2.2, 7.4.2.2), ISO/IEC 14496-2 (6.3.5), RFC 6386 (9.1),
+the VP9 bitstream specification (6.2, B), the AV1 bitstream specification (5.3, 5.9.2), RFC 9043 (3.8.1, 4.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 
-__all__ = ["ONE_FRAME_A_PACKET", "frames_shown", "is_entry"]
+__all__ = ["ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "unreferenced"]
 
 ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4", "ffv1", "png"})
 """Codecs, in FFmpeg's words, of which every packet that is shown gives one frame. Of others only decoding tells."""
 
-_LONGEST_SEI = 1 << 16
+_HARMLESS_SEI = {"h264": frozenset({1, 4, 5}), "hevc": frozenset({1, 4, 5, 132})}
+"""Supplemental messages that say nothing of other pictures: times, user data, the checksum of this one."""
 
 
 def is_entry(codec: str, extradata: bytes, packet: bytes) -> bool:
     """Whether all frames that are shown from this key frame on can be decoded exactly without what was before.
 
     Args:
-        codec: FFmpeg's name.
+        codec: FFmpeg's name. Of codecs that are not known here the container's word is taken.
         extradata: of the stream; says how H.264 and HEVC are cut into units.
         packet: what the container calls a key frame.
     """
-    if codec == "h264":
-        size = (extradata[4] & 3) + 1 if len(extradata) > 4 and extradata[0] == 1 else 0
-        for unit in _units(packet, size):
-            kind = unit[0] & 31
-            if kind == 5:
-                return True
-            if kind == 6 and _recovers_at_once(unit):
-                return True
-            if 1 <= kind <= 4:
-                return False
-        return False
-    if codec == "hevc":
-        size = (extradata[21] & 3) + 1 if len(extradata) > 21 and extradata[0] == 1 else 0
-        for unit in _units(packet, size):
-            kind = unit[0] >> 1 & 63
-            if kind < 32:  # the first slice: 16 to 21 are random access points
-                return 16 <= kind <= 21
-        return False
-    if codec == "vp8":
-        return bool(packet) and not packet[0] & 1
-    return True
+    look = _ENTRIES.get(codec)
+    return True if look is None else bool(packet) and look(extradata, packet)
 
 
 def frames_shown(codec: str, packet: bytes) -> int:
@@ -59,10 +44,38 @@ def frames_shown(codec: str, packet: bytes) -> int:
     return sum(_vp9_shown(frame) for frame in _vp9_frames(packet))
 
 
-def _units(packet: bytes, size: int) -> Iterator[bytes]:
-    """The beginnings of the NAL units of a packet, at least one byte each.
+def is_intact(codec: str, extradata: bytes, packet: bytes) -> bool:
+    """Whether the checksums of a packet fit, of a codec that has some: of FFV1, whose decoder fills a damaged slice
+    with the picture before and says nothing."""
+    return codec != "ffv1" or len(extradata) < 4 or _ffv1_intact(packet)  # before version 3 there are neither
 
-    ``size``: bytes of the length before each, or 0 where start codes separate them.
+
+def unreferenced(codec: str, extradata: bytes) -> Callable[[bytes], bool] | None:
+    """What tells of the packets of a stream, which it must be shown in order, whether they can be left out without any
+    effect on the frames of others; ``None`` of codecs of which that is not known.
+
+    H.264: all slices of the picture have ``nal_ref_idc`` 0, so nothing refers to it, and neither reference marking nor
+    the count of pictures (8.2.1) knows it. HEVC: a sub-layer non-reference picture, to which only higher sub-layers
+    refer, of the highest one. Beside the slices there must be nothing that is kept for others.
+    """
+    if codec == "h264":
+        size = _length_size(extradata, 4)
+        return lambda packet: _h264_unreferenced(packet, size)
+    return _HevcUnreferenced(extradata) if codec == "hevc" else None
+
+
+# ---- H.264 and HEVC: units
+
+
+def _length_size(extradata: bytes, at: int) -> int:
+    """Bytes of the length before each unit, or 0 if start codes separate them."""
+    return (extradata[at] & 3) + 1 if len(extradata) > at and extradata[0] == 1 else 0
+
+
+def _units(packet: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of the NAL units of a packet, at least one byte each.
+
+    ``size``: bytes of the length before each, or 0 if start codes separate them.
     """
     at, end = 0, len(packet)
     if size:
@@ -70,21 +83,20 @@ def _units(packet: bytes, size: int) -> Iterator[bytes]:
             length = int.from_bytes(packet[at : at + size], "big")
             at += size
             if length and at < end:
-                yield packet[at : min(at + length, at + _LONGEST_SEI, end)]
+                yield at, min(at + length, end)
             at += length
         return
     at = packet.find(b"\0\0\1")
     while 0 <= at < end - 3:
         following = packet.find(b"\0\0\1", at + 3)
         stop = following if following >= 0 else end
-        yield packet[at + 3 : min(stop, at + 3 + _LONGEST_SEI)] or b"\0"
+        yield at + 3, max(stop, at + 4)
         at = following
 
 
-def _recovers_at_once(unit: bytes) -> bool:
-    """Whether an H.264 SEI unit holds a recovery point with ``recovery_frame_cnt`` 0: what an open GOP begins with.
-    Others become exact only some frames later."""
-    data = unit[1:].replace(b"\0\0\3", b"\0\0")
+def _messages(unit: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, content) of the supplemental messages of a unit without its header. (-1, b"") if they cannot be read."""
+    data = unit.replace(b"\0\0\3", b"\0\0")
     at = 0
     while at + 2 < len(data):
         numbers = []
@@ -93,14 +105,128 @@ def _recovers_at_once(unit: bytes) -> bool:
             while at < len(data) and data[at] == 255:
                 value, at = value + 255, at + 1
             if at >= len(data):
-                return False
+                yield -1, b""
+                return
             numbers.append(value + data[at])
             at += 1
         kind, length = numbers
-        if kind == 6 and at < len(data):
-            return bool(data[at] & 0x80)  # Exp-Golomb: a first bit of one is a zero
+        yield kind, data[at : at + length]
         at += length
+
+
+def _h264_entry(extradata: bytes, packet: bytes) -> bool:
+    for start, end in _units(packet, _length_size(extradata, 4)):
+        kind = packet[start] & 31
+        if kind == 5:
+            return True
+        if kind == 6 and _recovers_at_once(packet[start + 1 : end]):
+            return True
+        if 1 <= kind <= 4:
+            return False
     return False
+
+
+def _recovers_at_once(messages: bytes) -> bool:
+    """Whether there is a recovery point with ``recovery_frame_cnt`` 0: what an open GOP begins with. Others become
+    exact only some frames later."""
+    for kind, content in _messages(messages):
+        if kind == 6 and content:
+            return bool(content[0] & 0x80)  # Exp-Golomb: a first bit of one is a zero
+    return False
+
+
+def _h264_unreferenced(packet: bytes, size: int) -> bool:
+    found = False
+    for start, end in _units(packet, size):
+        kind, referred = packet[start] & 31, packet[start] & 0xE0
+        if kind == 1 and not referred:
+            found = True
+        elif kind == 6:
+            if not all(m in _HARMLESS_SEI["h264"] for m, _ in _messages(packet[start + 1 : end])):
+                return False
+        elif kind not in (9, 12):  # delimiters and filling
+            return False
+    return found
+
+
+def _hevc_entry(extradata: bytes, packet: bytes) -> bool:
+    for start, _ in _units(packet, _length_size(extradata, 21)):
+        kind = packet[start] >> 1 & 63
+        if kind < 32:  # the first slice: 16 to 21 are random access points
+            return 16 <= kind <= 21
+    return False
+
+
+class _HevcUnreferenced:
+    """See :func:`unreferenced`."""
+
+    def __init__(self, extradata: bytes):
+        self._size = _length_size(extradata, 21)
+        self._layers = max(map(_sub_layers, _parameter_sets(extradata)), default=0)
+        """The most sub-layers of any sequence parameter set so far; 0 if none is known."""
+
+    def __call__(self, packet: bytes) -> bool:
+        found, leave = False, True
+        for start, end in _units(packet, self._size):
+            kind, second = packet[start] >> 1 & 63, packet[start + 1] if start + 1 < end else 0
+            layer, temporal = (packet[start] & 1) << 5 | second >> 3, (second & 7) - 1
+            if kind == 33:
+                self._layers = max(self._layers, _sub_layers(packet[start:end]))
+            if kind in (0, 2, 4, 6, 8) and not layer and 0 < self._layers <= temporal + 1:
+                found = True
+            elif kind in (39, 40):
+                leave &= all(m in _HARMLESS_SEI["hevc"] for m, _ in _messages(packet[start + 2 : end]))
+            elif kind not in (35, 38):
+                leave = False
+        return found and leave
+
+
+def _sub_layers(unit: bytes) -> int:
+    """``sps_max_sub_layers_minus1`` + 1 of a sequence parameter set."""
+    return (unit[2] >> 1 & 7) + 1 if len(unit) > 2 else 7
+
+
+def _parameter_sets(extradata: bytes) -> Iterator[bytes]:
+    """The sequence parameter sets of HEVC's extradata, in either form (ISO/IEC 14496-15, 8.3.3.1)."""
+    if not _length_size(extradata, 21):
+        yield from (extradata[a:b] for a, b in _units(extradata, 0) if extradata[a] >> 1 & 63 == 33)
+        return
+    at = 23
+    for _ in range(extradata[22] if len(extradata) > 22 else 0):
+        kind, count = extradata[at : at + 1], int.from_bytes(extradata[at + 1 : at + 3], "big")
+        at += 3
+        for _ in range(count):
+            length = int.from_bytes(extradata[at : at + 2], "big")
+            if not length or at + 2 + length > len(extradata):
+                return
+            if kind and kind[0] & 63 == 33:
+                yield extradata[at + 2 : at + 2 + length]
+            at += 2 + length
+
+
+# ---- others
+
+
+def _mpeg4_entry(extradata: bytes, packet: bytes) -> bool:
+    at = packet.find(b"\0\0\1\xb6")
+    return 0 <= at < len(packet) - 4 and packet[at + 4] >> 6 == 0  # an intra-coded VOP
+
+
+def _mpeg2_entry(extradata: bytes, packet: bytes) -> bool:
+    at = packet.find(b"\0\0\1\0")
+    return 0 <= at < len(packet) - 5 and packet[at + 5] >> 3 & 7 == 1
+
+
+def _vp8_entry(extradata: bytes, packet: bytes) -> bool:
+    return not packet[0] & 1 and packet[3:6] == b"\x9d\x01\x2a"
+
+
+def _vp9_entry(extradata: bytes, packet: bytes) -> bool:
+    frame = next(_vp9_frames(packet))
+    bit = _vp9_header(frame)
+    bits = int.from_bytes(frame[:5].ljust(5, b"\0"), "big")
+    again, refers, sync = bits >> (39 - bit) & 1, bits >> (38 - bit) & 1, bits >> (12 - bit) & 0xFFFFFF
+    return bits >> 38 == 2 and not again and not refers and sync == 0x498342
 
 
 def _vp9_frames(packet: bytes) -> Iterator[bytes]:
@@ -120,10 +246,98 @@ def _vp9_frames(packet: bytes) -> Iterator[bytes]:
     yield packet
 
 
+def _vp9_header(frame: bytes) -> int:
+    """Where ``show_existing_frame`` is, in bits: profile 3 is followed by a reserved one."""
+    return 5 if frame and frame[0] >> 4 & 3 == 3 else 4
+
+
 def _vp9_shown(frame: bytes) -> bool:
     if not frame or frame[0] >> 6 != 2:
         return False
-    bit = 4 if frame[0] >> 4 & 3 != 3 else 5  # profile 3 is followed by a reserved bit
+    bit = _vp9_header(frame)
     if frame[0] >> (7 - bit) & 1:  # show_existing_frame
         return True
     return bool(int.from_bytes(frame[:2].ljust(2, b"\0"), "big") >> (15 - bit - 2) & 1)
+
+
+def _av1_entry(extradata: bytes, packet: bytes) -> bool:
+    """A sequence header, and then a key frame that is shown."""
+    at, sequence = 0, False
+    while at < len(packet):
+        kind, extended, sized = packet[at] >> 3 & 15, packet[at] >> 2 & 1, packet[at] >> 1 & 1
+        at += 1 + extended
+        length, shift = len(packet) - at, 0
+        if sized:
+            length = 0
+            while at < len(packet) and shift < 56:
+                length |= (packet[at] & 127) << shift
+                shift, at = shift + 7, at + 1
+                if not packet[at - 1] & 128:
+                    break
+        if kind == 1 and at < len(packet):
+            sequence = True
+            if packet[at] >> 3 & 1:  # reduced_still_picture_header
+                return True
+        if kind in (3, 6) and at < len(packet):
+            existing, frame, shown = packet[at] >> 7, packet[at] >> 5 & 3, packet[at] >> 4 & 1
+            return sequence and not existing and not frame and bool(shown)
+        at += length
+    return False
+
+
+def _mjpeg_entry(extradata: bytes, packet: bytes) -> bool:
+    """A picture with tables of its own: others take those of a picture before."""
+    at, seen = 2, set()
+    while at + 4 <= len(packet) and packet[at] == 0xFF:
+        kind, length = packet[at + 1], int.from_bytes(packet[at + 2 : at + 4], "big")
+        if kind == 0xFF:  # filling
+            at += 1
+            continue
+        if kind == 0xDA:
+            break
+        if kind == 0xE0 and packet[at + 4 : at + 8] == b"AVI1":  # which has the tables of the standard
+            seen.add(0xC4)
+        seen.add(kind)
+        at += 2 + length
+    return packet[:2] == b"\xff\xd8" and seen >= {0xDB, 0xC4}
+
+
+def _ffv1_entry(extradata: bytes, packet: bytes) -> bool:
+    """The first symbol of the range coder, from its initial state of 128."""
+    return int.from_bytes(packet[:2], "big") >= 0xFF00 - (0xFF00 * 128 >> 8) and is_intact("ffv1", extradata, packet)
+
+
+_REVERSED = bytes(int(f"{i:08b}"[::-1], 2) for i in range(256))
+
+
+def _ffv1_intact(packet: bytes) -> bool:
+    """Slices lie end to end, each with its size behind it, and a state and a checksum if they are protected."""
+    for footer in (8, 3):
+        end, parts = len(packet), []
+        while end >= footer:
+            size = int.from_bytes(packet[end - footer : end - footer + 3], "big")
+            parts.append((end - footer - size, end))
+            end -= footer + size
+        if end == 0:
+            return footer == 3 or all(_crc32(packet[a:b]) == 0 for a, b in parts)
+    return False
+
+
+def _crc32(data: bytes) -> int:
+    """With the most significant bit first and nothing inverted, which is zlib's of bytes that are mirrored; itself
+    mirrored."""
+    return zlib.crc32(data.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
+_ENTRIES: dict[str, Callable[[bytes, bytes], bool]] = {
+    "h264": _h264_entry,
+    "hevc": _hevc_entry,
+    "mpeg4": _mpeg4_entry,
+    "mpeg1video": _mpeg2_entry,
+    "mpeg2video": _mpeg2_entry,
+    "vp8": _vp8_entry,
+    "vp9": _vp9_entry,
+    "av1": _av1_entry,
+    "mjpeg": _mjpeg_entry,
+    "ffv1": _ffv1_entry,
+}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ..files import Undecodable, attempts
 from ..retry import is_transient
 
-__all__ = ["cut_short", "opened", "orientation_of", "reading"]
+__all__ = ["STRICT", "codec_of", "cut_short", "named", "not_its_fault", "opened", "orientation_of", "reading"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,11 @@ FORMATS = (
 )
 """FFmpeg's demuxers that are let at a file. Playlists are none of them: such a file may name other files and addresses,
 which would be opened with the rights of whoever trains."""
+
+STRICT = frozenset({"hevc", "mjpeg", "mpeg1video", "mpeg2video", "mpeg4"})
+"""Codecs whose decoders, if they find a picture damaged, do not raise, and mark no picture or another one, unless they
+are told to raise by FFmpeg's ``err_detect=explode``. The missing part of such a picture is whatever the memory held
+before."""
 
 _BOXES = 256
 
@@ -42,30 +47,64 @@ def reading(path: bytes, work: Callable[[], T]) -> T:
             raise Undecodable("empty", "0 bytes")
         try:
             return work()
-        except (MemoryError, ImportError, Undecodable):
-            raise  # the first two are the machine's trouble, not the video's
+        except Undecodable:
+            raise
         except Exception as e:  # each demuxer and decoder has its own
-            if is_transient(e):
+            if not_its_fault(e):
                 raise
-            cut = cut_short(file.fileno(), size)
-            if cut is not None or isinstance(e, EOFError):
-                raise Undecodable("truncated", cut or str(e)) from None
-            raise Undecodable("undecodable", f"{type(e).__name__}: {getattr(e, 'strerror', None) or e}") from None
+            raise named(e, file.fileno()) from None
 
     return attempts(path, once)
 
 
+def not_its_fault(error: BaseException) -> bool:
+    """Whether an error is the machine's trouble and not the video's.
+
+    FFmpeg is short of memory if the file says that a packet is larger than any is; Python and numpy are if the machine
+    has none.
+    """
+    if isinstance(error, MemoryError):
+        return getattr(error, "errno", None) is None
+    return isinstance(error, ImportError) or is_transient(error)
+
+
+def named(error: Exception, fd: int) -> Undecodable:
+    """What PyAV raised, as what is wrong with the open file."""
+    cut = cut_short(fd, os.fstat(fd).st_size)
+    if cut is not None or isinstance(error, EOFError):
+        return Undecodable("truncated", cut or str(error))
+    return Undecodable("undecodable", f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}")
+
+
 @contextlib.contextmanager
-def opened(path: bytes, *, threads: int = 1, thread_type: str = "NONE") -> Iterator[tuple[Any, Any]]:
+def opened(
+    path: bytes,
+    *,
+    threads: int = 1,
+    thread_type: str = "NONE",
+    strict: frozenset[str] = frozenset(),
+    known: str = "",
+) -> Iterator[tuple[Any, Any]]:
     """(container, its first video stream), ready to demux and decode. Nothing of them may be used afterwards: PyAV's
     objects point into memory that closing gives back.
+
+    Args:
+        threads, thread_type: of the decoder.
+        strict: codecs whose decoders are to raise at whatever is wrong with a picture.
+        known: the container, in FFmpeg's words, of a file that need not be analysed: FFmpeg would otherwise guess it,
+            and decode pictures to find out what the index knows. Only packets of the video are read then.
 
     Raises :class:`Undecodable` of kind ``no-video``, and PyAV's own errors.
     """
     import av
 
+    options = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
+    how: dict[str, Any] = {}
+    if known:
+        options["probesize"] = "32"
+        how = {"format": known, "options": {"skip_frame": "all"}}
     # fsdecode, because PyAV encodes it back in the same way.
-    with av.open(os.fsdecode(path), container_options={"format_whitelist": FORMATS, "protocol_whitelist": "file"}) as c:
+    with av.open(os.fsdecode(path), container_options=options, **how) as c:
         if not c.streams.video:
             kinds = sorted({s.type for s in c.streams})
             raise Undecodable("no-video", f"no video among its streams ({', '.join(kinds) or 'there are none'})")
@@ -75,7 +114,22 @@ def opened(path: bytes, *, threads: int = 1, thread_type: str = "NONE") -> Itera
             raise Undecodable("undecodable", "this FFmpeg has no decoder for the video's codec")
         context.thread_count = threads
         context.thread_type = thread_type
+        if thread_type == "NONE" and codec_of(stream) == "vp8":
+            # Its decoder notices only in slices, of at least two threads, that data end too early.
+            context.thread_count, context.thread_type = 2, "SLICE"
+        if codec_of(stream) in strict:
+            context.options = {"err_detect": "explode"}
+        if known and hasattr(type(stream), "discard"):  # from PyAV 18 on
+            for other in c.streams:
+                if other.index != stream.index:
+                    other.discard = av.stream.Discard.all
         yield c, stream
+
+
+def codec_of(stream: Any) -> str:
+    """FFmpeg's name of the codec, not of one of its decoders."""
+    name = str(stream.codec_context.name)
+    return {"libdav1d": "av1", "libaom-av1": "av1", "libvpx": "vp8", "libvpx-vp9": "vp9"}.get(name, name)
 
 
 def cut_short(fd: int, size: int) -> str | None:

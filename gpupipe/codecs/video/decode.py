@@ -1,83 +1,74 @@
-"""From frame numbers to pixels: the frames of one clip, and no others than are needed to decode them.
+"""From frame numbers to pixels: the frames of clips, and no others than are needed to decode them.
 
 The packets of a video can be entered at its key frames. The decoder seeks to the last one at or before the first frame
-asked for, decodes forward, and takes frames by their times, which the index knows. What a seek leads to is not
-believed: decoding begins with a packet that the index knows as an entry, at or before the frame, or not there at all.
-Where that fails the entry before is tried, then the beginning of the file.
+asked for, decodes forward, and takes frames by their times, which the index knows (see :mod:`.passes`). If frames do
+not come that way they are tried without shortcuts, from the entry before, and from the beginning of the file.
+
+A frame is delivered only if it is the one that a loop over the whole video gives. What the decoder marks as damaged, or
+refuses, and what is decoded from it, is not.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib import metadata
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigError, MissingDependency
-from ..files import Undecodable
-from .container import opened, reading
+from ..files import Undecodable, open_regular
+from .container import STRICT, cut_short, named, not_its_fault, opened, reading
+from .passes import Astray, Pass
+from .types import Shortcuts, VideoEntry
 
-__all__ = ["ThreadType", "VideoEntry", "decode_clip", "pyav_version", "require_av"]
+__all__ = [
+    "ClipRequest", "Shortcuts", "ThreadType", "VideoEntry", "decode_clip", "decode_clips", "pyav_version", "require_av",
+]  # fmt: skip
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 ThreadType = Literal["none", "slice", "frame", "auto"]
 
+ALL = Shortcuts()
+_PLAIN = Shortcuts(False, False, False, True, True)
 _SEEK_FROM = 12
-"""Frames that nobody asked for are decoded up to this many; from then on seeking past them is cheaper. A seek drops the
-decoder's state and waits for its delay again."""
-
-
-@dataclass(frozen=True, eq=False)
-class VideoEntry:
-    """What the index knows of one video and the decoder needs. Small, and pickled as it is."""
-
-    path: str
-    height: int
-    """Pixels as decoded, before any rotation."""
-    width: int
-    pts: I64
-    """i64[F]: the time of every frame, in units of ``time_base``."""
-    keys: I64
-    """i64[K, 3]: of every frame that decoding can begin with its number, the time of the packet to begin with, and its
-    position in the file in bytes (-1 where unknown)."""
-    time_base: Fraction
-    """Seconds."""
-    exact: bool
-    """Whether frames can be told by their times; otherwise they are counted from the beginning."""
-    orientation: int = 1
-    """1 to 8, as EXIF counts: how frames must be turned to be looked at."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(height, width) as decoded."""
-        return self.height, self.width
-
-    @property
-    def upright_size(self) -> tuple[int, int]:
-        """(height, width) of what is looked at."""
-        return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
-
-    def __repr__(self) -> str:
-        return f"VideoEntry({self.path!r}: {len(self.pts):,} frames of {self.height}x{self.width})"
+"""Frames that nobody asked for are decoded, or passed over, up to this many; from then on seeking is cheaper."""
+_SELF_TIMED = ("mov", "matroska")
+"""Containers that keep the time of every packet, so that nothing has to be decoded to know it."""
 
 
 def require_av() -> None:
-    """Raises :class:`MissingDependency` where PyAV is not installed. It is not imported here."""
+    """Raises :class:`MissingDependency` if PyAV is not installed. It is not imported here."""
     if importlib.util.find_spec("av") is None:
-        raise MissingDependency("videos are read with PyAV, which is not installed: pip install gpupipe[video]")
+        raise MissingDependency("videos are read with PyAV, which is not installed: pip install 'gpupipe[video]'")
 
 
 def pyav_version() -> str:
     """What decodes, with its version."""
     return f"PyAV {metadata.version('av')}"
+
+
+@dataclass(frozen=True, eq=False)
+class ClipRequest:
+    """The frames of one clip, and what takes them.
+
+    >>> out = np.empty((2, 64, 96, 3), np.uint8)
+    >>> request = ClipRequest(np.array([8, 4]), out.__setitem__)
+    """
+
+    frames: I64
+    """i64[T]: frame numbers from 0 in any order; they may repeat."""
+    put: Callable[[int, U8], None]
+    """``put(t, pixels)`` is called for every place t in ``frames``, in the order of the video, with read-only pixels
+    u8[H, W, 3] of ``entry.size`` that are gone after the call. What it got of a clip that fails means nothing, and it
+    may be called again for the same place."""
 
 
 def decode_clip(
@@ -88,6 +79,7 @@ def decode_clip(
     threads: int = 1,
     thread_type: ThreadType = "none",
     out: U8 | None = None,
+    shortcuts: Shortcuts = ALL,
 ) -> U8:
     """The frames of a clip, equal to those of ``[f.to_ndarray(format="rgb24") for f in container.decode(video=0)]``.
 
@@ -95,14 +87,14 @@ def decode_clip(
         frames: int[T], frame numbers from 0 in any order; they may repeat. Each is decoded once.
         upright: turn frames by the rotation that the file asks for. PyAV and torchvision do not, so neither is it done
             by default.
-        threads: of the decoder, 0 for one per core. One is best where many processes decode. What a decoder makes up
-            for a damaged part of a frame may depend on it; nothing else does.
+        threads: of the decoder, 0 for one per core. One is best where many processes decode.
         thread_type: whether threads share a frame (``slice``), take one each (``frame``), or both (``auto``).
         out: u8[T, H, W, 3] to decode into, of ``entry.size``; what an error leaves there means nothing.
+        shortcuts: what may be spared; no pixel depends on it.
 
     Returns:
         u8[T, H, W, 3] in RGB, in the order of ``frames``. Height and width are ``entry.size``, or
-        ``entry.upright_size`` where ``upright``.
+        ``entry.upright_size`` if ``upright``.
 
     Raises:
         Undecodable: the file is missing, damaged or not the one that was indexed; ``kind`` and ``reason`` say what.
@@ -110,136 +102,165 @@ def decode_clip(
         ConfigError: ``thread_type`` is none of these.
         MissingDependency: PyAV is not installed.
     """
+    numbers = np.asarray(frames, np.int64).reshape(-1)
+    made = np.empty((len(numbers), entry.height, entry.width, 3), np.uint8) if out is None else out
+    request = ClipRequest(numbers, made.__setitem__)
+    (error,) = decode_clips(entry, [request], threads=threads, thread_type=thread_type, shortcuts=shortcuts)
+    if error is not None:
+        raise error
+    return turned(made, entry.orientation) if upright else made
+
+
+def decode_clips(
+    entry: VideoEntry,
+    requests: Sequence[ClipRequest],
+    *,
+    threads: int = 1,
+    thread_type: ThreadType = "none",
+    shortcuts: Shortcuts = ALL,
+) -> list[Undecodable | None]:
+    """Several clips of one video in one pass over its file: a frame that several take is decoded once.
+
+    Args:
+        threads, thread_type, shortcuts: as for :func:`decode_clip`.
+
+    Returns:
+        for each request what is wrong with it, or ``None``.
+
+    Raises as :func:`decode_clip` if no frame of the file can be had.
+    """
     require_av()
     if thread_type not in get_args(ThreadType):
         raise ConfigError(f"thread_type must be one of {', '.join(get_args(ThreadType))}, not {thread_type!r}")
-    numbers = np.asarray(frames, np.int64).reshape(-1)
-    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(entry.pts)):
-        wrong = numbers[(numbers < 0) | (numbers >= len(entry.pts))][0]
-        raise IndexError(f"frame {wrong} of {entry.path}, which has {len(entry.pts)} frames")
+    for request in requests:
+        numbers = request.frames
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(entry.pts)):
+            wrong = numbers[(numbers < 0) | (numbers >= len(entry.pts))][0]
+            raise IndexError(f"frame {wrong} of {entry.path}, which has {len(entry.pts)} frames")
     path = os.fsencode(entry.path)
-    return reading(path, lambda: _Clip(entry, numbers, path, threads, thread_type.upper(), out).decode(upright))
+    return reading(path, lambda: _Clips(entry, requests, path, threads, thread_type.upper(), shortcuts).decode())
 
 
-class _Clip:
-    def __init__(self, entry: VideoEntry, numbers: I64, path: bytes, threads: int, thread_type: str, out: U8 | None):
-        self._entry, self._numbers, self._path = entry, numbers, path
-        self._threads, self._thread_type = threads, thread_type
-        shape = (len(numbers), entry.height, entry.width, 3)
-        self._out = np.empty(shape, np.uint8) if out is None else out
-        self._failure: Exception | None = None
+class _Clips:
+    """One call of :func:`decode_clips`."""
 
-    def decode(self, upright: bool) -> U8:
-        wanted = np.unique(self._numbers)
+    def __init__(
+        self,
+        entry: VideoEntry,
+        requests: Sequence[ClipRequest],
+        path: bytes,
+        threads: int,
+        thread_type: str,
+        shortcuts: Shortcuts,
+    ):
+        self._entry, self._path, self._requests = entry, path, requests
+        self._threads, self._thread_type, self._shortcuts = threads, thread_type, shortcuts
+        self._takers: dict[int, list[tuple[ClipRequest, int]]] = {}
+        for request in requests:
+            for t, number in enumerate(request.frames.tolist()):
+                self._takers.setdefault(number, []).append((request, t))
+        self._wrong: dict[int, Undecodable] = {}
+        """By number: why a frame cannot be delivered."""
+
+    def decode(self) -> list[Undecodable | None]:
+        wanted = np.array(sorted(self._takers), np.int64)
         if len(wanted):
-            again = []
-            with self._open() as (container, stream):
-                for i, run in enumerate(runs(wanted, self._entry.keys) if self._entry.exact else [wanted]):
-                    place = self._place(run)
-                    if i == 0 and (place < 0 or not self._entry.keys[place, 0]):
-                        done = self._attempt(container, stream, run, None)  # it is there already
+            for group in self._sweep(wanted):
+                self._retry(group)
+        return [next(filter(None, map(self._wrong.get, r.frames.tolist())), None) for r in self._requests]
+
+    def _sweep(self, wanted: I64) -> list[list[int]]:
+        """Decode what comes at the first go, and return the rest in groups with one entry each."""
+        entry, how = self._entry, self._shortcuts
+        done: set[int] = set()
+        parts = runs(wanted, entry.keys, entry.sure and how.drained) if entry.exact else [wanted]
+        try:
+            with self._open(how) as (container, stream):
+                way, last = Pass(entry, container, stream, how, self._put), 0
+                for i, run in enumerate(parts):
+                    place = self._place(run[0])
+                    if i == 0 and (place < 0 or not entry.keys[place, 0]):
+                        way.run(None, run.tolist())  # it is there already
                     else:
-                        done = place >= 0 and self._attempt(container, stream, run, place)
-                    if not done:
-                        again.append(run)
-            for run in again:
-                self._retry(run)
-        return turned(self._out, self._entry.orientation) if upright else self._out
+                        far = i == 0 or way.error is not None or entry.keys[place, 0] - last > _SEEK_FROM
+                        way.run(place, run.tolist(), seek=far)
+                    last = run[-1]
+                done = way.came
+                if entry.sure:
+                    self._wrong = way.refused
+        except Exception as e:
+            if not_its_fault(e) or not self._known(how):
+                raise
+        left = [n for n in wanted.tolist() if n not in done and n not in self._wrong]
+        return [list(group) for _, group in groupby(left, self._place)]
 
-    def _open(self) -> AbstractContextManager[tuple[Any, Any]]:
-        return opened(self._path, threads=self._threads, thread_type=self._thread_type)
+    def _retry(self, group: list[int]) -> None:
+        """Decode the frames of a group, without shortcuts, from their entry, the one before, and the beginning."""
+        entry, place = self._entry, self._place(group[0])
+        places = [p if p >= 0 and entry.keys[p, 0] else None for p in (place, place - 1)]
+        for where in dict.fromkeys([*places, None]):
+            with self._open(_PLAIN) as (container, stream):
+                way = Pass(entry, container, stream, _PLAIN, self._put)
+                way.run(where, group)
+            group = [n for n in group if n not in way.came]
+            if not group:
+                return
+            if entry.sure and way.error is not None and not isinstance(way.error, Astray):
+                break  # it cannot be decoded, from wherever one begins
+        why = self._named(way.error, group)
+        self._wrong |= {n: way.refused.get(n, why) for n in group}
 
-    def _place(self, run: I64) -> int:
-        """The last entry that leads to all of ``run``; -1 where only the beginning of the file does."""
-        return int(np.searchsorted(self._entry.keys[:, 0], run[0], "right")) - 1 if self._entry.exact else -1
-
-    def _retry(self, run: I64) -> None:
-        """Decode ``run`` from the entry before the best one, or from the beginning."""
-        entry, before = self._entry, self._place(run) - 1
-        for place in [before, None] if before >= 0 and entry.keys[before, 0] else [None]:
-            with self._open() as (container, stream):
-                if self._attempt(container, stream, run, place):
-                    return
-        if self._failure is not None:
-            raise self._failure
-        raise Undecodable(
-            "undecodable",
-            f"frames {run[0]} to {run[-1]} of {len(entry.pts)} do not all come; the file is damaged, or has changed "
-            "since it was indexed",
+    def _open(self, how: Shortcuts) -> AbstractContextManager[tuple[Any, Any]]:
+        return opened(
+            self._path,
+            threads=self._threads,
+            thread_type=self._thread_type,
+            strict=self._strict(how),
+            known=self._known(how),
         )
 
-    def _attempt(self, container: Any, stream: Any, run: I64, place: int | None) -> bool:
-        """Whether all of ``run``, sorted frame numbers, came when decoding began at ``place``."""
-        missing = run.tolist()
-        try:
-            for number, frame in self._frames(container, stream, place):
-                if number > missing[0]:
-                    break  # they come in order: what was missed does not come any more
-                if number == missing[0]:
-                    self._put(missing.pop(0), frame)
-                    if not missing:
-                        return True
-        except (MemoryError, Undecodable):
-            raise
-        except Exception as e:
-            self._failure = e
-        return False
+    def _strict(self, how: Shortcuts) -> frozenset[str]:
+        # The pictures that are left out would have shown that something is wrong with what is there.
+        if not self._entry.strict:
+            return frozenset()
+        return STRICT | {"h264"} if how.unreferenced and self._entry.skips else STRICT
 
-    def _frames(self, container: Any, stream: Any, place: int | None) -> Iterator[tuple[int, Any]]:
-        """(number, frame) in order, from the key frame ``place`` of the index on, or from the beginning."""
+    def _known(self, how: Shortcuts) -> str:
+        name = self._entry.container.split(",")[0]
+        return name if how.unanalysed and self._entry.sure and name in _SELF_TIMED else ""
+
+    def _place(self, number: int) -> int:
+        """The last entry that leads to a frame; -1 if only the beginning of the file does."""
         entry = self._entry
-        if not entry.exact:
-            yield from enumerate(container.decode(stream))
-            return
-        if place is not None:
-            container.seek(int(entry.keys[place, 1]), stream=stream, backward=True)
-        packets = container.demux(stream)
-        if place is not None:
-            packets = self._landed(packets, place)
-        pts = entry.pts
-        for packet in packets:
-            for frame in packet.decode():
-                if frame.pts is None:
-                    continue
-                # Frames that are shown before the key frame may lack what they refer to; nobody asked for them.
-                number = int(np.searchsorted(pts, frame.pts))
-                if number < len(pts) and pts[number] == frame.pts:
-                    yield number, frame
+        return int(np.searchsorted(entry.keys[:, 0], number, "right")) - 1 if entry.exact else -1
 
-    def _landed(self, packets: Iterator[Any], place: int) -> Iterator[Any]:
-        """The packets from the first one on that is a known entry, at ``place`` or before; none where there is none."""
-        keys = self._entry.keys[: place + 1]
-        for packet in packets:
-            if packet.pts is None or not packet.is_keyframe:
-                continue
-            known = np.flatnonzero(keys[:, 1] == packet.pts)
-            if len(known) and keys[known[0], 2] in (-1, -1 if packet.pos is None else packet.pos):
-                yield packet
-                yield from packets
-                return
-            if packet.pts > keys[-1, 1]:
-                return
+    def _named(self, error: Exception | None, group: list[int]) -> Undecodable:
+        if isinstance(error, Undecodable):
+            return error
+        with open(self._path, "rb", opener=open_regular) as file:
+            if error is not None and not isinstance(error, Astray):
+                return named(error, file.fileno())
+            cut = cut_short(file.fileno(), os.fstat(file.fileno()).st_size)
+        why = "" if error is None else f" ({error})"
+        which = f"frames {group[0]} to {group[-1]} of {len(self._entry.pts)} do not all come{why}"
+        if cut is not None:
+            return Undecodable("truncated", f"{which}: {cut}")
+        return Undecodable("undecodable", f"{which}; the file is damaged, or has changed since it was indexed")
 
-    def _put(self, number: int, frame: Any) -> None:
-        entry = self._entry
-        if (frame.height, frame.width) != (entry.height, entry.width):
-            raise Undecodable(
-                "undecodable",
-                f"frame {number} is {frame.height}x{frame.width} and the first one {entry.height}x{entry.width} pixels "
-                "(height x width)",
-            )
-        self._out[self._numbers == number] = frame.to_ndarray(format="rgb24")
+    def _put(self, number: int, pixels: U8) -> None:
+        for request, t in self._takers[number]:
+            request.put(t, pixels)
 
 
-def runs(wanted: I64, keys: I64) -> list[I64]:
-    """Sorted frame numbers in groups, each of which is best decoded in one go: a new one begins where seeking to a key
-    frame leaves out more frames than a seek costs."""
+def runs(wanted: I64, keys: I64, cheap: bool = False) -> list[I64]:
+    """Sorted frame numbers in groups, each of which is best decoded in one go: a new one begins where going to a key
+    frame leaves out more frames than that costs; ``cheap``: any frame."""
     if not len(wanted):
         return []
     at = np.searchsorted(keys[:, 0], wanted, "right") - 1
     entries = np.where(at >= 0, keys[np.maximum(at, 0), 0], 0) if len(keys) else np.zeros(len(wanted), np.int64)
     left_out = entries[1:] - wanted[:-1] - 1
-    return np.split(wanted, np.flatnonzero(left_out > _SEEK_FROM) + 1)
+    return np.split(wanted, np.flatnonzero(left_out > (0 if cheap else _SEEK_FROM)) + 1)
 
 
 def turned(pixels: U8, orientation: int) -> U8:

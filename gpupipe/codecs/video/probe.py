@@ -19,14 +19,17 @@ from typing import Any, NamedTuple
 from ..files import Undecodable, open_regular
 from ..probe import KINDS, OK
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
-from .container import cut_short, opened, orientation_of, reading
+from .container import STRICT, codec_of, cut_short, not_its_fault, opened, orientation_of, reading
 
-__all__ = ["CUT", "EXACT", "VARIABLE", "VideoProbe", "probe"]
+__all__ = ["CUT", "EXACT", "LEADING", "LENIENT", "SURE", "VARIABLE", "VideoProbe", "probe"]
 
-VARIABLE, EXACT, CUT = 1, 2, 4
+VARIABLE, EXACT, CUT, SURE, LENIENT, LEADING = 1, 2, 4, 8, 16, 32
 """Bits of ``flags``. ``VARIABLE``: a frame is further than one unit of time from where a constant rate would have it.
 ``EXACT``: times strictly increase and every frame's own time is known, so frames can be found by time after seeking; of
-others frame k is found by counting. ``CUT``: the file ends too early, and the frames are those that come before."""
+others frame k is found by counting. ``CUT``: the file ends too early, and the frames are those that come before.
+``SURE``: nothing was doubtful, so every packet that is shown is one frame, with the packet's time. ``LENIENT``: a
+decoder that is told to refuse whatever is wrong refuses the first frame, and another one does not. ``LEADING``: behind
+some entry come frames that are shown before it, and may refer to what was before."""
 
 _INT32 = (1 << 31) - 1
 
@@ -86,22 +89,23 @@ def _read(path: bytes) -> VideoProbe:
     with open(path, "rb", opener=open_regular) as file:
         cut = cut_short(file.fileno(), file.seek(0, 2)) is not None
     seen = _Seen()
-    with opened(path) as (container, stream):
-        codec, form = _codec(stream), container.format.name
+    with opened(path, strict=_STRICT) as (container, stream):
+        codec, form = codec_of(stream), container.format.name
         base = Fraction(stream.time_base)
         guess = Fraction(stream.average_rate or 0)
         try:
             _demux(container, stream, seen)
         except Exception as e:  # the end of what can be read; decoding says what comes before
-            if isinstance(e, (MemoryError, Undecodable)):
+            if isinstance(e, Undecodable) or not_its_fault(e):
                 raise
             seen.doubt = seen.doubt or f"reading it ends with {type(e).__name__}"
             cut = True
     times = sorted(p.pts for p in seen.packets if p.shown and p.pts is not None)
     last = {p.pts: p.duration for p in seen.packets if p.shown}
-    exact = True
-    if seen.doubt or cut or _doubts(codec, form, seen, times):
-        frames = _decode(path, seen)
+    exact, lenient = True, False
+    sure = not (seen.doubt or cut or _doubts(codec, form, seen, times))
+    if not sure:
+        frames, lenient = _decode(path, seen, cut)
         times, last, exact = frames.times(base, guess), frames.durations, frames.exact()
         if form in _COUNTED:
             exact = exact and [p.pts for p in seen.packets if p.shown] == times
@@ -114,7 +118,8 @@ def _read(path: bytes) -> VideoProbe:
     tail = last.get(times[-1], 0)
     if tail <= 0:
         tail = (times[-1] - times[0]) // (len(times) - 1) if len(times) > 1 else int(1 / (rate * base)) if rate else 1
-    flags = VARIABLE * _is_variable(times) | EXACT * exact | CUT * cut
+    flags = VARIABLE * _is_variable(times) | EXACT * exact | CUT * cut | SURE * sure | LENIENT * lenient
+    flags |= LEADING * _leads(seen.packets)
     return VideoProbe(
         OK,
         height,
@@ -131,7 +136,7 @@ def _read(path: bytes) -> VideoProbe:
 
 
 def _demux(container: Any, stream: Any, seen: _Seen) -> None:
-    codec = _codec(stream)
+    codec = codec_of(stream)
     extradata = bytes(stream.codec_context.extradata or b"")
     reads = codec in ("vp8", "vp9")
     for packet in container.demux(stream):
@@ -140,7 +145,7 @@ def _demux(container: Any, stream: Any, seen: _Seen) -> None:
                 for frame in packet.decode():
                     seen.first = seen.first or _picture(frame)
             except Exception as e:
-                if isinstance(e, MemoryError):
+                if isinstance(e, Undecodable) or not_its_fault(e):
                     raise
                 seen.doubt = f"its first packets: {type(e).__name__}"
         if packet.size == 0:
@@ -150,20 +155,16 @@ def _demux(container: Any, stream: Any, seen: _Seen) -> None:
         shown = 0 if packet.is_discard else frames_shown(codec, bytes(packet)) if reads else 1
         if shown > 1 or packet.is_corrupt:
             seen.doubt = "a packet of several frames" if shown > 1 else "a packet that is damaged"
-        entry = packet.is_keyframe and is_entry(codec, extradata, bytes(packet) if codec in _LOOKED_AT else b"")
+        entry = packet.is_keyframe and is_entry(codec, extradata, bytes(packet))
         position = -1 if packet.pos is None else packet.pos
         seen.packets.append(_Packet(packet.pts, packet.duration or 0, position, entry, bool(shown)))
 
 
-_LOOKED_AT = ("h264", "hevc", "vp8")
+_STRICT = STRICT | {"h264"}
+_LOOKS_AT = 100
+"""Packets that a strict decoder is shown, at most, before it is called too strict."""
 _COUNTED = ("avi",)
 """Containers that keep no times: FFmpeg counts packets, and guesses where frames are not shown in that order."""
-
-
-def _codec(stream: Any) -> str:
-    """FFmpeg's name of the codec, not of one of its decoders."""
-    name = str(stream.codec_context.name)
-    return {"libdav1d": "av1", "libaom-av1": "av1", "libvpx": "vp8", "libvpx-vp9": "vp9"}.get(name, name)
 
 
 def _picture(frame: Any) -> tuple[Any, ...]:
@@ -191,6 +192,11 @@ def _doubts(codec: str, form: str, seen: _Seen, times: list[int]) -> str:
     first = packets[0].pts
     if any(p.pts < first for p in packets):  # type: ignore[operator]
         return "frames before the first key frame"  # they refer to what is not there
+    latest = packets[0].pts
+    for packet in packets:
+        if packet.entry and packet.pts < latest:  # type: ignore[operator]
+            return "a key frame that is shown before what precedes it"  # times are damaged
+        latest = max(latest, packet.pts)  # type: ignore[type-var]
     if seen.first[0] != times[0]:
         return "another frame comes first"
     if seen.first[5] and codec in ("h264", "hevc"):
@@ -206,6 +212,8 @@ class _Frames:
     """The time of each frame."""
     decoded: list[int | None]
     """The time of the packet that each came out with: when it is shown, where the first is missing."""
+    marked: list[bool]
+    """Whether the decoder says that the frame is damaged."""
     durations: dict[int | None, int]
 
     def exact(self) -> bool:
@@ -234,23 +242,48 @@ def _increase(times: list[int | None]) -> bool:
     return len(known) == len(times) and all(a < b for a, b in pairwise(known))
 
 
-def _decode(path: bytes, seen: _Seen) -> _Frames:
-    """All frames that come. A decoder that fails ends it, as it would end a loop over the frames."""
-    frames = _Frames([], [], {})
+def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
+    """(all frames that come, whether a strict decoder refuses them and another one does not).
+
+    A decoder that fails ends it, as it would end a loop over the frames. Of a file that was ``cut`` damaged frames at
+    the end are left out; others are counted, and refused when they are asked for.
+    """
+    frames = _Frames([], [], [], {})
+    lenient = _refused(path)
     seen.first = None
-    with opened(path) as (container, stream):
+    with opened(path, strict=STRICT if cut and not lenient else frozenset()) as (container, stream):
         try:
             for frame in container.decode(stream):
                 seen.first = seen.first or _picture(frame)
                 frames.own.append(frame.pts)
                 frames.decoded.append(frame.dts)
+                frames.marked.append(bool(frame.is_corrupt))
                 frames.durations[frame.pts] = getattr(frame, "duration", 0) or 0
-        except (MemoryError, Undecodable):
-            raise
-        except Exception:
-            if not frames.own:
+        except Exception as e:
+            if isinstance(e, Undecodable) or not_its_fault(e) or not frames.own:
                 raise
-    return frames
+    while cut and frames.marked and frames.marked[-1]:
+        for column in (frames.own, frames.decoded, frames.marked):
+            column.pop()
+    return frames, lenient
+
+
+def _refused(path: bytes) -> bool:
+    """Whether a strict decoder refuses everything that a file begins with: not its pictures are damaged then, but
+    something about all of them is unusual."""
+    errors = 0
+    with opened(path, strict=_STRICT) as (container, stream):
+        for number, packet in enumerate(container.demux(stream)):
+            try:
+                if packet.decode():
+                    return False
+            except Exception as e:
+                if not_its_fault(e):
+                    raise
+                errors += 1
+            if number >= _LOOKS_AT:
+                break
+    return errors > 0
 
 
 def _keys(times: list[int], seen: _Seen) -> array[int]:
@@ -265,6 +298,16 @@ def _keys(times: list[int], seen: _Seen) -> array[int]:
     for frame in sorted(found):
         keys.extend((frame, *found[frame]))
     return keys
+
+
+def _leads(packets: list[_Packet]) -> bool:
+    entered: int | None = None
+    for packet in packets:
+        if packet.entry:
+            entered = packet.pts
+        elif entered is not None and packet.pts is not None and packet.pts < entered:
+            return True
+    return False
 
 
 def _is_variable(times: list[int]) -> bool:

@@ -28,6 +28,9 @@ class Arrow(Sharded):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: a file that is missing, of another format, or cut, or a column that cannot be used.
@@ -47,6 +50,9 @@ class Arrow(Sharded):
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
     ):
         files, storage = files_of(paths, (".arrow", ".feather", ".ipc"), "Arrow", None)
-        super().__init__(ArrowFiles(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes)
+        super().__init__(
+            ArrowFiles(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
+        )

@@ -26,8 +26,10 @@ class Sharded(EncodedImages):
     _what = "files"
     """What the files are called, for ``repr``."""
 
-    def __init__(self, source: Shards, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int):
-        super().__init__(source, transform, exif, max_pixels, max_bytes)
+    def __init__(
+        self, source: Shards, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int, strict: bool
+    ):
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
 
     def __repr__(self) -> str:
         shards = self._index.containers

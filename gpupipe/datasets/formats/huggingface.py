@@ -27,6 +27,9 @@ class HuggingFace(EncodedImages):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
 
     Raises:
         DatasetError: an iterable dataset, one that lies in memory, several splits, or a column that cannot be used.
@@ -45,6 +48,7 @@ class HuggingFace(EncodedImages):
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
     ):
         features = _features(dataset)
         column = _only(features, "Image", image, "image")
@@ -57,7 +61,9 @@ class HuggingFace(EncodedImages):
             target = "label"
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
-        super().__init__(HuggingFaceRows(dataset, column, target, names), transform, exif, max_pixels, max_bytes)
+        super().__init__(
+            HuggingFaceRows(dataset, column, target, names), transform, exif, max_pixels, max_bytes, strict
+        )
 
     def __repr__(self) -> str:
         image, label = self._columns

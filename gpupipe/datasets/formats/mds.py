@@ -29,6 +29,9 @@ class MDS(Sharded):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -50,10 +53,13 @@ class MDS(Sharded):
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".mds",), "MDS", remote)
-        super().__init__(MdsShards(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes)
+        super().__init__(
+            MdsShards(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
+        )
 
 
 class LitData(Sharded):
@@ -72,6 +78,9 @@ class LitData(Sharded):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -93,11 +102,12 @@ class LitData(Sharded):
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
         remote: Remote | None = None,
     ):
         folder = os.path.expanduser(os.fspath(root))
         storage = storage_of(remote, "LitData") if is_url(folder) else LOCAL
         files, fields = litdata_index(folder, storage)
         super().__init__(
-            LitDataChunks(files, fields, image, label, storage=storage), transform, exif, max_pixels, max_bytes
+            LitDataChunks(files, fields, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
         )

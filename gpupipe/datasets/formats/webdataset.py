@@ -32,6 +32,9 @@ class WebDataset(Sharded):
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
             than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
         remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
@@ -53,9 +56,10 @@ class WebDataset(Sharded):
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
+        strict: bool = False,
         remote: Remote | None = None,
     ):
         shards, storage = files_of(paths, (".tar",), "WebDataset", remote)
         extensions = tuple(name.lower() for name in names_of(image.replace(" ", ";"), "WebDataset", "image"))
         source = TarShards(shards, extensions, label.lower() if ":" not in label else label, storage=storage)
-        super().__init__(source, transform, exif, max_pixels, max_bytes)
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)

@@ -49,14 +49,16 @@ class IndexKind(Generic[Idx]):
     """JSON values that decide which files are bad, and what is kept of the others."""
 
 
-def _pictures(max_pixels: int | None, max_bytes: int) -> IndexKind[Index]:
-    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
-    return IndexKind(Index, Probed, PictureReader(max_pixels, max_bytes), limits)
+def _pictures(max_pixels: int | None, max_bytes: int, strict: bool) -> IndexKind[Index]:
+    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
+    return IndexKind(Index, Probed, PictureReader(max_pixels, max_bytes, strict), limits)
 
 
-def index_path(source: Source, max_pixels: int | None = None, *, max_bytes: int = MAX_BYTES) -> str:
+def index_path(
+    source: Source, max_pixels: int | None = None, *, max_bytes: int = MAX_BYTES, strict: bool = False
+) -> str:
     """The index file of a source, whether or not it exists."""
-    return _path(source, _pictures(max_pixels, max_bytes))
+    return _path(source, _pictures(max_pixels, max_bytes, strict))
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
@@ -64,19 +66,25 @@ def _path(source: Source, kind: IndexKind[Any]) -> str:
 
 
 def open_index(
-    source: Source, *, max_pixels: int | None = None, max_bytes: int = MAX_BYTES, rebuild: bool = False
+    source: Source,
+    *,
+    max_pixels: int | None = None,
+    max_bytes: int = MAX_BYTES,
+    strict: bool = False,
+    rebuild: bool = False,
 ) -> Index:
     """The index of a source of pictures.
 
     Args:
         max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
         max_bytes: larger files are bad.
+        strict: JPEG files that libjpeg repairs are bad; all of each is read.
         rebuild: probe every file again, whatever the cache says.
 
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
-    return open_kind(source, _pictures(max_pixels, max_bytes), rebuild=rebuild)
+    return open_kind(source, _pictures(max_pixels, max_bytes, strict), rebuild=rebuild)
 
 
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:

@@ -86,19 +86,20 @@ class PictureReader:
     pool_from = POOL_FROM
     chunk = _CHUNK
 
-    def __init__(self, max_pixels: int | None = None, max_bytes: int = MAX_BYTES):
+    def __init__(self, max_pixels: int | None = None, max_bytes: int = MAX_BYTES, strict: bool = False):
         self._max_pixels = max_pixels
         self.max_bytes = max_bytes
+        self._strict = strict
 
     def settings(self) -> str:
-        return settings(self._max_pixels, self.max_bytes)
+        return settings(self._max_pixels, self.max_bytes, self._strict)
 
     def here(self, place: Place) -> Probe:
-        return probe(place._replace(max_bytes=self.max_bytes), self._max_pixels)
+        return probe(place._replace(max_bytes=self.max_bytes), self._max_pixels, self._strict)
 
     def of_bytes(self, data: bytes) -> Probe:
         """The result for the content of one file, inside :meth:`quiet`."""
-        return probe_bytes(data, self._max_pixels)
+        return probe_bytes(data, self._max_pixels, self._strict)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import PIL
 
 from ...codecs.files import MAX_BYTES, Place, open_regular
-from ...codecs.probe import KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
+from ...codecs.probe import DAMAGED, KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from ...sources.base import Listing, PackedColumns, Source
 from .column_file import Column, Columns, ColumnsError
 from .strings import Strings
@@ -39,7 +39,7 @@ _TICK_NS = 100_000_000
 """Longer than between two times that a file system can tell apart: 1 to 10 milliseconds."""
 _LONG_TICK_NS = 2_000_000_000
 """The same of one that keeps whole seconds, or every other, as FAT does."""
-_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES)
+_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
 """What another version of the decoder may see in another way."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 

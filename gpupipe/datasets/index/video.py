@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
-from ...codecs.video.decode import VideoEntry
-from ...codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
+from ...codecs.video.probe import CUT, EXACT, LEADING, LENIENT, SURE, VARIABLE, VideoProbe, probe
 from ...codecs.video.probe_process import unpack
+from ...codecs.video.types import VideoEntry
 from ...sources.base import Listing
 from ..video.sampling import Times
 from .column_file import Column, Columns
@@ -30,7 +30,7 @@ __all__ = ["VIDEOS", "VideoIndex"]
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 2
+FORMAT = 3
 """Part of every index file's name: what another version of this code wrote is never opened."""
 _MOST_FRAMES = 1 << 40
 
@@ -131,6 +131,8 @@ class VideoIndex(Index):
         height, width = self.stored_sizes.all[row].tolist()
         flags = int(self.flags.all[row])
         num, den = self.time_base.all[row].tolist()
+        coding = self._coding(row)
+        opens = flags & LEADING and coding.startswith("h264/")
         return VideoEntry(
             path=path,
             height=height,
@@ -140,7 +142,16 @@ class VideoIndex(Index):
             time_base=Fraction(num, max(den, 1)),
             exact=bool(flags & EXACT),
             orientation=int(self.orientation.all[row]),
+            container=coding.rpartition("/")[2],
+            sure=bool(flags & SURE),
+            skips=flags & (SURE | VARIABLE) == SURE and not opens,
+            strict=not flags & LENIENT,
         )
+
+    def _coding(self, row: int) -> str:
+        """Such as ``h264/yuv420p/matroska,webm``; empty if the row has none."""
+        code = int(self.coding.all[row])
+        return self.codings[code] if code < len(self.codings) else ""
 
     def is_variable(self) -> npt.NDArray[np.bool_]:
         """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""

@@ -1,30 +1,67 @@
-"""What DALI decodes exactly as Pillow does, by the coding in the index. Does not import DALI."""
+"""What DALI's own decoders are given, by the coding in the index: JPEG files whose structure is plain, and no others.
+
+Damaged PNG, JPEG 2000 and TIFF files can end the process in DALI's decoders; of damaged WebP and BMP files DALI makes
+other pixels than Pillow, or pixels where Pillow refuses. ``benchmarks/fuzz_decoders.py`` has the counts and speeds:
+on a CPU Pillow decodes these formats about as fast, PNG a little slower. A GPU has a decoder for none of them but JPEG
+2000 and TIFF. Does not import DALI.
+"""
 
 from __future__ import annotations
 
-__all__ = ["EXACT", "is_exact"]
+from collections import Counter
 
-_PLAIN_PNG = ("1/zip/1", "L/zip/L", "L/zip/L;2", "L/zip/L;4", "LA/zip/LA", "P/zip/P", "P/zip/P;1", "P/zip/P;2")
-_TIFF_CODECS = ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits")
+import numpy as np
 
-EXACT: frozenset[str] = frozenset(
-    [
-        *("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB"),
-        *(f"PNG/{coding}" for coding in (*_PLAIN_PNG, "P/zip/P;4", "RGB/zip/RGB", "RGBA/zip/RGBA")),
-        *("WEBP/RGB//", "WEBP/RGBA//"),
-        *("BMP/1/raw/1", "BMP/L/raw/L", "BMP/P/raw/P", "BMP/RGB/raw/BGR", "BMP/RGB/raw/BGRX"),
-        *("PPM/1/raw/1;I", "PPM/L/raw/L", "PPM/RGB/raw/RGB"),
-        *("JPEG2000/L/jpeg2k/jp2", "JPEG2000/RGB/jpeg2k/jp2", "JPEG2000/RGBA/jpeg2k/jp2"),
-        *(f"TIFF/{mode}/{codec}/{mode}" for mode in ("L", "RGB", "RGBA") for codec in _TIFF_CODECS),
-    ]
-)
-"""The codings that DALI decodes to the same pixels as Pillow, each of them measured (``tests/unit/test_odd_files.py``
-does it again). All others get a stand-in. So do files with something special behind these names, see
-:class:`gpupipe.codecs.pillow.Header`: a CMYK JPEG is one grey level off, Pillow turns a TIFF upright and DALI does
-not, DALI finds no size in a lossless WebP with EXIF, and no image in a JPEG with junk between its segments or in a PNG
-without an end."""
+from ...codecs.jpeg import plain
+from ...codecs.jpeg.structure import ODD
+from ...datasets.base import Dataset
+
+__all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
+
+SAFE = frozenset({"JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB"})
+"""See :class:`gpupipe.codecs.pillow.Header`. A JPEG with anything odd has another coding, and so have CMYK ones, which
+DALI turns to RGB by another rule."""
 
 
-def is_exact(coding: str) -> bool:
-    """Whether DALI decodes a coding itself. The empty coding is that of files that are not decoded at all."""
-    return coding in EXACT or not coding
+def is_safe(coding: str) -> bool:
+    """Whether DALI decodes a coding itself, to Pillow's pixels and without a crash."""
+    return plain(coding) in SAFE
+
+
+def share_by_pillow(dataset: Dataset) -> float:
+    """0 to 1: the images that Pillow decodes in DALI's place; 0 if nobody knows."""
+    return _by_pillow(dataset).total() / max(len(dataset), 1)
+
+
+def by_pillow(dataset: Dataset) -> str:
+    """A sentence about the images that Pillow decodes in DALI's place; empty if there are none or nobody knows."""
+    counts = _by_pillow(dataset)
+    if not counts.total():
+        return ""
+    kinds = ", ".join(f"{count:,} {words}" for words, count in counts.most_common() if count)
+    return (
+        f"Pillow decodes {counts.total():,} of {len(dataset):,} images, because only plain JPEG files are safe in "
+        f"DALI: {kinds}"
+    )
+
+
+def _by_pillow(dataset: Dataset) -> Counter[str]:
+    """How many images of what kind."""
+    counts: Counter[str] = Counter()
+    if dataset.kind != "files" or dataset.codings is None:
+        return counts
+    codes, names = dataset.codings
+    for code, count in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
+        coding = names[code] if code < len(names) else "unknown"
+        if coding and not is_safe(coding):  # bad samples have none
+            counts[_words(coding)] += count
+    return counts
+
+
+def _words(coding: str) -> str:
+    name, _, notes = plain(coding).partition(" ")
+    kind, mode, *_ = *name.split("/"), ""
+    if kind not in ("JPEG", "MPO"):
+        return kind
+    word = notes.partition(" ")[0]
+    return f"{kind} ({ODD.get(word, word) if mode in ('RGB', 'L') else mode})"

@@ -15,13 +15,12 @@ import nvidia.dali
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ...codecs.retry import waits
 from ...errors import BadSample, EngineError, SampleError
 from ...memory import system
 from ...planning.epoch import clip_length
 from ...reading.base import Loaded, Reader
 from ...reading.buffers import Borrowed
-from ...reading.choose import reader_for
+from ...reading.choose import feed_of, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
 from ...transforms.ops import Op
@@ -32,11 +31,12 @@ from ..forms.apply import apply_batch
 from ..forms.clip_layout import repeat_per_frame, to_clip_layout
 from ..forms.image_threads import ImageThreads
 from . import pools
-from .codings import is_exact
+from .codings import is_safe
 from .decoder import nvjpeg_version
-from .find_bad import BadSampleFinder, Suspect, clean
-from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, fed
+from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
 from .nvdec import NvdecReader
+from .pillow_speed import PillowSpeed
+from .second_look import clean, second_look
 
 __all__ = ["DaliEngine"]
 
@@ -44,9 +44,6 @@ log = logging.getLogger("gpupipe")
 
 _REST = 10.0
 """Seconds between two trims of malloc, at least: one takes some ten milliseconds."""
-
-_WAITS = (0.0, 0.1, 0.5, 2.0)
-"""Seconds before each further attempt at a batch that failed without a bad sample."""
 
 
 class DaliEngine(Engine):
@@ -61,11 +58,14 @@ class DaliEngine(Engine):
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
         self._reader: Reader | None = None
-        self._probe: BadSampleFinder | None = None
         self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
+        self.feed = feed_of(setup.dataset, ACCEPTS, is_safe)
         self._scheduled: deque[Loaded] = deque()
         """What DALI works on, oldest first: it reads their bytes in place."""
+        self.pillow_speed = PillowSpeed()
+        self.unexplained = 0
+        """Batches that DALI failed on although Pillow decodes all of their samples."""
 
     @property
     def graph(self) -> Graph:
@@ -73,13 +73,14 @@ class DaliEngine(Engine):
             s = self.setup
             self._graph = build_graph(
                 s.pipeline,
-                form=fed(s, nvdec=self.nvdec),
+                feed=self.feed,
                 decoder=self.decoder,
                 batch_size=s.batch_size * self.frames,
                 num_threads=s.threads,
                 prefetch=s.prefetch_factor,
                 device_id=self.device.index if s.cuda else None,
                 common=s.dataset.common_size,
+                on_device=self.nvdec,
             )
             self._graph.pipe.build()
         return self._graph
@@ -88,13 +89,14 @@ class DaliEngine(Engine):
     def reader(self) -> Reader:
         if self._reader is None:
             s = self.setup
-            self._reader = NvdecReader(s) if self.nvdec else reader_for(s, ACCEPTS, decodes=is_exact)
+            self._reader = NvdecReader(s) if self.nvdec else reader_for(s, ACCEPTS, decodes=is_safe)
         return self._reader
 
-    def _ops(self, plan: Plan) -> tuple[Op, ...]:
-        """The ops of a plan with one row for each image that DALI is fed."""
-        assert plan.ops is not None
-        return plan.ops if plan.frames is None else repeat_per_frame(plan.ops, self.frames)
+    def _ops(self, plan: Plan, fed: tuple[Op, ...] | None = None) -> tuple[Op, ...]:
+        """The ops of a plan, or those for what is fed instead, with one row for each image."""
+        ops = plan.ops if fed is None else fed
+        assert ops is not None
+        return ops if plan.frames is None else repeat_per_frame(ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         while self._scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
@@ -108,9 +110,15 @@ class DaliEngine(Engine):
 
     def schedule(self, ready: Loaded) -> None:
         """Feed one plan and start on it. Does not wait."""
-        graph, ops = self.graph, self._ops(ready.plan)
+        graph, ops = self.graph, self._ops(ready.plan, ready.ops)
         with made_current(self.device):
             graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
+        for fed in (
+            {} if ready.pixels is None else rows_fed(ready.pixels),
+            {} if ready.turns is None else turns_fed(ready.turns),
+        ):
+            for name, value in fed.items():
+                graph.pipe.feed_input(name, value)
         for inp in graph.inputs:
             array = inp.array(ops)
             if inp.name:
@@ -120,8 +128,9 @@ class DaliEngine(Engine):
         self._scheduled.append(ready)
 
     def outputs(self) -> tuple[Any, Any]:
-        """The images of the oldest scheduled plan, one list for each view, and i64[B, 3] their shapes before any
-        transform (``None`` of arrays), as DALI's lists. Raises RuntimeError where that plan failed."""
+        """The images of the oldest scheduled plan, one list for each view, and i64[M, 3] the shapes of those that DALI
+        decoded, as their headers have them (``None`` of pixels), as DALI's lists. Raises RuntimeError if that plan
+        failed."""
         graph, done = self.graph, self._scheduled.popleft()
         with made_current(self.device):
             images = graph.pipe.outputs(**self._stream())
@@ -144,8 +153,8 @@ class DaliEngine(Engine):
                 tensor = self._apply(tensor, rest, memory_format)
             if plan.frames is not None:
                 tensor = to_clip_layout(tensor, self.frames, dataset.layout, memory_format)
-                if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
-                    tensor = tensor.clone()  # what DALI passed through is decoded into again
+            if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
+                tensor = tensor.clone()  # what DALI passed through is decoded into again
             made.append(tensor)
         return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
 
@@ -154,37 +163,48 @@ class DaliEngine(Engine):
             return apply_batch(batch, ops, memory_format)
         return self._threads.apply(batch, ops, memory_format)
 
-    def changed(self, plan: Plan, shapes: Any) -> list[BadSample]:
+    def changed(self, ready: Loaded, shapes: Any) -> list[BadSample]:
         """Samples that are not of the size that the plan was made for."""
+        plan = ready.plan
         if shapes is None or plan.sizes is None:
             return []
+        rows, planned = np.arange(len(plan)), plan.sizes if ready.sizes is None else ready.sizes
+        if ready.turns is not None:  # headers have the size before images are turned
+            planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
+        if ready.pixels is not None:
+            rows = np.array([row for row, pixels in enumerate(ready.pixels) if not len(pixels)], np.int64)
+        if not len(rows):
+            return []
         now = np.asarray(shapes.as_array())[:, :2]
-        same = (now == plan.sizes).all(axis=1)
-        if not self.decoder.exif:  # DALI tells the upright shape in any case
-            same |= (now[:, ::-1] == plan.sizes).all(axis=1)
         return [
-            bad_sample(self.setup.dataset, index, changed(tuple(plan.sizes[row]), tuple(now[row])))
-            for row in np.flatnonzero(~same)
-            for index in (int(plan.indices[row]),)
+            bad_sample(self.setup.dataset, int(plan.indices[row]), changed(tuple(planned[row]), tuple(size)))
+            for row, size in zip(rows.tolist(), now.tolist(), strict=True)
+            if tuple(planned[row]) != tuple(size)
         ]
 
-    def find_bad(self, ready: Loaded) -> list[BadSample]:
-        """The bad samples of a plan that failed; costs one more decode of it."""
-        s, plan = self.setup, ready.plan
-        form = fed(s)
-        if form not in ("paths", "encoded"):
-            return []
-        if self._probe is None:
-            device_id = self.device.index if s.cuda else None
-            self._probe = BadSampleFinder(form, self.decoder, device_id, s.threads)
-        rows = {index: row for row, index in enumerate(plan.indices.tolist())}  # a sample may be there twice
-        sizes = plan.sizes
-        return self._probe.find(
-            [
-                Suspect(index, s.dataset.describe(index), ready.media[row], None if sizes is None else sizes[row])
-                for index, row in rows.items()
-            ]
+    def second_look(self, ready: Loaded, error: RuntimeError) -> Any:
+        """The images of a plan that DALI failed on, as the torch engine would make them, on the loader's device.
+
+        Raises:
+            SampleError: Pillow refuses samples.
+            EngineError: there is nothing that Pillow could decode: a GPU's frames.
+        """
+        if self.nvdec:
+            raise EngineError(f"DALI failed on frames that it decoded itself: {clean(str(error))}") from error
+        ops = self._ops(ready.plan), self._ops(ready.plan, ready.ops)
+        bad, images = second_look(self.setup, ready, self.feed.form, *ops)
+        if bad:
+            raise SampleError(bad) from None
+        self.unexplained += 1
+        log.log(
+            logging.WARNING if self.unexplained == 1 else logging.INFO,
+            "DALI failed on a batch (epoch %d, step %d) whose samples Pillow decodes, so it was made as the torch "
+            "engine makes it; so will others be, slower than by DALI, and logged at level INFO. DALI said: %s",
+            ready.plan.epoch,
+            ready.plan.step,
+            clean(str(error)),
         )
+        return to_device(images, self.setup)
 
     def rest(self) -> None:
         """An epoch is over. What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
@@ -204,7 +224,7 @@ class DaliEngine(Engine):
 
     def close(self) -> None:
         built = self._graph is not None
-        self._graph = self._probe = None  # before the memory that they read
+        self._graph = None  # before the memory that they read
         self._scheduled.clear()
         if self._reader is not None:
             self._reader.close()
@@ -220,9 +240,8 @@ class DaliEngine(Engine):
                     pools.release()
 
     def forked(self) -> None:
-        for owner in (self._graph, self._probe):
-            if owner is not None:  # at exit DALI waits for their threads, which the child does not have
-                nvidia.dali.Pipeline._pipes.discard(weakref.ref(owner.pipe))
+        if self._graph is not None:  # at exit DALI waits for its threads, which the child does not have
+            nvidia.dali.Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
 
     def facts(self) -> dict[str, Any]:
         s = self.setup
@@ -234,8 +253,19 @@ class DaliEngine(Engine):
             **self.reader.facts(),
         }
 
+    def remarks(self) -> list[str]:
+        by = (
+            ("process", self.setup.num_workers) if self.setup.dataset.runs_user_code else ("thread", self.setup.threads)
+        )
+        made = self.pillow_speed.remarks(*by)
+        if self.unexplained:
+            made.append(
+                f"{self.unexplained:,} batches that DALI failed on were decoded by Pillow, and no sample was bad"
+            )
+        return made
+
     def _decodes(self) -> str:
-        if fed(self.setup) == "pixels":
+        if self.feed.form == "pixels":
             return "none"
         what = "windows" if self.decoder.roi else "whole images"
         if not self.setup.cuda:
@@ -255,6 +285,8 @@ class DaliRun(Run):
         self._flight: deque[Loaded] = deque()
         self._failure: Exception | None = None
         """What went wrong in making the plan behind those in flight."""
+        self._failing = self._rebuilt = False
+        """Whether DALI failed on the last batch; and whether its pipeline was built anew since one went well."""
         self._closed = False
 
     def __next__(self) -> Batch:
@@ -279,18 +311,20 @@ class DaliRun(Run):
         ready = self._flight.popleft()
         if ready.bad:
             raise SampleError(ready.bad)
+        self._engine.pillow_speed.add(*ready.by_pillow)
+        target = to_device(ready.target, self._engine.setup)
         try:
             images, shapes = self._engine.outputs()
         except RuntimeError as e:
-            images, shapes = self._recover(ready, e)
+            return Batch(self._recover(ready, e), target, ready.plan)
+        self._failing = self._rebuilt = False
         self._top_up()  # DALI goes on while the consumer works on this batch
-        bad = self._engine.changed(ready.plan, shapes)
+        bad = self._engine.changed(ready, shapes)
         if bad:
             raise SampleError(bad)
-        finished = self._engine.finish(images, ready)
-        # DALI reads the bytes in place, and on a GPU may not have done so yet.
-        keep = (images, ready.media, ready.owner) if self._engine.setup.cuda else None
-        return Batch(finished, to_device(ready.target, self._engine.setup), ready.plan, keep)
+        # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
+        keep = (images, ready) if self._engine.setup.cuda else None
+        return Batch(self._engine.finish(images, ready), target, ready.plan, keep)
 
     def _top_up(self) -> None:
         room = self._engine.setup.prefetch_factor
@@ -306,26 +340,18 @@ class DaliRun(Run):
                 self._engine.schedule(ready)
             self._flight.append(ready)
 
-    def _recover(self, failed: Loaded, error: RuntimeError) -> tuple[Any, Any]:
-        """Name the bad samples. Where there are none it was something that passes, such as a network file system or the
-        limit on open files, or the pipeline object is broken: build it anew and try again, a few times."""
-        for wait in waits(_WAITS):
-            bad = self._engine.find_bad(failed)
-            if bad:
-                raise SampleError(bad) from None
-            log.warning("DALI failed, and no sample is to blame; trying again in %.2f s: %s", wait, clean(str(error)))
-            time.sleep(wait)
+    def _recover(self, failed: Loaded, error: RuntimeError) -> Any:
+        """The images of a batch that DALI failed on, or :class:`SampleError`. DALI goes on with the batches in flight;
+        if it fails on the next one as well, and no sample is to blame, its pipeline object is built anew, once."""
+        images = self._engine.second_look(failed, error)
+        if self._failing and not self._rebuilt:
+            self._rebuilt = True
             self._engine.rebuild()
-            try:
-                for ready in (failed, *self._flight):
-                    if not ready.bad:
-                        self._engine.schedule(ready)
-                return self._engine.outputs()
-            except RuntimeError as e:
-                error = e
-        raise EngineError(
-            f"DALI failed {len(_WAITS) + 1} times, and no sample is to blame: {clean(str(error))}"
-        ) from error
+            for ready in self._flight:
+                if not ready.bad:
+                    self._engine.schedule(ready)
+        self._failing = True
+        return images
 
     def close(self) -> None:
         self._closed, self._failure = True, None

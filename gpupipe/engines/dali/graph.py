@@ -1,25 +1,28 @@
-"""The DALI pipeline object of one loader: inputs, decoder, lowered ops."""
+"""The DALI pipeline object of one loader: inputs, decoder, lowered ops.
+
+If Pillow decodes some of the samples, they come in as pixels beside the others, and join them behind the decoder: split
+and merge of a batch are views. DALI's decoder turns nothing by what it reads in a file: how an image becomes upright is
+fed as numbers, the same that its window was computed with.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from nvidia.dali import Pipeline, fn, types
+from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
-from ...reading.base import Form
-from ...reading.choose import form_of
-from ...reading.setup import Setup
+from ...reading.base import Feed, Form
 from ...transforms.compose import Compose
 from .lower import GraphEnd, Output, lower
 from .lowering import Canvas, Input
 
-__all__ = ["DecoderOptions", "Fed", "Graph", "build_graph", "fed", "new_pipeline"]
-
-Fed = Literal["paths", "encoded", "pixels", "device pixels"]
-"""A form of :mod:`gpupipe.reading`, frames being pixels; or pixels that are on the GPU already."""
+__all__ = ["ACCEPTS", "DecoderOptions", "Graph", "build_graph", "new_pipeline", "rows_fed", "turns_fed"]
 
 ACCEPTS: frozenset[Form] = frozenset({"paths", "encoded", "pixels", "frames"})
 
@@ -31,14 +34,14 @@ MEDIA = "media"
 class DecoderOptions:
     """How images are decoded; the same values for the hot path and for finding a bad sample."""
 
-    exif: bool = False
     roi: bool = True
-    """Decode only the window that a first crop takes."""
+    """Decode only the window that a first crop takes: the same pixels as of a whole image. But of a JPEG with
+    subsampled chroma, libjpeg makes a window that is one pixel wide at the left edge up to 16 levels unlike."""
     hw_decoder_load: float = 0.65
     jpeg_fancy_upsampling: bool = True
 
     def arguments(self, cuda: bool) -> dict[str, Any]:
-        common: dict[str, Any] = {"adjust_orientation": self.exif, "output_type": types.RGB}
+        common: dict[str, Any] = {"adjust_orientation": False, "output_type": types.RGB}
         if cuda:
             common |= {
                 "device": "mixed",
@@ -60,14 +63,6 @@ class Graph:
     """Where torch has to go on."""
 
 
-def fed(setup: Setup, *, nvdec: bool = False) -> Fed:
-    """What the graph of a setup is fed."""
-    form = form_of(setup.dataset, ACCEPTS)
-    if form == "frames":
-        return "device pixels" if nvdec else "pixels"
-    return form
-
-
 def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, prefetch: int) -> Pipeline:
     """An empty pipeline; every one of ours is made here. ``device_id=None`` is DALI's CPU backend."""
     # DALI reads it when it makes its first decoder. At its own level nvImageCodec writes some 500 bytes to stderr for
@@ -76,27 +71,83 @@ def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, pr
     return Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
 
 
-def encoded(form: Literal["paths", "encoded"]) -> Any:
-    """A node with the bytes of the files."""
-    # The reader keeps the bytes until the batch is there; the matrix of paths is small, and made anew.
-    fed = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu", no_copy=form == "encoded")
+def encoded(form: Form, own: Callable[[Any], Any] = lambda node: node) -> Any:
+    """A node with the bytes of the files; ``own`` takes those rows of a node that are encoded."""
+    # The engine keeps the bytes until the batch is there; the matrix of paths is small, and made anew.
+    fed = own(fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu", no_copy=form == "encoded"))
     # Not memory-mapped: a file that shrinks while it is read would kill the process with SIGBUS.
     return fn.io.file.read(fed, dont_use_mmap=True) if form == "paths" else fed
+
+
+class _Handed:
+    """Rows of a batch that come as pixels, beside those that come encoded."""
+
+    def __init__(self, device: str):
+        pixels = fn.external_source(name="pixels", dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
+        self._decoded = fn.external_source(name="decoded", dtype=types.BOOL, ndim=0, device="cpu")
+        self._pixels, _ = conditional.split(pixels.gpu() if device == "gpu" else pixels, predicate=self._decoded)
+
+    def others(self, node: Any) -> Any:
+        """Of a node with a value for each row, those of the rows that come encoded."""
+        return conditional.split(node, predicate=self._decoded)[1]
+
+    def join(self, images: Any) -> Any:
+        """All rows, of the images of :meth:`others`."""
+        return conditional.merge(self._pixels, images, predicate=self._decoded)
+
+
+def rows_fed(pixels: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Any]:
+    """What :class:`_Handed` is fed, by name of the input. ``pixels`` as in :class:`gpupipe.reading.base.Loaded`."""
+    return {"pixels": list(pixels), "decoded": np.array([len(image) > 0 for image in pixels])}
+
+
+class _Upright:
+    """Turns images by numbers: first what lies on its side, then mirrored. Others pass without a copy."""
+
+    def __init__(self, of: Callable[[Any], Any]):
+        def numbers(name: str, dtype: Any) -> Any:
+            return of(fn.external_source(name=name, dtype=dtype, ndim=0, device="cpu"))
+
+        self._turned, self._sideways = (numbers(name, types.BOOL) for name in ("turned", "sideways"))
+        self._mirrored, self._flipped = (numbers(name, types.INT32) for name in ("mirrored", "flipped"))
+
+    def __call__(self, images: Any) -> Any:
+        some, rest = conditional.split(images, predicate=self._turned)
+        sideways, mirrored, flipped = (
+            conditional.split(numbers, predicate=self._turned)[0]
+            for numbers in (self._sideways, self._mirrored, self._flipped)
+        )
+        lying, standing = conditional.split(some, predicate=sideways)
+        lying = fn.transpose(lying, perm=[1, 0, 2], transpose_layout=False, output_layout="HWC")
+        some = fn.flip(conditional.merge(lying, standing, predicate=sideways), horizontal=mirrored, vertical=flipped)
+        return conditional.merge(some, rest, predicate=self._turned)
+
+
+def turns_fed(turns: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    """What :class:`_Upright` is fed, by name of the input. ``turns`` u8[B], 1 to 8 as EXIF counts."""
+    return {
+        "turned": turns != 1,
+        "sideways": turns >= 5,
+        "mirrored": np.isin(turns, (2, 3, 6, 7)).astype(np.int32),
+        "flipped": np.isin(turns, (3, 4, 7, 8)).astype(np.int32),
+    }
 
 
 def build_graph(
     pipeline: Compose,
     *,
-    form: Fed,
+    feed: Feed,
     decoder: DecoderOptions,
     batch_size: int,
     num_threads: int,
     prefetch: int,
     device_id: int | None,
     common: Callable[[], tuple[int, int] | None] = lambda: None,
+    on_device: bool = False,
 ) -> Graph:
     """Build the graph for ``pipeline``. ``device_id=None`` is DALI's CPU backend; ``common`` tells the size of the
-    images if it is the same for all, see :func:`~gpupipe.engines.dali.lower.cut`.
+    images if it is the same for all, see :func:`~gpupipe.engines.dali.lower.cut`; ``on_device``: pixels are on the GPU
+    already.
 
     Raises :class:`gpupipe.errors.PipelineError` naming what DALI cannot do.
     """
@@ -104,26 +155,33 @@ def build_graph(
     sizes: list[Any] = []
     pipe = new_pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch=prefetch)
     with pipe:
-        if form == "pixels":
+        if feed.form in ("pixels", "frames") and not on_device:
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
             canvas = Canvas(None, pixels.gpu() if cuda else pixels, "gpu" if cuda else "cpu")
-        elif form == "device pixels":
+        elif feed.form in ("pixels", "frames"):
             # Copied on the stream that they are fed on: the decoder needs its memory again.
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="gpu")
             canvas = Canvas(None, pixels, "gpu")
         else:
-            raw = encoded(form)
-            arguments = decoder.arguments(cuda)
+            device, arguments = "gpu" if cuda else "cpu", decoder.arguments(cuda)
+            handed = _Handed(device) if feed.handed else None
+            own: Callable[[Any], Any] = (lambda node: node) if handed is None else handed.others
+            upright = _Upright(own) if feed.turned else None
+            raw = encoded(feed.form, own)
 
             def decode(start: Any, shape: Any) -> Any:
-                if start is None:
-                    return fn.decoders.image(raw, **arguments)
-                if decoder.roi:
-                    return fn.decoders.image_slice(raw, start=start, shape=shape, axes=[0, 1], **arguments)
-                return fn.slice(fn.decoders.image(raw, **arguments), start=start, shape=shape, axes=[0, 1])
+                window = {} if start is None else {"start": own(start), "shape": own(shape), "axes": [0, 1]}
+                if window and decoder.roi:
+                    image = fn.decoders.image_slice(raw, **window, **arguments)
+                else:
+                    image = fn.decoders.image(raw, **arguments)
+                    image = fn.slice(image, **window) if window else image
+                image = image if upright is None else upright(image)
+                return image if handed is None else handed.join(image)
 
-            canvas = Canvas(decode, None, "gpu" if cuda else "cpu")
-            sizes = [fn.peek_image_shape(raw)]  # read beside the images: what the header says now, not in the index
+            canvas = Canvas(decode, None, device)
+            # Read beside the images: what the header says now, not in the index.
+            sizes = [fn.peek_image_shape(raw, adjust_orientation=False)]
         outputs, where = lower(canvas, pipeline.skeleton, pipeline.memory_format, common)
         pipe.set_outputs(*(output.node for output in outputs), *sizes)
     return Graph(pipe, tuple(canvas.inputs), tuple(outputs), where)

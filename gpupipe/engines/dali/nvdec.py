@@ -29,8 +29,8 @@ from ...reading.setup import Setup
 from ...reading.targets import targets_of
 from ...types import Plan
 from ..delivery import made_current
-from .find_bad import clean
 from .graph import MEDIA, encoded, new_pipeline
+from .second_look import clean
 
 __all__ = ["NvdecReader"]
 

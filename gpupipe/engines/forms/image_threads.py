@@ -1,19 +1,17 @@
 """Ops on a batch that lies on the CPU, image by image in threads.
 
-Whole batches are for GPUs. On a CPU an image at a time stays in the cache, Pillow's own functions can be used, and
-torch's parallel loops, which wait for each other after every few microseconds, do not meet the threads of a decoder.
+Whole batches are for GPUs. On a CPU an image at a time stays in the cache, and Pillow's own functions can be used.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from ...reading.torch_threads import torch_threads
 from ...transforms.ops import Call, Op
 from .apply import apply_batch, apply_sample, apply_tail, head_and_tail
 from .registry import FAST_FORMS, FORMS
@@ -46,19 +44,7 @@ class ImageThreads:
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
-            # torch keeps the number of its own threads for each thread, and one number for threads to come.
-            theirs, started = torch.get_num_threads(), threading.Barrier(self._count + 1)
-
-            def start() -> None:
-                torch.get_num_threads()  # whose first call in a thread takes over the number for threads to come
-                torch.set_num_threads(1)
-                started.wait()
-
-            self._pool = ThreadPoolExecutor(self._count, "gpupipe-images", start)
-            for _ in range(self._count):
-                self._pool.submit(lambda: None)
-            started.wait()
-            torch.set_num_threads(theirs)
+            self._pool = torch_threads(self._count, "gpupipe-images")
         return self._pool
 
     def close(self) -> None:

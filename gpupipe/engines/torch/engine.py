@@ -15,6 +15,7 @@ from ...codecs.video.decode import pyav_version
 from ...errors import ConfigError, PipelineError, SampleError
 from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
+from ...reading.cuts import Cuts
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
@@ -96,7 +97,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        task = Decode(setup.dataset, setup.pipeline)
+        task = Decode(setup.dataset, setup.pipeline, Cuts.of(setup.dataset))
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 

@@ -13,11 +13,13 @@ import numpy as np
 
 from ...codecs.decode import open_rgb
 from ...codecs.files import Undecodable
+from ...codecs.jpeg.tiles import Cut
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
-from ...reading.ranges import read_encoded
+from ...reading.cuts import Cuts, moved
+from ...reading.files import read_encoded
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
 from ...transforms.compose import Compose
 from ...types import Plan
@@ -48,6 +50,7 @@ class Decode:
 
     dataset: Dataset
     pipeline: Compose
+    cuts: Cuts | None
 
     def __call__(self, plan: Plan) -> Decoded:
         bad = self.dataset.bad(plan.indices)
@@ -58,17 +61,19 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
-        by_place = self.dataset.kind == "files" and not self.dataset.whole_files
+        by_place = self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None
         encoded = read_encoded(self.dataset, plan.indices) if by_place else None
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    pictures, target = fetch(partial(self._pictures, plan=plan, row=row, encoded=encoded), row)
+                    make = partial(self._pictures, plan=plan, row=row, encoded=encoded)
+                    pictures, target, cut = fetch(make, row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
                 # With the numbers at hand only the small result is kept; else whole images until all sizes are known.
-                images += pictures if head is None else [apply_sample(picture, head, row) for picture in pictures]
+                ops = moved(head, cut.top, cut.left) if head and cut is not None else head
+                images += pictures if ops is None else [apply_sample(picture, ops, row) for picture in pictures]
                 targets.append(target)
         if bad:
             return Decoded(None, None, None, bad)
@@ -84,15 +89,26 @@ class Decode:
 
     def _pictures(
         self, index: int, plan: Plan, row: int, encoded: list[bytes | Undecodable] | None
-    ) -> tuple[list[Picture], Any]:
-        """(the images of a sample: one, or the frames of a clip; its target)"""
+    ) -> tuple[list[Picture], Any, Cut | None]:
+        """(the images of a sample: one, or the frames of a clip; its target; what the image was cut to)"""
         dataset = self.dataset
         if plan.frames is not None:
-            return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None
+            return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, None
+        cut = None if self.cuts is None else self.cuts.cuts(plan, [row]).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if cut is not None:
+            return [open_rgb(cut.data)], None, cut
         media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
         if isinstance(media, Undecodable):
             raise media
-        image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        image = open_rgb(
+            media,
+            exif=dataset.exif,
+            max_pixels=dataset.max_pixels,
+            max_bytes=dataset.max_bytes,
+            strict=dataset.strict and dataset.runs_user_code,  # else the index knows
+        )
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
-        return [image], target
+        return [image], target, None

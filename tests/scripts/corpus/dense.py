@@ -35,7 +35,7 @@ class ImagesAndMasks(Dataset[Any]):
         return self.joint(image, mask)
 
 
-@script(engine="torch", because=("collate", "ImagesAndMasks"))
+@script(engine="torch", because=("ImagesAndMasks",))
 def torchvision_segmentation(args: Args, DataLoader: Any) -> Epochs:
     """torchvision references/segmentation: joint transforms of image and mask, padded while collating."""
 
@@ -150,7 +150,7 @@ def detection_collate(batch: list[Any]) -> Any:
     return tuple(zip(*batch, strict=True))
 
 
-@script(engine="torch", because=("Boxes", "collate"), workers=1)
+@script(engine="torch", because=("Boxes",), workers=1)
 def detection(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's detection tutorial: tuples of images of any size and of dicts."""
     loader = DataLoader(
@@ -161,7 +161,7 @@ def detection(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(Boxes(args.data, train=False), batch_size=1, collate_fn=detection_collate)
 
 
-@script(engine="torch", because=("collate", "Letterboxed"), workers=1)
+@script(engine="torch", because=("Letterboxed",), workers=1)
 def yolo(args: Args, DataLoader: Any) -> Epochs:
     """ultralytics/yolov5: letterboxed arrays, a loader subclass that keeps its workers, targets with a batch index."""
 

@@ -128,7 +128,7 @@ def siamese(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("collate", "WithTransform"))
+@script(engine="torch", because=("WithTransform",))
 def huggingface_collate(args: Args, DataLoader: Any) -> Epochs:
     """huggingface/transformers image classification: dicts of pixel_values, stacked by a collate function."""
 
@@ -231,7 +231,7 @@ class Labelled(NamedTuple):
     name: str
 
 
-@script(engine="torch", because=("NamedSamples",))
+@script(engine="dali")
 def namedtuple_samples(args: Args, DataLoader: Any) -> Epochs:
     """Samples as a NamedTuple, so that the batch is one too."""
 
@@ -253,7 +253,7 @@ def namedtuple_samples(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(NamedSamples(args.data, VALID), batch_size=8)
 
 
-@script(engine="torch", because=("collate",))
+@script(engine="dali")
 def batch_objects(args: Args, DataLoader: Any) -> Epochs:
     """PyTorch's notes on pinning memory: a class for batches; and a collate function that gives no targets."""
 

@@ -16,7 +16,7 @@ from ..harness.script import Args, Epochs, script
 from .common import normalize
 
 
-@script(engine="torch", because=("collate", "MaskedTransform"))
+@script(engine="dali")
 def simmim(args: Args, DataLoader: Any) -> Epochs:
     """microsoft/SimMIM: a transform that returns the image and a random mask, collated by hand."""
 
@@ -59,7 +59,7 @@ def simmim(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("collate",))
+@script(engine="dali")
 def rotation_prediction(args: Args, DataLoader: Any) -> Epochs:
     """gidariss/FeatureLearningRotNet: four rotations of each image, made while collating."""
 

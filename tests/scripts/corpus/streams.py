@@ -68,7 +68,7 @@ def chained_streams(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(Shards(urls[:1], PLAIN) + Shards(urls[1:2], PLAIN), batch_size=8)
 
 
-@script(engine="torch", because=("ConcatDataset",))
+@script(engine="dali")
 def concatenated(args: Args, DataLoader: Any) -> Epochs:
     """Training on two datasets: ConcatDataset, and the plus between datasets."""
     first = datasets.ImageFolder(args.data / "train", PLAIN)

@@ -1,0 +1,155 @@
+"""What do sliceable JPEGs bring (``gpupipe pack --sliceable``), beside the files that they were made of?
+
+Predictions (two CPU cores, files in the page cache), to the untouched files in the same engine. Of a window of
+``RandomResizedCrop`` 0.55 of the bytes are read and decoded. DALI leaves the columns beside a window and the rows below
+it out of all but entropy decoding already, so of its 2.1 CPU ms per photograph of 0.2 megapixels 0.2 are saved: 1.1.
+Pillow decodes whole files, in 1.6 of the reference's 3.6 CPU ms, and then half of that: 1.3. Of photographs of 3
+megapixels decoding is nearly all there is: 1.4 on DALI, 1.7 on the reference.
+
+Measured: ``imagenet.train(224)``, each candidate in a process of its own, in turn in one run, in steady state (see
+``_candidates.py``). The large photographs are the others enlarged, with noise, because those of ImageNet are small.
+
+    python benchmarks/sliceable.py [FOLDER]     # writes results/sliceable_<cpu|gpu>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from contextlib import closing
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _candidates import Candidate, Reading, ratio, rounds, summary
+from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _loaders import Job, Work, left_out
+from PIL import Image
+
+from gpupipe.pack.folder import FolderWriter, find
+from gpupipe.pack.journal import Journal
+from gpupipe.pack.run import pack
+from gpupipe.pack.sliceable import sliceable
+
+LARGE = (2016, 1512)
+
+
+def _enlarged(arguments: tuple[str, str]) -> None:
+    source, target = arguments
+    with Image.open(source) as image:
+        size = LARGE if image.width > image.height else LARGE[::-1]
+        large = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BICUBIC), np.float32)
+    noise = np.random.default_rng(0).normal(0, 4, large.shape)
+    pixels = (large + noise).round().clip(0, 255).astype(np.uint8)
+    Image.fromarray(pixels).save(target, quality=85, subsampling="4:2:0")
+
+
+def packed(source: Path, target: Path, processes: int) -> dict[str, float]:
+    """A sliceable copy; what making it took."""
+    samples, _ = find(str(source), (".jpg", ".jpeg"), lambda done: None)
+    began = time.perf_counter()
+    with (
+        closing(Journal(str(target), str(source), "sliceable")) as journal,
+        closing(FolderWriter(str(target))) as writer,
+    ):
+        written, _ = pack(
+            str(source), samples, sliceable, writer, journal, processes=processes, progress=lambda done: None
+        )
+    made = [w for w in written if not w.kind]
+    return {
+        "files": len(written),
+        "rewritten": len(made),
+        "files_per_second": len(written) / (time.perf_counter() - began),
+        "growth": sum(w.written for w in made) / sum(w.size for w in made) - 1,
+    }
+
+
+def sets_of(paths: list[str], folder: Path, workers: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+    """(the files of each set, what packing took)"""
+    plain = {"photographs": folder / "photographs", "3 megapixels": folder / "large"}
+    for place in plain.values():
+        place.mkdir()
+    for i, path in enumerate(paths):
+        (plain["photographs"] / f"{i:06d}.jpg").symlink_to(path)
+    jobs = [(path, str(plain["3 megapixels"] / f"{i:06d}.jpg")) for i, path in enumerate(paths[:64])]
+    with get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
+        pool.map(_enlarged, jobs)
+    found, packing = {}, {}
+    for name, place in plain.items():
+        other = place.with_name(f"{place.name} packed")
+        packing[name] = packed(place, other, workers)
+        for kind, root in ((name, place), (f"{name}, sliceable", other)):
+            found[kind] = tuple(sorted(str(p) for p in root.glob("*.jpg")))
+    return found, packing
+
+
+def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[str, Any]:
+    sets, packing = sets_of(paths, folder, args.workers)
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, sets=sets)
+    result: dict[str, Any] = {
+        "question": (__doc__ or "").splitlines()[0],
+        "machine": machine(),
+        "files": {name: describe_files(files) for name, files in sets.items()},
+        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
+        "packing": packing,
+        "sets": {},
+    }
+    name = f"sliceable_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    table = Table("candidate", "images/s", "CPU ms/image", "private MB", "to untouched", "to torchvision")
+    for base in packing:
+        jobs = [Job(f"{base}, torchvision", "torchvision", files=base)]
+        for loader in ("gpupipe-dali", "gpupipe-torch"):
+            jobs += [Job(f"{files}, {loader}", loader, files=files) for files in (base, f"{base}, sliceable")]
+        candidates: list[Candidate] = []
+        try:
+            for job in left_out(jobs):
+                candidates.append(Candidate(job, work))
+            readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
+            for done in rounds(candidates, args.rounds, args.seconds):
+                for each, reading in done.items():
+                    readings[each].append(reading)
+        finally:
+            for candidate in candidates:
+                candidate.close()
+        speed = {n: [r.images_per_second for r in each] for n, each in readings.items()}
+        found = {}
+        for c in candidates:
+            n, other = c.job.name, c.job.name.replace(", sliceable", "")
+            found[n] = summary(c, readings[n]) | {"to_untouched": ratio(speed[n], speed[other])}
+            if f"{base}, torchvision" in speed:
+                found[n]["to_torchvision"] = ratio(speed[n], speed[f"{base}, torchvision"])
+            it = found[n]
+            beside = [it[key]["median"] if key in it else None for key in ("to_untouched", "to_torchvision")]
+            table.row(n, it["median_images_per_second"], it["cpu_ms_per_image"], it["uss_mb"], *beside)
+        result["sets"][base] = found
+        print(save(name, result))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--epoch", type=int, default=20_000)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="one short round; the result goes to the temporary folder"
+    )
+    args = parser.parse_args()
+    if args.dry_run:
+        args.rounds, args.seconds, args.batch_size = 1, 0.5, 16
+    with (
+        photographs(args.folder, count=256, ram=args.device == "cuda") as paths,
+        tempfile.TemporaryDirectory(dir="/dev/shm" if args.device == "cuda" else None) as folder,
+    ):
+        measure(args, paths, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

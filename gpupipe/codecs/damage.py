@@ -1,0 +1,36 @@
+"""JPEG data that libjpeg repairs with a warning, which Pillow, DALI and torchvision do not pass on.
+
+Asked of `simplejpeg <https://pypi.org/project/simplejpeg/>`_, whose TurboJPEG takes warnings for errors. It decodes to
+an eighth of the size in grey, for which all of the compressed data is read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from .files import Undecodable
+
+__all__ = ["installed", "refuse_damaged"]
+
+_EIGHTH = 8
+
+
+def installed() -> bool:
+    """Whether simplejpeg can be imported."""
+    return importlib.util.find_spec("simplejpeg") is not None
+
+
+def refuse_damaged(encoded: bytes) -> None:
+    """Raises :class:`Undecodable` of kind ``damaged`` if libjpeg has to repair something in a JPEG file.
+
+    Found is what breaks the syntax: bytes or markers where none should be, codes that no table has, a scan that ends
+    too early or more than some bytes too late. Damage that leaves the syntax whole, such as one changed byte after
+    which the decoder finds its way again, is other pixels and nothing else, and cannot be found;
+    ``benchmarks/strict.py`` counts both.
+    """
+    import simplejpeg
+
+    try:
+        simplejpeg.decode_jpeg(encoded, "gray", min_factor=_EIGHTH, min_height=1, min_width=1, strict=True)
+    except ValueError as e:
+        raise Undecodable("damaged", f"libjpeg repairs it: {e}") from None

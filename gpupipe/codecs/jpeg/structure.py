@@ -1,0 +1,233 @@
+"""The structure of a JPEG file, walked segment by segment: is it what every decoder reads alike?
+
+Of a baseline file it is what lies before the first scan, which Pillow has read already. A progressive file is walked to
+its end: if scans are missing, libjpeg guesses what they would have said, and guesses otherwise if it decodes a window.
+
+Standard library only, as all that a probing process loads. ITU-T T.81 is the format; section B.2 its syntax, G.1 the
+order of progressive scans.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["ODD", "Structure", "walk"]
+
+ODD = {
+    "junk": "bytes between its segments",
+    "markers": "markers that are not for the head of a file",
+    "process": "another process than baseline or progressive, or not 8 bits",
+    "frame": "an unusual or contradictory frame header",
+    "tables": "missing or damaged tables",
+    "scan": "a scan header that does not fit its frame or the scans before it",
+    "unfinished": "a progression without its last scans",
+    "exif": "several EXIF segments",
+    "adobe": "several Adobe segments",
+}
+"""What may be odd in a JPEG file, by the word in its coding. The first that is met."""
+
+_SHORT = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
+"""Markers without a length behind them."""
+_PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE})
+"""APPn and COM."""
+_LUMA = frozenset({0x11, 0x12, 0x21, 0x22, 0x41})
+"""Sampling factors of the first of three components, the others having 1x1: 4:4:4, 4:4:0, 4:2:2, 4:2:0, 4:1:1."""
+
+
+_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+"""What ends the data of a scan: not an escaped 0xFF, and no restart."""
+
+
+class Structure(NamedTuple):
+    """What a walk found."""
+
+    scan: int
+    """Where the first scan begins, in bytes; 0 if the walk did not come so far."""
+    odd: str
+    """A word of :data:`ODD`; empty if nothing is odd."""
+    progressive: bool
+
+
+def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Structure:
+    """Walk the segments of a file.
+
+    Args:
+        head: the file, or its beginning.
+        height, width: what the frame header must say, in pixels.
+        whole: go on behind the first scan of a progressive file; ``head`` is all of it.
+    """
+    found = _Walk(height, width)
+    at, end, scan = 2, len(head), 0
+    while at + 3 < end or (scan and at + 1 < end):
+        marker = head[at + 1]
+        if head[at] != 0xFF or marker == 0xFF:
+            found.note("junk")  # or a fill byte, which T.81 allows and nobody writes
+            at += 1
+            continue
+        if marker == 0xD9 and scan:
+            found.finish()
+            return Structure(scan, found.odd, True)
+        if marker in _SHORT:
+            found.note("markers")
+            at += 2
+            continue
+        length = int.from_bytes(head[at + 2 : at + 4], "big")
+        body = head[at + 4 : at + 2 + length]
+        if length < 2 or len(body) < length - 2:
+            break
+        if marker not in _PLAIN and marker != 0xDA:
+            found.segment(marker, body)
+        elif marker == 0xE1 or marker == 0xEE:
+            found.application(marker, body)
+        elif marker == 0xDA:
+            scan = scan or at
+            found.scan(body)
+            behind = _MARKER.search(head, at + 2 + length) if whole and found.progressive else None
+            if behind is None:
+                break
+            length = behind.start() - at - 2
+        at += 2 + length
+    if whole and scan and found.progressive:
+        found.note("unfinished")
+    return Structure(scan, found.odd, found.progressive)
+
+
+class _Walk:
+    """What is known so far."""
+
+    def __init__(self, height: int, width: int):
+        self.odd = ""
+        self.progressive = False
+        self._size = height, width
+        self._components: dict[int, int] = {}
+        """Quantisation table of each component of the frame, by its id."""
+        self._known: dict[int, list[int]] = {}
+        """Of each component how many low bits of its 64 coefficients have not come yet; of a progressive frame."""
+        self._quantisation: set[int] = set()
+        self._huffman: set[int] = set()
+        """Class and number in one byte, as DHT has them: 0x0n for DC, 0x1n for AC."""
+        self._exif = self._adobe = 0
+
+    def note(self, word: str) -> None:
+        self.odd = self.odd or word
+
+    def application(self, marker: int, body: bytes) -> None:
+        self._exif += marker == 0xE1 and body.startswith(b"Exif")
+        self._adobe += marker == 0xEE and body.startswith(b"Adobe")
+        if self._exif > 1:
+            self.note("exif")
+        if self._adobe > 1:
+            self.note("adobe")
+
+    def segment(self, marker: int, body: bytes) -> None:
+        if marker == 0xDB:
+            self._define_quantisation(body)
+        elif marker == 0xC4:
+            self._define_huffman(body)
+        elif marker in (0xC0, 0xC2):
+            self._frame(body)
+            self.progressive = marker == 0xC2
+        elif marker == 0xDD:  # the restart interval
+            if len(body) != 2:
+                self.note("tables")
+        else:
+            self.note("process" if 0xC0 <= marker <= 0xDF else "markers")
+
+    def _define_quantisation(self, body: bytes) -> None:
+        at = 0
+        while at < len(body):
+            precision, number = body[at] >> 4, body[at] & 15
+            at += 65 + 64 * precision
+            if precision > 1 or number > 3 or at > len(body):
+                self.note("tables")
+                return
+            self._quantisation.add(number)
+
+    def _define_huffman(self, body: bytes) -> None:
+        at = 0
+        while at < len(body):
+            table, counts = body[at], body[at + 1 : at + 17]
+            symbols = body[at + 17 : at + 17 + sum(counts)]
+            at += 17 + sum(counts)
+            largest = 15 if table < 0x10 else 255  # of DC the symbols are numbers of bits
+            if table & 0xEC or at > len(body) or not _is_code(counts) or max(symbols, default=0) > largest:
+                self.note("tables")
+                return
+            self._huffman.add(table)
+
+    def _frame(self, body: bytes) -> None:
+        if self._components or len(body) < 6:
+            self.note("frame")
+            return
+        size = body[1] << 8 | body[2], body[3] << 8 | body[4]
+        if body[0] != 8:
+            self.note("process")
+        count, components = body[5], body[6:]
+        sampling = components[1::3]
+        self._components = dict(zip(components[::3], components[2::3], strict=False))
+        usual = sampling == b"\x11" if count == 1 else count == 3 and sampling[:1] and sampling[0] in _LUMA
+        rest = sampling[1:] in (b"", b"\x11\x11")
+        if (
+            size != self._size
+            or len(components) != 3 * count
+            or len(self._components) != count
+            or not usual
+            or not rest
+        ):
+            self.note("frame")
+
+    def scan(self, body: bytes) -> None:
+        """The header of a scan."""
+        count = body[0] if body else 0
+        if not count or len(body) != 4 + 2 * count:
+            self.note("scan")
+            return
+        names, tables = body[1:-3:2], body[2:-3:2]
+        first, last, steps = body[-3:]
+        if len(set(names)) != count or not self._components.keys() >= set(names):
+            self.note("scan")
+        elif self.progressive:
+            self._progress(names, first, last, high=steps >> 4, low=steps & 15)
+        elif (first, last, steps) != (0, 63, 0):
+            self.note("scan")
+        used: set[int] = set()
+        if first == 0 and not steps >> 4:  # refined DC is plain bits
+            used = {table >> 4 for table in tables}
+        if last > 0:
+            used |= {0x10 | table & 15 for table in tables}
+        if not self._huffman >= used or not self._quantisation >= set(self._components.values()):
+            self.note("tables")
+
+    def _progress(self, names: bytes, first: int, last: int, *, high: int, low: int) -> None:
+        """Coefficients ``first`` to ``last`` down to bit ``low``; they were there down to bit ``high``, or 0 if not."""
+        dc = first == last == 0
+        ac = 0 < first <= last <= 63 and len(names) == 1
+        if not (dc or ac) or low > 13 or (high and low != high - 1):
+            self.note("scan")
+            return
+        for name in names:
+            known = self._known.setdefault(name, [_NOTHING] * 64)
+            if any(bits != (high or _NOTHING) for bits in known[first : last + 1]) or (ac and known[0] == _NOTHING):
+                self.note("scan")
+            known[first : last + 1] = [low] * (last + 1 - first)
+
+    def finish(self) -> None:
+        """The end mark behind the last scan of a progressive frame."""
+        if self._known.keys() != self._components.keys() or any(map(any, self._known.values())):
+            self.note("unfinished")
+
+
+_NOTHING = 99
+"""In the place of a number of bits: of this coefficient nothing has come."""
+
+
+def _is_code(counts: Iterable[int]) -> bool:
+    """Whether there is a prefix code with so many words of 1 to 16 bits, none of them all ones (T.81, annex C)."""
+    code = 0
+    for length, count in enumerate(counts, 1):
+        code = 2 * code + count
+        if count and code >= 1 << length:
+            return False
+    return True

@@ -1,0 +1,217 @@
+"""Ways through a video file: from an entry forward, in the order of its packets, up to the last frame that is wanted.
+
+Nothing is believed of what a seek leads to. Decoding begins with a packet that the index knows as an entry and whose
+own bytes say so, and from there on every frame must come, one after another, with the times that the index has. So
+neither a seek that leads astray nor damaged times can put one frame in the place of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..files import Undecodable
+from .bitstream import is_entry, is_intact, unreferenced
+from .container import codec_of, not_its_fault
+from .pixels import rgb
+from .types import Shortcuts, VideoEntry
+
+__all__ = ["Astray", "Pass"]
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+_REORDER = 16
+"""Frames that may be shown before one that is decoded before them, at most (H.264 A.3.1, H.265 A.4.2)."""
+
+
+class Astray(Exception):
+    """Frames do not come as the index has them."""
+
+
+@dataclass
+class _State:
+    """Of one run."""
+
+    due: int = 0
+    """The number of the frame that must come next."""
+    begun: bool = False
+    """Whether the entry's own frame has come."""
+    left_out: set[int] = field(default_factory=set)
+    """Numbers of frames whose packets were not decoded."""
+
+
+class Pass:
+    """Runs through one open file.
+
+    Attributes:
+        came: numbers of the frames that were handed on, and are good.
+        refused: by number, what is wrong with frames that are there and must not be delivered.
+        error: what ended the last run too early, if anything did.
+    """
+
+    def __init__(
+        self, entry: VideoEntry, container: Any, stream: Any, shortcuts: Shortcuts, put: Callable[[int, U8], None]
+    ):
+        self.came: set[int] = set()
+        self.refused: dict[int, Undecodable] = {}
+        self.error: Exception | None = None
+        self._entry, self._container, self._stream = entry, container, stream
+        self._shortcuts, self._put = shortcuts, put
+        self._packets: Iterator[Any] = container.demux(stream)
+        self._codec, self._extradata = codec_of(stream), bytes(stream.codec_context.extradata or b"")
+        # MPEG-4's decoder notices only at the next packet that the end of an entry is damaged.
+        self._drains = entry.sure and shortcuts.drained and self._codec != "mpeg4"
+
+    def run(self, place: int | None, wanted: list[int], *, seek: bool = True) -> None:
+        """Hand on the frames ``wanted``, sorted, as far as they come.
+
+        Args:
+            place: of the entry to begin with among the index's keys; ``None``: the beginning of the file, in a file
+                that was just opened.
+            seek: go there by a seek; otherwise by passing over packets.
+        """
+        self.error = None
+        asked = set(wanted)
+        try:
+            for number, frame in self._frames(place, wanted[-1], asked, seek):
+                if frame.is_corrupt:
+                    self._refuse(number, asked)
+                if number in asked and number not in self.refused:
+                    self._take(number, frame)
+        except Exception as e:
+            if not_its_fault(e):
+                raise
+            self.error = e
+
+    def _take(self, number: int, frame: Any) -> None:
+        entry = self._entry
+        if (frame.height, frame.width) != (entry.height, entry.width):
+            self.refused[number] = Undecodable(
+                "undecodable",
+                f"frame {number} is {frame.height}x{frame.width} and the first one {entry.height}x{entry.width} pixels "
+                "(height x width)",
+            )
+            return
+        self._put(number, rgb(frame, one_scaler=self._shortcuts.one_scaler))
+        self.came.add(number)
+
+    def _refuse(self, number: int, asked: set[int]) -> None:
+        """The decoder marked a frame as damaged. What refers to it is damaged too: up to the next entry, and of the
+        frames before it those that may have been decoded after it."""
+        start, end = max(number - _REORDER, 0), len(self._entry.pts)
+        if self._entry.exact:
+            entries = self._entry.keys[:, 0]
+            after = int(np.searchsorted(entries, number, "right"))
+            start = max(start, int(entries[after - 1]) if after else 0)
+            end = int(entries[after]) if after < len(entries) else end
+        why = Undecodable("undecodable", f"frame {number} is damaged, and with it what is decoded from it")
+        for other in asked:
+            if start <= other < end:
+                self.refused[other] = why
+        self.came -= self.refused.keys()
+
+    # ---- frames
+
+    def _frames(self, place: int | None, last: int, asked: set[int], seek: bool) -> Iterator[tuple[int, Any]]:
+        """(number, frame) in order, of all frames that are decoded from the entry on."""
+        if not self._entry.exact:
+            yield from self._counted(last)
+            return
+        state = _State()
+        if place is not None:
+            state.due, entry = self._go(place, seek)
+            self._packets = chain([entry], self._packets)
+        for packet in self._fed(state, last, asked):
+            yield from self._numbered(packet.decode(), state, last)
+            if not self._drains and state.due > last:
+                break
+        # What the decoder still holds may be what others refer to, so its marks count.
+        yield from self._numbered(self._rest(), state, last)
+
+    def _counted(self, last: int) -> Iterator[tuple[int, Any]]:
+        number = -1
+        for number, frame in enumerate(self._container.decode(self._stream)):
+            yield number, frame
+            if number >= last:
+                break
+        yield from enumerate(self._rest(), number + 1)
+
+    def _rest(self) -> list[Any]:
+        """The frames that the decoder still holds. Afterwards it can begin anew."""
+        frames: list[Any] = self._stream.codec_context.decode(None)
+        self._stream.codec_context.flush_buffers()
+        return frames
+
+    def _fed(self, state: _State, last: int, asked: set[int]) -> Iterator[Any]:
+        """The packets that are decoded. With ``drained`` up to the last one that a frame up to ``last`` needs."""
+        entry, first = self._entry, state.due
+        tell = unreferenced(self._codec, self._extradata) if self._shortcuts.unreferenced and entry.skips else None
+        left = last - first + 1
+        for packet in self._packets:
+            if not packet.size:
+                return
+            number = self._number(packet.pts)
+            needed = number is not None and first <= number <= last
+            if tell is not None and tell(bytes(packet)) and number is not None and number not in asked:
+                state.left_out.add(number)
+            else:
+                if not is_intact(self._codec, self._extradata, bytes(packet)):
+                    raise Undecodable("undecodable", f"the packet of time {packet.pts} is damaged")
+                yield packet
+            if needed:
+                left -= 1
+                if self._drains and not left:
+                    return
+
+    def _number(self, time: int | None) -> int | None:
+        """Of the frame that is shown at a time; ``None`` if the index has none."""
+        if time is None:
+            return None
+        pts = self._entry.pts
+        number = int(np.searchsorted(pts, time))
+        return number if number < len(pts) and pts[number] == time else None
+
+    def _numbered(self, frames: list[Any], state: _State, last: int) -> Iterator[tuple[int, Any]]:
+        """With their numbers, which must follow one another from the entry's to ``last``."""
+        for frame in frames:
+            number = self._number(frame.pts)
+            while state.due in state.left_out:
+                state.due += 1
+            if number == state.due or (state.due > last and number is not None):
+                state.begun, state.due = True, number + 1
+                yield number, frame
+            elif state.begun or (number is not None and number > state.due):
+                raise Astray(f"a frame of time {frame.pts} comes in the place of frame {state.due}")
+            # Else it is shown before the entry, may lack what it refers to, and is not asked for.
+
+    # ---- entries
+
+    def _go(self, place: int, seek: bool) -> tuple[int, Any]:
+        """(number of the frame of an entry, its packet): of ``place``, or after a seek of one before it."""
+        keys = self._entry.keys[: place + 1]
+        if seek:
+            try:
+                self._container.seek(int(keys[-1, 1]), stream=self._stream, backward=True)
+            except Exception as e:  # some containers cannot; their frames come from the beginning
+                if not_its_fault(e):
+                    raise
+                raise Astray(f"seeking fails: {e}") from None
+            self._packets = self._container.demux(self._stream)
+        for packet in self._packets:
+            if packet.pts is None or not packet.is_keyframe:
+                continue
+            known = np.flatnonzero(keys[:, 1] == packet.pts)
+            if len(known) and keys[known[0], 2] in (-1, -1 if packet.pos is None else packet.pos):
+                if not is_entry(self._codec, self._extradata, bytes(packet)):
+                    break
+                if seek or known[0] == place:
+                    return int(keys[known[0], 0]), packet
+            if packet.pts > keys[-1, 1]:
+                break
+        raise Astray(f"the entry at frame {keys[-1, 0]} is not found")

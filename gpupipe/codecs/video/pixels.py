@@ -1,0 +1,50 @@
+"""From decoded frames to RGB."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["rgb"]
+
+U8 = npt.NDArray[np.uint8]
+
+_own = threading.local()
+
+
+def rgb(frame: Any, *, one_scaler: bool = True) -> U8:
+    """u8[H, W, 3], equal to ``frame.to_ndarray(format="rgb24")``. A view of memory that lives as long as the array.
+
+    Args:
+        one_scaler: convert with the thread's own swscale context, and in this thread. PyAV makes one for every frame,
+            with as many threads as there are cores.
+    """
+    if not one_scaler:
+        pixels: U8 = frame.to_ndarray(format="rgb24")
+        return pixels
+    made = _scaler().reformat(frame, format="rgb24", **_arguments())
+    plane = made.planes[0]
+    rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: made.height, : made.width * 3]
+    return np.lib.stride_tricks.as_strided(rows, (made.height, made.width, 3), (plane.line_size, 3, 1), writeable=False)
+
+
+def _scaler() -> Any:
+    scaler = getattr(_own, "scaler", None)
+    if scaler is None:
+        from av.video.reformatter import VideoReformatter
+
+        scaler = _own.scaler = VideoReformatter()
+    return scaler
+
+
+def _arguments() -> dict[str, Any]:
+    """PyAV before 17 has no threads for it, and no argument for them."""
+    found: dict[str, Any] | None = getattr(_own, "arguments", None)
+    if found is None:
+        from av.video.reformatter import VideoReformatter
+
+        found = _own.arguments = {"threads": 1} if "threads" in (VideoReformatter.reformat.__doc__ or "") else {}
+    return found

@@ -1,0 +1,100 @@
+"""How the images and the rest of a sample stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Rest", "SampleForm", "View", "kept", "leaves", "mapped"]
+
+
+@dataclass(frozen=True)
+class View:
+    """The place of one of the images that are made of a sample's image."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The place of something else: a label, a name, or a container without any image."""
+
+    path: tuple[Any, ...] = ()
+    """Keys and indices that lead to it in the collated target; none if that is all of it."""
+
+
+@dataclass(frozen=True)
+class SampleForm:
+    """What torch's ``default_collate`` makes of samples is put together from the engine's images and targets.
+
+    >>> SampleForm({"image": View(0), "label": Rest(("y",))}).batch("images", {"y": "labels"})
+    {'image': 'images', 'label': 'labels'}
+
+    Args:
+        tree: containers as in the sample, with :class:`View` and :class:`Rest` in their places.
+    """
+
+    tree: Any
+
+    def batch(self, images: Any, target: Any) -> Any:
+        """A batch.
+
+        Args:
+            images: of every view, or if there is one only it.
+            target: the collated rest.
+        """
+        several = sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
+        views = images if several else (images,)
+        return mapped(lambda leaf: _at(leaf, views, target), self.tree)
+
+    def sample(self, views: tuple[Any, ...], target: Any) -> Any:
+        """One sample as the dataset would have returned it.
+
+        Args:
+            views: its images.
+            target: the rest of it, not collated.
+        """
+        return kept(lambda leaf: _at(leaf, views, target), self.tree)
+
+
+def _at(leaf: View | Rest, views: tuple[Any, ...], target: Any) -> Any:
+    if isinstance(leaf, View):
+        return views[leaf.number]
+    for key in leaf.path:
+        target = target[key]
+    return target
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """What stands in containers of containers, in order."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        for part in tree:
+            yield from leaves(part)
+    else:
+        yield tree
+
+
+def kept(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same containers with other leaves."""
+    if isinstance(tree, Mapping):
+        made = {key: kept(change, part) for key, part in tree.items()}
+        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+    if isinstance(tree, (list, tuple)):
+        parts = [kept(change, part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts) if isinstance(tree, tuple) else parts
+    return change(tree)
+
+
+def mapped(change: Callable[[Any], Any], tree: Any) -> Any:
+    """Containers as ``default_collate`` makes them: mappings and named tuples stay, other tuples become lists."""
+    if isinstance(tree, Mapping):
+        made = {key: mapped(change, part) for key, part in tree.items()}
+        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(mapped(change, part) for part in tree))
+    if isinstance(tree, (list, tuple)):
+        return [mapped(change, part) for part in tree]
+    return change(tree)

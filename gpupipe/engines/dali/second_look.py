@@ -1,0 +1,92 @@
+"""After a failed iteration: Pillow decodes its batch once more. It names the bad samples; if there are none it is DALI
+that refuses something, and what Pillow decoded is the batch."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ...codecs.decode import open_rgb
+from ...codecs.files import Undecodable
+from ...errors import BadSample
+from ...reading.base import Form, Loaded
+from ...reading.sample import bad_sample, changed
+from ...reading.setup import Setup
+from ...transforms.ops import Op
+from ..forms.apply import apply_sample, apply_tail, head_and_tail
+from ..forms.clip_layout import clip_tail, unflatten
+from ..forms.picture import Picture, size_of
+from ..forms.stacking import stack_images
+
+__all__ = ["clean", "second_look"]
+
+
+def clean(message: str) -> str:
+    """DALI's own sentence out of a message of many lines."""
+    found = re.findall(r"encountered:\s*(.*?)\s*(?:C\+\+ context|Current pipeline|$)", message, re.DOTALL)
+    text = found[-1] if found else message
+    return " ".join(re.sub(r"\[/opt/dali\S*\]:?|Error in thread \d+:", "", text).split()) or "DALI gave no reason"
+
+
+def second_look(
+    setup: Setup, ready: Loaded, form: Form, planned: Sequence[Op], fed: Sequence[Op]
+) -> tuple[list[BadSample], Any]:
+    """(the samples that Pillow refuses; if there are none the images, on the CPU, as the torch engine would make them)
+
+    Args:
+        form: of ``ready.media``.
+        planned: the plan's ops, with one row for each image.
+        fed: the same for what came as pixels, see :attr:`gpupipe.reading.base.Loaded.ops`.
+    """
+    look = _Look(setup, ready, form, planned, fed)
+    count = len(ready.media)
+    with ThreadPoolExecutor(setup.threads, "gpupipe-second-look") as pool:
+        made = list(pool.map(look, range(count)))
+    bad = {one.index: one for one in made if isinstance(one, BadSample)}
+    if bad:
+        return list(bad.values()), None
+    plan, memory_format = ready.plan, setup.pipeline.memory_format
+    tail = head_and_tail(plan.ops or ())[1]
+    if plan.frames is not None:
+        return [], clip_tail(
+            unflatten(stack_images(made), plan.frames.shape), tail, memory_format, setup.dataset.layout
+        )
+    return [], apply_tail(stack_images(made), tail, memory_format)
+
+
+class _Look:
+    """One row: its image after the first part of the ops, or what is wrong with it."""
+
+    def __init__(self, setup: Setup, ready: Loaded, form: Form, planned: Sequence[Op], fed: Sequence[Op]):
+        self._dataset, self._ready, self._form = setup.dataset, ready, form
+        self._planned, self._fed = head_and_tail(planned)[0], head_and_tail(fed)[0]
+
+    def __call__(self, row: int) -> Any:
+        ready = self._ready
+        if self._form in ("pixels", "frames"):
+            return apply_sample(ready.media[row], self._fed, row)
+        if ready.pixels is not None and len(ready.pixels[row]):
+            return apply_sample(ready.pixels[row], self._fed, row)
+        try:
+            return apply_sample(self._decoded(row), self._planned if self._is_turned(row) else self._fed, row)
+        except Undecodable as e:
+            return bad_sample(self._dataset, int(ready.plan.indices[row]), e)
+
+    def _is_turned(self, row: int) -> bool:
+        """Whether DALI turns an image that is upright here."""
+        turns = self._ready.turns
+        return turns is not None and turns[row] != 1
+
+    def _decoded(self, row: int) -> Picture:
+        dataset, ready, data = self._dataset, self._ready, self._ready.media[row].tobytes()
+        sizes = ready.plan.sizes if ready.sizes is None else ready.sizes
+        media = os.fsdecode(data.rstrip(b"\0")) if self._form == "paths" else data
+        image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        if sizes is not None and (planned := tuple(np.asarray(sizes[row]).tolist())) != size_of(image):
+            raise changed(planned, size_of(image))
+        return image

@@ -1,0 +1,81 @@
+"""Clips on the CPU: the thread that decoded a frame crops, resizes, mirrors and normalises it while it is in the cache,
+and writes it to its place in the batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...reading.buffers import BatchPool
+from ...reading.clips import FrameTaker
+from ...reading.setup import Setup
+from ...transforms.ops import Crop, Flip, Resize
+from ...transforms.ops.base import Array
+from ...types import Plan
+from .apply import apply_batch, apply_sample, head_and_tail
+from .picture import chw
+from .registry import FAST_FORMS, FORMS, is_arithmetic
+
+__all__ = ["ClipBatches"]
+
+
+class ClipBatches:
+    """Makes what takes the frames of a plan; see the module. :meth:`of` says whether it can.
+
+    Batches lie in memory that is used again once the consumer has let go of them.
+    """
+
+    def __init__(self, setup: Setup):
+        self._setup = setup
+        self._pool = BatchPool(keep=setup.prefetch_factor + 2)
+
+    @classmethod
+    def of(cls, setup: Setup) -> ClipBatches | None:
+        """``None`` unless these are clips on the CPU, the pipeline has but crops, resizes, flips and arithmetic on
+        single values, and all images come out in one size."""
+        if setup.cuda or not setup.dataset.has_frames:
+            return None
+        outputs = setup.pipeline.outputs
+        head, tail = head_and_tail(setup.pipeline.skeleton)
+        done = all(isinstance(op, (Crop, Resize, Flip)) for op in head) and all(map(is_arithmetic, tail))
+        return cls(setup) if done and len(outputs) == 1 and outputs[0].size is not None else None
+
+    def __call__(self, plan: Plan) -> FrameTaker:
+        return _Batch(self._setup, plan, self._pool)
+
+    def close(self) -> None:
+        """Free what is not handed out."""
+        self._pool.close()
+
+
+class _Batch(FrameTaker):
+    """``media`` is the batch, in the dataset's layout and the pipeline's memory format."""
+
+    def __init__(self, setup: Setup, plan: Plan, pool: BatchPool):
+        assert plan.ops is not None and plan.frames is not None
+        (output,) = setup.pipeline.outputs
+        assert output.size is not None
+        self._head, self._tail = head_and_tail(plan.ops)
+        self._memory_format = setup.pipeline.memory_format
+        dtype, (height, width) = getattr(torch, output.dtype), output.size
+        clips, frames = plan.frames.shape
+        self._places: Tensor
+        """[B, T, C, H, W]: where each frame belongs."""
+        if self._memory_format == "channels_last":
+            made = pool.empty((clips, frames, height, width, output.channels), dtype)
+            self._places = made.permute(0, 1, 4, 2, 3)
+            self.media = self._places.transpose(1, 2) if setup.dataset.layout == "CTHW" else self._places
+        elif setup.dataset.layout == "CTHW":
+            self.media = pool.empty((clips, output.channels, frames, height, width), dtype)
+            self._places = self.media.transpose(1, 2)
+        else:
+            self.media = pool.empty((clips, frames, output.channels, height, width), dtype)
+            self._places = self.media
+
+    def put(self, row: int, t: int, pixels: Array) -> None:
+        image = apply_sample(pixels, self._head, row, _ALL)
+        assert not isinstance(image, tuple)
+        self._places[row, t] = apply_batch(chw(image)[None], self._tail, self._memory_format)[0]
+
+
+_ALL = {**FORMS, **FAST_FORMS}

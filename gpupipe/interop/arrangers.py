@@ -1,0 +1,65 @@
+"""User code that only arranges transforms: several views of an image, a preset, a wrapper."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..datasets.sample_form import leaves
+from ..reading.global_rng import lent, seed_all
+from .recording import Looked, StandIn, marked
+from .same_names import Refused
+
+__all__ = ["arranged"]
+
+
+def arranged(t: Any) -> Any:
+    """What it makes of an image: a :class:`StandIn` with the transforms that are done, or containers of several.
+    ``None`` if it holds no transforms, and so is a function of the image.
+
+    Raises :class:`Refused` if it holds transforms, and does something else as well.
+    """
+    other, found = marked(t)
+    if not found:
+        return None
+    first, second = _called(other, t), _called(other, t)
+    if _shape(first) != _shape(second):
+        raise Refused("it does not always do the same with the transforms that it holds")
+    parts = list(leaves(first))
+    if not parts or not all(isinstance(part, StandIn) for part in parts):
+        raise Refused("it returns something beside images")
+    return first
+
+
+def _called(other: Any, t: Any) -> Any:
+    before = dict(getattr(other, "__dict__", {}))
+    with lent():
+        seed_all(1)
+        drawn = _drawn()
+        try:
+            made = other(StandIn(None))
+        except Looked as e:
+            raise Refused(f"it does more than to arrange the transforms that it holds: {e}") from None
+        except Exception as e:
+            raise Refused(
+                f"it does more than to arrange the transforms that it holds ({type(e).__name__}: {e})"
+            ) from None
+        if _drawn() != drawn:
+            raise Refused("it draws random numbers itself")
+    now = getattr(other, "__dict__", {})
+    if before.keys() != now.keys() or any(before[name] is not now[name] for name in before):
+        raise Refused("it changes when it is called")
+    return made
+
+
+def _drawn() -> tuple[Any, ...]:
+    """Something else after every draw from a global generator."""
+    numpy: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), numpy[1].tobytes(), numpy[2:], torch.default_generator.get_state().numpy().tobytes()
+
+
+def _shape(tree: Any) -> list[tuple[int, ...]]:
+    return [tuple(map(id, part.steps)) if isinstance(part, StandIn) else () for part in leaves(tree)]

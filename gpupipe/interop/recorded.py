@@ -1,0 +1,238 @@
+"""Datasets of user code that open an image and give it to a transform that they hold: the file is taken before it is
+decoded, and the transform is done by the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from .. import transforms as ours
+from ..codecs.decode import Media
+from ..codecs.unread import encoded_of, unread
+from ..datasets.sample_form import Rest, SampleForm, View, leaves, mapped
+from ..datasets.user_code import FromTorch
+from ..errors import DatasetError, GpupipeError
+from ..reading.global_rng import lent, seed_all
+from .classes import shown
+from .recording import Looked, StandIn, is_transform, marked
+from .same_names import Refused
+from .transforms import translated
+
+__all__ = ["Recorded", "record"]
+
+_TRIED = 8
+"""Samples that are looked at before a dataset is believed."""
+
+
+class Recorded(FromTorch):
+    """A dataset of user code, of which each sample is one image, given to transforms of its own.
+
+    Args:
+        ds: the script's dataset.
+        marked: its copy with marks in the place of transforms.
+        example: a sample of it.
+    """
+
+    def __init__(self, ds: Any, marked: Any, example: Any, mode: str, pipeline: Any, form: SampleForm | None):
+        super().__init__(ds, "pil", pipeline)
+        self.marked = marked
+        self.form = form
+        self._mode = mode
+        self._example = _paths(example)
+
+    def __repr__(self) -> str:
+        return f"{type(self.ds).__name__}({len(self):,} samples, opened by itself)"
+
+    def fetch(self, index: int) -> tuple[Media, Any]:
+        name = f"{type(self.ds).__name__}[{index}]"
+        advice = 'engine="torch" runs the dataset as it is'
+        with unread():
+            sample = self.marked[index]
+            if _paths(sample) != self._example:
+                raise DatasetError(
+                    f"{name} gives its images to other transforms than the samples before, or returns another form: "
+                    f"{_shown(sample)}; {advice}"
+                )
+            image, *others = (part.image for part in leaves(sample) if isinstance(part, StandIn))
+            if any(other is not image for other in others):
+                raise DatasetError(f"{name} has several images, and the samples before had one; {advice}")
+            media, mode = _media(image)
+        if mode != self._mode:
+            raise DatasetError(
+                f"{name} is an image of mode {mode}, and the samples before had {self._mode}: convert all of them, or "
+                f"{advice}"
+            )
+        return self._read(media) if isinstance(media, str) else media, self._target(sample)
+
+    def _target(self, sample: Any) -> Any:
+        """All of a sample but its images, in whose places are zeros; if the rest is one thing only that."""
+        if self.form is not None:
+            return _without_images(sample)
+        return None if isinstance(sample, StandIn) else sample[1]
+
+
+def record(ds: Any) -> Recorded:
+    """The dataset in gpupipe's form.
+
+    Raises :class:`Refused` if it is not what :class:`Recorded` says.
+    """
+    if not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
+        raise Refused("a stream, which has no samples to be ordered")
+    try:
+        count = len(ds)
+    except TypeError as e:
+        raise Refused(str(e)) from None
+    if not count:
+        raise Refused("it has no samples")
+    other, found = marked(ds, is_transform)
+    if not found:
+        raise Refused("gpupipe does not know what it reads, and it holds no transforms that could be done for it")
+    tried = [_tried(other, index) for index in sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})]
+    samples, modes = [sample for sample, _ in tried], set().union(*(modes for _, modes in tried))
+    example = samples[0]
+    for sample in samples[1:]:
+        if _paths(sample) != _paths(example):
+            raise Refused("its samples do not all have the same form and the same transforms")
+    images = [part for part in leaves(example) if isinstance(part, StandIn)]
+    if not images:
+        raise Refused("no image in its samples comes from transforms that it holds")
+    for sample in samples:
+        of = [part.image for part in leaves(sample) if isinstance(part, StandIn)]
+        if any(image is not of[0] for image in of):
+            raise Refused("its samples are of several images each")
+        _refuse_moving(sample, of[0])
+    if len(modes) > 1:
+        raise Refused(f"its images have several modes: {', '.join(sorted(modes))}")
+    (mode,) = modes
+    pipeline, form = _pipeline(example, images, 1 if mode == "L" else 3)
+    return Recorded(ds, other, example, mode, pipeline, form)
+
+
+def _tried(ds: Any, index: int) -> tuple[Any, set[str]]:
+    """A sample, and the modes of its images."""
+    with lent():
+        for attempt in range(2):
+            seed_all(attempt)
+            before = dict(getattr(ds, "__dict__", {}))
+            try:
+                with unread():
+                    sample = ds[index]
+                    media = [_media(part.image) for part in leaves(sample) if isinstance(part, StandIn)]
+            except Looked as e:
+                raise Refused(f"{e} after a transform that it holds") from None
+            except GpupipeError:
+                raise
+            except Exception as e:
+                raise Refused(f"sample {index} failed: {type(e).__name__}: {e}") from None
+            now = getattr(ds, "__dict__", {})
+            changed = [name for name in now if name not in before or before[name] is not now[name]]
+            # What is opened at first use, such as a file, is no state.
+            if any(before.get(name) is not None for name in changed):
+                raise Refused(f"reading a sample changes its {', '.join(sorted(changed))}")
+    return sample, {mode for _, mode in media}
+
+
+def _paths(sample: Any) -> Any:
+    """The form of a sample: containers, and of every image its transforms."""
+
+    def leaf(part: Any) -> Any:
+        return tuple(map(id, part.steps)) if isinstance(part, StandIn) else "rest"
+
+    return _kept(leaf, sample)
+
+
+def _kept(leaf: Any, part: Any) -> Any:
+    """A tree without what has no image in it."""
+    if _holds_images(part):
+        parts = part.items() if isinstance(part, dict) else enumerate(part)
+        return type(part).__name__, tuple((key, _kept(leaf, value)) for key, value in parts)
+    return leaf(part)
+
+
+def _holds_images(part: Any) -> bool:
+    return isinstance(part, (dict, list, tuple)) and any(isinstance(leaf, StandIn) for leaf in leaves(part))
+
+
+def _rest(sample: Any) -> list[Any]:
+    """What is no image, in order."""
+    if isinstance(sample, StandIn):
+        return []
+    if _holds_images(sample):
+        parts = sample.values() if isinstance(sample, dict) else sample
+        return [other for part in parts for other in _rest(part)]
+    return [sample]
+
+
+def _without_images(part: Any) -> Any:
+    if isinstance(part, StandIn):
+        return 0
+    if not _holds_images(part):
+        return part
+    if isinstance(part, dict):
+        return {key: _without_images(value) for key, value in part.items()}
+    made = [_without_images(value) for value in part]
+    return type(part)(*made) if hasattr(part, "_fields") else tuple(made) if isinstance(part, tuple) else made
+
+
+def _media(image: Any) -> tuple[Media, str]:
+    """(what an engine decodes or takes as it is, mode)"""
+    found = encoded_of(image)
+    if found is not None:
+        encoded, mode = found
+        return (os.path.abspath(encoded) if isinstance(encoded, str) else encoded), mode
+    if image.mode not in ("RGB", "L"):
+        return np.asarray(image), image.mode
+    pixels: npt.NDArray[np.uint8] = np.asarray(image)
+    return (pixels[:, :, None] if image.mode == "L" else pixels), image.mode
+
+
+def _refuse_moving(sample: Any, image: Any) -> None:
+    """Raises :class:`Refused` if what stands beside the image is another one of its size: it would have to follow crops
+    and flips, and must not stay behind."""
+    size = image.height, image.width
+    for value in leaves(_rest(sample)):
+        shape = tuple(getattr(value, "shape", ()))
+        is_picture = isinstance(value, Image.Image) or type(value).__module__.startswith("torchvision.tv_tensors")
+        if is_picture or (isinstance(value, (np.ndarray, torch.Tensor)) and size in (shape[:2], shape[-2:])):
+            what = f"{type(value).__name__}{list(shape) if shape else ''}"
+            raise Refused(f"beside the image its samples have {what}, which has to follow crops and flips of the image")
+
+
+def _pipeline(example: Any, images: list[StandIn], channels: int) -> tuple[Any, SampleForm | None]:
+    """The pipeline of a sample, and its form; ``None`` if it is one image, or one with one thing beside it."""
+    chains = [translated(list(image.steps), channels=channels) for image in images]
+    if len(chains) > 1 and any(views is not None for _, views in chains):
+        raise Refused("several of its transforms make several views each")
+    pipeline, views = chains[0] if len(chains) == 1 else (ours.Compose([ours.MultiView([c for c, _ in chains])]), None)
+    if len(chains) == 1 and views is None and (isinstance(example, StandIn) or _is_pair(example)):
+        return pipeline, None
+    numbers = iter(range(len(images)))
+    return pipeline, SampleForm(_tree(example, (), lambda: View(next(numbers)) if views is None else views))
+
+
+def _is_pair(example: Any) -> bool:
+    """Whether it is an image and a number or an array, whose batch is ``[images, tensor]``."""
+    numbers = (int, float, np.ndarray, np.generic, torch.Tensor)
+    pair = type(example) in (tuple, list) and len(example) == 2
+    return pair and isinstance(example[0], StandIn) and isinstance(example[1], numbers)
+
+
+def _tree(part: Any, path: tuple[Any, ...], view: Callable[[], Any]) -> Any:
+    if isinstance(part, StandIn):
+        return view()
+    if not _holds_images(part):
+        return Rest(path)
+    if isinstance(part, dict):
+        return {key: _tree(value, (*path, key), view) for key, value in part.items()}
+    made = [_tree(value, (*path, i), view) for i, value in enumerate(part)]
+    return type(part)(*made) if hasattr(part, "_fields") else tuple(made) if isinstance(part, tuple) else made
+
+
+def _shown(sample: Any) -> str:
+    return shown(mapped(lambda part: "image" if isinstance(part, StandIn) else type(part).__name__, sample))

@@ -1,0 +1,166 @@
+"""What user code does with transforms that it holds, seen by running it once with stand-ins.
+
+``TwoCropsTransform``, a preset of several pipelines, or the ``__getitem__`` of a Dataset only arrange transforms: which
+image goes through which of them, and where the results stand. The transforms are replaced by marks, the image by a
+stand-in that nobody may look at, and what comes out says all of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ..transforms import Compose, Transform
+from .classes import known_class
+
+__all__ = ["Looked", "StandIn", "is_transform", "marked"]
+
+_DEEP = 5
+_CLOSED = (
+    str, bytes, int, float, complex, type(None), type, FunctionType, BuiltinFunctionType, MethodType, ModuleType,
+    np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, torch.Generator, Image.Image,
+)  # fmt: skip
+"""What holds no transform that anybody could exchange."""
+
+
+class Looked(Exception):
+    """User code looked at an image, and so may do anything with it."""
+
+
+class StandIn(Image.Image):
+    """In the place of an image, before and after transforms."""
+
+    def __init__(self, image: Any, steps: tuple[Any, ...] = ()):
+        self.image = image
+        """What went into the first of them."""
+        self.steps = steps
+        """The transforms that were done to it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("image", "steps", "then", "__class__", "__dict__"):
+            return object.__getattribute__(self, name)
+        raise Looked(f"it looks at the image itself ({name})")
+
+    def then(self, step: Any) -> StandIn:
+        return StandIn(self.image, (*self.steps, step))
+
+    def __len__(self) -> int:
+        raise Looked("it looks at the image itself (len)")
+
+    def __getitem__(self, _: Any) -> Any:
+        raise Looked("it looks at the image itself ([])")
+
+    def __iter__(self) -> Any:
+        raise Looked("it looks at the image itself (iter)")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def _looked(self, *_: Any) -> Any:
+        raise Looked("it computes with the image itself")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _looked
+    __bool__ = __float__ = __int__ = __lt__ = __gt__ = __le__ = __ge__ = _looked
+
+
+class Mark:
+    """In the place of a transform: notes that it was done to an image, and does nothing."""
+
+    def __init__(self, transform: Any):
+        self._transform = transform
+
+    def __call__(self, image: Any, *more: Any, **named: Any) -> Any:
+        if not more and not named:
+            if isinstance(image, StandIn):
+                return image.then(self._transform)
+            if isinstance(image, Image.Image):
+                return StandIn(image, (self._transform,))
+        return self._transform(image, *more, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._transform, name)
+
+
+def is_transform(value: Any) -> bool:
+    """Whether it is a transform of a library, or of gpupipe."""
+    if isinstance(value, (Transform, Compose)):
+        return True
+    cls = known_class(value, "torchvision.transforms", "torch.nn.modules.container", "timm.data")
+    return cls is not None and callable(value) and not isinstance(value, type)
+
+
+def marked(value: Any, exchange: Callable[[Any], bool] = is_transform) -> tuple[Any, list[Any]]:
+    """A copy of ``value``, which is user code, with marks in the place of transforms, and these transforms.
+
+    Only what leads to a transform is copied: everything else is the same object.
+    """
+    found: list[Any] = []
+    return _marked(value, exchange, found, 0, {}), found
+
+
+def _marked(value: Any, exchange: Callable[[Any], bool], found: list[Any], depth: int, done: dict[int, Any]) -> Any:
+    if id(value) in done:
+        return done[id(value)]
+    if isinstance(value, _CLOSED) or depth > _DEEP:
+        return value
+    if depth and exchange(value):
+        found.append(value)
+        done[id(value)] = Mark(value)
+        return done[id(value)]
+
+    def inner(part: Any) -> Any:
+        return _marked(part, exchange, found, depth + 1, done)
+
+    made: Any = value
+    if isinstance(value, (list, tuple)):
+        if len(value) <= 1000:  # what is longer is a list of samples
+            parts = [inner(part) for part in value]
+            if any(a is not b for a, b in zip(parts, value, strict=True)):
+                made = _rebuilt(value, parts)
+    elif isinstance(value, Mapping):
+        if len(value) <= 1000:
+            pairs = {key: inner(part) for key, part in value.items()}
+            if any(pairs[key] is not value[key] for key in pairs):
+                made = pairs
+    elif hasattr(value, "__dict__"):
+        made = _with_parts(value, inner)
+    done[id(value)] = made
+    return made
+
+
+def _rebuilt(value: Any, parts: list[Any]) -> Any:
+    if hasattr(value, "_fields"):
+        return type(value)(*parts)
+    return tuple(parts) if isinstance(value, tuple) else parts
+
+
+def _with_parts(value: Any, inner: Callable[[Any], Any]) -> Any:
+    own = vars(value)
+    parts = {name: inner(part) for name, part in own.items()}
+    if isinstance(value, torch.nn.Module):  # which keeps those that are modules in a place of their own
+        parts["_modules"] = {name: inner(part) for name, part in own["_modules"].items()}
+        changed = [name for name in own["_modules"] if parts["_modules"][name] is not own["_modules"][name]]
+        if not changed and all(parts[name] is own[name] for name in own if name != "_modules"):
+            return value
+        other = copy.copy(value)
+        other.__dict__.update(parts)
+        for name in changed:  # a mark is no module
+            other.__dict__[name] = other.__dict__["_modules"].pop(name)
+        return other
+    if all(parts[name] is own[name] for name in own):
+        return value
+    other = copy.copy(value)
+    for name, part in parts.items():
+        if part is not own[name]:
+            other.__dict__[name] = part
+    return other

@@ -1,0 +1,78 @@
+"""What a loader tells Accelerate, whose ``prepare()`` would build a loader of torch's around dataset and sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import ConfigError
+from .epoch import EpochIterator
+from .native import NativeSession
+from .session import Session
+
+__all__ = ["Announced", "stays_as_it_is"]
+
+
+def stays_as_it_is(session: Session) -> bool:
+    """Whether ``prepare()`` has to leave a loader alone. What torch's own loader runs it may build anew.
+
+    Raises :class:`ConfigError` if every process would see all samples, or a part of a part.
+    """
+    from accelerate.state import PartialState
+
+    ranks = PartialState().num_processes
+    if not isinstance(session, NativeSession):
+        if session.shard.world_size > 1:
+            raise ConfigError(
+                f"{session.shard}, and Accelerate cuts torch's own loader into ranks, which runs this: leave shard out"
+            )
+        return False
+    if ranks > 1 and session.shard.world_size == 1 and session.arguments.shard is None:
+        raise ConfigError(
+            f"each of {ranks} processes would see every sample: Accelerate cuts only loaders of torch's "
+            "own into ranks; give this one shard=Shard(accelerator.process_index, accelerator.num_processes), or "
+            "shard=Shard() if all shall see everything"
+        )
+    return True
+
+
+class Announced:
+    """An epoch, of whose last batch Accelerate knows: then it ends an accumulation of gradients, and
+    ``gather_for_metrics`` leaves out what fills up the ranks."""
+
+    def __init__(self, batches: EpochIterator):
+        self._batches = batches
+        self._begun = False
+        self.end_of_dataloader = False
+        self.remainder = -1
+        """Samples of all ranks in the last batch, 0 if it is as large as the others; -1 if that is not known."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._begun:
+            self._begun = True
+            _state()._add_dataloader(self)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._end()
+            raise
+        last = self._batches.last
+        self.end_of_dataloader, self.remainder = last is not None, -1 if last is None else last
+        return batch
+
+    def _end(self) -> None:
+        if self._begun:
+            self._begun = False
+            _state()._remove_dataloader(self)
+
+    def __del__(self) -> None:
+        self._end()  # a loop was left in its middle: what is around it goes on
+
+
+def _state() -> Any:
+    from accelerate.state import GradientState
+
+    return GradientState()

@@ -1,0 +1,108 @@
+"""Of sliceable files no more is read and decoded than what a first crop takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.files import Undecodable, attempts
+from ..codecs.jpeg import is_sliceable
+from ..codecs.jpeg.tiles import Cut, cut as cut_out
+from ..datasets.base import Dataset
+from ..transforms.ops import Crop, Op
+from ..types import Plan
+from .sample import changed
+from .windows import window_of
+
+__all__ = ["Cuts", "fed", "moved"]
+
+I32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Cuts the samples of a dataset. Picklable; safe in any thread."""
+
+    dataset: Dataset
+    codes: npt.NDArray[np.bool_]
+    """bool[256]: which of the dataset's codings are sliceable."""
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Cuts | None:
+        """``None`` if nothing can be cut: its transforms do not begin with a window inside the image, or no file is
+        sliceable."""
+        if dataset.kind != "files" or dataset.codings is None or window_of(dataset.transform.skeleton) is None:
+            return None
+        codes = np.zeros(256, np.bool_)
+        names = dataset.codings[1][:255]
+        codes[: len(names)] = [is_sliceable(name) for name in names]
+        return cls(dataset, codes) if codes.any() else None
+
+    def cuts(self, plan: Plan, rows: Sequence[int]) -> dict[int, Cut | Undecodable]:
+        """By row what of its sample the window needs.
+
+        Rows that are missing have to be read as a whole: their images are turned upright, or not sliceable any more, or
+        cannot be read. Those of images of another size than planned are :class:`~gpupipe.codecs.files.Undecodable`, of
+        kind ``changed``.
+        """
+        window, found = window_of(plan.ops or ()), dict[int, Cut | Undecodable]()
+        if window is None or plan.sizes is None:
+            return found
+        assert self.dataset.codings is not None
+        for row in rows:
+            index = int(plan.indices[row])
+            if not self.codes[self.dataset.codings[0][index]] or self._is_turned(index):
+                continue
+            try:
+                cut = self._cut(index, window, row)
+            except Undecodable:
+                continue  # reading all of it says what is wrong
+            if cut is not None:
+                planned = tuple(plan.sizes[row].tolist())
+                found[row] = cut if cut.size == planned else changed(planned, cut.size)
+        return found
+
+    def _is_turned(self, index: int) -> bool:
+        turns = self.dataset.orientations if self.dataset.exif else None
+        return turns is not None and turns[index] != 1
+
+    def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
+        place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
+        if place.packed is not None or self.dataset.source.storage.remote:
+            return None  # no part of it can be had alone, or several times as soon as all of it once
+        box = top, left, top + int(window.height[row]), left + int(window.width[row])
+        assert self.dataset.file_sizes is not None
+        source, size = self.dataset.source, int(self.dataset.file_sizes[index])
+        if self.dataset.whole_files:
+            return attempts(place.path, lambda file: cut_out(partial(os.pread, file.fileno()), size, box))
+
+        def read(n: int, at: int) -> bytes:
+            part = place._replace(offset=place.offset + at, length=n)
+            (data,) = source.read([part])
+            if isinstance(data, Undecodable):
+                raise data
+            return data
+
+        return cut_out(read, size, box)
+
+
+def moved(ops: Sequence[Op], top: int | I32, left: int | I32) -> tuple[Op, ...]:
+    """Ops for images that lack so many of their first pixel rows and columns: one number, or i32[B]."""
+    window = ops[0]
+    assert isinstance(window, Crop)
+    return replace(window, top=window.top - top, left=window.left - left), *ops[1:]
+
+
+def fed(plan: Plan, ops: Sequence[Op], cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], I32]:
+    """(``ops``, which are the plan's; i32[B, 2] heights and widths) for images of which no more is there than ``cuts``,
+    by row."""
+    assert plan.sizes is not None
+    corner, sizes = np.zeros((2, len(plan)), np.int32), plan.sizes.copy()
+    for row, cut in cuts.items():
+        corner[:, row], sizes[row] = (cut.top, cut.left), (cut.height, cut.width)
+    return moved(ops, *corner), sizes

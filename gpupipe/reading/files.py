@@ -1,0 +1,207 @@
+"""Samples of files, read ahead in threads: bytes for what the engine decodes, and Pillow's pixels of the rest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..codecs.decode import open_rgb
+from ..codecs.files import Place, Undecodable
+from ..codecs.jpeg.tiles import Cut
+from ..datasets.base import Dataset
+from ..transforms.ops import Crop
+from ..types import Plan
+from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
+from .buffers import BufferPool, views_of
+from .cuts import Cuts, fed
+from .first_look import FirstLook
+from .paths import padded
+from .sample import bad_sample, changed
+from .setup import Setup
+from .targets import targets_of
+from .windows import ops_for, turns_of, window_of
+
+__all__ = ["FileReader", "read_encoded"]
+
+U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+Rows = list[tuple[int, U8 | Cut | Undecodable | float]]
+"""(row, its bytes, or those of a part of it, or why there are none; or the seconds that its pixels took, which are
+where they should be)"""
+
+
+class FileReader(AheadReader[Rows]):
+    """Of each batch, every thread reads a part, and each image that Pillow decodes is a task: Pillow lets go of
+    Python's lock while it decodes. Of such an image no more is kept than a first crop takes, in memory that is used
+    again and again; bytes are read into it too, and the engine reads both there.
+
+    Behind a network a batch is read by one thread, since the store has connections of its own for it.
+    """
+
+    def __init__(self, setup: Setup, feed: Feed, decodes: Decodes):
+        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
+        self._setup, self._dataset, self._feed = setup, setup.dataset, feed
+        self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
+        if setup.dataset.codings is not None:
+            names = setup.dataset.codings[1]
+            self._handed[: len(names)] = [not decodes(name) for name in names]
+        self._cuts = Cuts.of(setup.dataset)
+        self._look = FirstLook(setup.dataset.max_bytes)
+        self.buffers = BufferPool(pinned=setup.cuda)
+
+    def _by_pillow(self, plan: Plan) -> npt.NDArray[np.bool_]:
+        """bool[B]"""
+        if self._feed.form == "pixels" or self._dataset.codings is None:
+            return np.ones(len(plan), np.bool_)
+        return self._handed[self._dataset.codings[0][plan.indices]]
+
+    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Rows]:
+        bad = self._dataset.bad(plan.indices)
+        if bad:
+            return Pending(plan, bad=tuple(bad))
+        by_pillow = self._by_pillow(plan)
+        if self._feed.form == "paths":
+            own = np.flatnonzero(~by_pillow)
+            problems = self._look(self._dataset.encoded_paths(plan.indices[own]))
+            if problems:
+                indices = plan.indices[own].tolist()
+                return Pending(plan, bad=tuple(bad_sample(self._dataset, indices[i], why) for i, why in problems))
+        rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
+        places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
+        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows), *((place.size,) for place in places)]
+        if not shapes:
+            return Pending(plan)
+        # A little more than is needed now, so that soon no batch needs a larger one.
+        borrowed = self.buffers.take(sum(map(math.prod, shapes)) * 9 // 8)
+        views = views_of(borrowed.buffer, shapes)
+        futures = [pool.submit(self._decode, plan, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
+        if places:
+            count = 1 if self._dataset.source.storage.remote else min(self.threads, len(own))
+            parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), count)]
+            views = views[len(rows) :]
+            futures += [pool.submit(self._read, plan, own[part], places[part], views[part]) for part in parts]
+        return Pending(plan, futures, owner=borrowed)
+
+    def _left(self) -> None:
+        if self._setup.cuda:
+            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
+
+    @staticmethod
+    def _shapes(plan: Plan, rows: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+        """Of what is kept of each row."""
+        if not len(rows):
+            return []
+        assert plan.sizes is not None and plan.ops is not None
+        window = window_of(plan.ops)
+        sizes = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
+        return [(height, width, 3) for height, width in sizes[rows].tolist()]
+
+    def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> Rows:
+        cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
+        whole = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
+        some = [views[k] for k in whole]
+        problems = self._dataset.source.storage.read_into([places[k] for k in whole], some)
+        read = (view if why is None else why for view, why in zip(some, problems, strict=True))
+        return [*cuts.items(), *zip(rows[whole].tolist(), read, strict=True)]
+
+    def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
+        began = time.perf_counter()
+        try:
+            self._pixels(plan, row, out)
+        except Undecodable as e:
+            return [(row, e)]
+        return [(row, time.perf_counter() - began)]
+
+    def _pixels(self, plan: Plan, row: int, out: U8) -> None:
+        assert plan.sizes is not None and plan.ops is not None
+        dataset, window = self._dataset, window_of(plan.ops)
+        cut = None if self._cuts is None else self._cuts.cuts(plan, [row]).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if cut is not None:
+            assert window is not None
+            part: Any = open_rgb(cut.data)
+            out[...] = np.asarray(part.crop(_box(window, row, cut)))
+            return
+        media, _ = dataset.fetch(int(plan.indices[row]))
+        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
+        if size != planned:
+            raise changed(planned, size)
+        out[...] = np.asarray(image if window is None else image.crop(_box(window, row)))
+
+    def _end(self, pending: Pending[Rows]) -> Loaded:
+        plan, bad = pending.plan, list(pending.bad)
+        found: dict[int, Any] = dict(one for future in pending.futures for one in future.result())
+        for row, data in sorted(found.items()):
+            if isinstance(data, Undecodable):
+                bad.append(bad_sample(self._dataset, int(plan.indices[row]), data))
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
+        return self._loaded_of(plan, found, pending.owner)
+
+    def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
+        dataset, by_pillow = self._dataset, self._by_pillow(plan)
+        turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
+        seconds = [data for data in found.values() if isinstance(data, float)]
+        pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
+        if borrowed is not None:
+            rows = np.flatnonzero(by_pillow)
+            for row, view in zip(rows.tolist(), views_of(borrowed.buffer, self._shapes(plan, rows)), strict=True):
+                pixels[row] = view  # type: ignore[index]
+        ops, sizes = ops_for(plan, is_cut=by_pillow, turns=turns), None
+        cuts = {row: data for row, data in found.items() if isinstance(data, Cut)}
+        if cuts:
+            ops, sizes = fed(plan, ops, cuts)
+        return Loaded(
+            plan,
+            pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
+            targets_of(dataset, plan),
+            owner=borrowed,
+            by_pillow=(len(seconds), sum(seconds)),
+            pixels=pixels if self._feed.handed else None,
+            turns=turns,
+            ops=ops,
+            sizes=sizes,
+        )
+
+    def _media(self, plan: Plan, found: dict[int, Any], by_pillow: npt.NDArray[np.bool_]) -> Any:
+        if self._feed.form == "paths":
+            paths = self._dataset.encoded_paths(plan.indices)
+            return padded([NO_BYTES if other else path for path, other in zip(paths, by_pillow, strict=True)])
+        return [NO_BYTES if other else _bytes_of(found[row]) for row, other in enumerate(by_pillow)]
+
+    def close(self) -> None:
+        super().close()
+        self._look.close()
+        self.buffers.close()
+
+    def facts(self) -> dict[str, Any]:
+        kind = "pinned_" if self.buffers.pinned else ""
+        return {
+            **({} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}),
+            **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
+        }
+
+
+def _bytes_of(data: U8 | Cut) -> U8:
+    return np.frombuffer(data.data, np.uint8) if isinstance(data, Cut) else data
+
+
+def read_encoded(dataset: Dataset, indices: I64) -> list[bytes | Undecodable]:
+    """The bytes of samples of a dataset of files; of those that cannot be read why."""
+    return dataset.source.read([dataset.place(i) for i in indices.tolist()])
+
+
+def _box(window: Crop, row: int, cut: Cut | None = None) -> tuple[int, int, int, int]:
+    """As Pillow counts, in the image or in what was cut out of it: left, top, right, bottom."""
+    top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
+    top, left = (top, left) if cut is None else (top - cut.top, left - cut.left)
+    return left, top, left + width, top + height

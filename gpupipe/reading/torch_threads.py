@@ -1,0 +1,29 @@
+"""Threads in which torch's own functions stay in their thread."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+__all__ = ["torch_threads"]
+
+
+def torch_threads(count: int, name: str) -> ThreadPoolExecutor:
+    """A pool of ``count`` threads, which run already. torch's parallel loops, whose parts wait for each other all the
+    time, are not parallel in them."""
+    # torch keeps the number of its own threads for each thread, and one number for threads to come.
+    theirs, started = torch.get_num_threads(), threading.Barrier(count + 1)
+
+    def start() -> None:
+        torch.get_num_threads()  # whose first call in a thread takes over the number for threads to come
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(count, name, start)
+    for _ in range(count):
+        pool.submit(lambda: None)
+    started.wait()
+    torch.set_num_threads(theirs)
+    return pool

@@ -1,0 +1,179 @@
+"""``gpupipe pack``: what it writes, names, refuses and goes on with."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import error, gpupipe
+from jpegs import pillow_jpeg
+from PIL import Image
+
+from gpupipe.codecs.jpeg.markers import parse
+from gpupipe.codecs.jpeg.tiles import cut
+from gpupipe.commands import pack as command
+from gpupipe.pack import run as pack_run
+from gpupipe.pack.journal import NAME, Journal
+from gpupipe.testing.photos import make_photos, photograph
+
+OLD = (1_600_000_000, 1_600_000_000)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Photographs in three classes, and one of each that stays as it is."""
+    root = make_photos(tmp_path / "data", classes=3, per_class=4, sizes=((96, 128), (120, 96)))
+    plain = pillow_jpeg(60, 80, 1, quality=75)
+    at = parse(plain).frame.height_at
+    image = Image.fromarray(photograph(60, 80, 2))
+    (root / "class00" / "progressive.JPG").write_bytes(pillow_jpeg(60, 80, 3, progressive=True))
+    image.convert("CMYK").save(root / "class00" / "cmyk.jpg")
+    image.save(root / "class01" / "picture.png")
+    (root / "class01" / "arithmetic.jpg").write_bytes(plain[: at - 4] + b"\xc9" + plain[at - 3 :])
+    (root / "class01" / "deep.jpg").write_bytes(plain[: at - 1] + b"\x0c" + plain[at:])
+    (root / "class02" / "cut short.jpg").write_bytes(plain[:-200])
+    (root / "class02" / "empty.jpg").write_bytes(b"")
+    (root / "class02" / "text.jpg").write_bytes(b"no picture")
+    (root / "class02" / "notes.txt").write_text("not an image")
+    os.mkfifo(root / "class02" / "pipe.jpg")
+    for path in root.rglob("*"):
+        os.utime(path, OLD)
+    return root
+
+
+KEPT = {
+    "class00/cmyk.jpg": "CMYK",
+    "class01/picture.png": "PNG",
+    "class01/arithmetic.jpg": "arithmetic",
+    "class01/deep.jpg": "12 bit",
+    "class02/cut short.jpg": "broken",
+    "class02/empty.jpg": "empty",
+    "class02/text.jpg": "undecodable",
+}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.name != NAME}
+
+
+def journal(root: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (root / NAME).read_text().splitlines() if line]
+
+
+def is_sliceable(data: bytes) -> bool:
+    return cut(lambda n, at: data[at : at + n], len(data), (0, 0, 16, 16)) is not None
+
+
+def test_photographs_are_rewritten_and_the_rest_is_copied_and_named(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "packed"
+    shown = gpupipe("pack", data, out, "--sliceable").stdout
+    before, after = contents(data), contents(out)
+    assert after.keys() == before.keys() - {"class02/notes.txt"}
+    for name, packed in after.items():
+        assert is_sliceable(packed) == (name not in KEPT), name
+        assert (out / name).stat().st_mtime == OLD[0]
+        if name in KEPT:
+            assert packed == before[name]
+        else:
+            pixels = [np.asarray(Image.open(io.BytesIO(data))) for data in (packed, before[name])]
+            assert np.array_equal(*pixels), name
+    head, *rows = journal(out)
+    assert head == {"source": str(data), "form": "sliceable"}
+    assert {r["name"]: r["kind"] for r in rows if "kind" in r} == KEPT
+    assert {r["name"]: r["written"] for r in rows} == {name: len(packed) for name, packed in after.items()}
+    assert "13 images" in shown and "7 images as they are" in shown and "2 other files" in shown
+    for name, kind in KEPT.items():
+        assert kind in shown and name in shown
+    assert not [p for p in out.rglob("*") if p.name.startswith(".")]
+
+
+def test_the_same_command_goes_on_after_a_kill(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "packed"
+    gpupipe("pack", data, whole, "--sliceable")
+    monkeypatch.setattr(pack_run, "_FILES", 3)
+
+    def killed(source: str, tasks: Any, form: Any, writer: Any, processes: int) -> Iterator[Any]:
+        yield from (pack_run._work(source, task, form, writer) for task in tasks[:2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pack_run, "_results", killed)
+    assert "the same command goes on" in gpupipe("pack", data, out, "--sliceable", code=130).stderr
+    monkeypatch.undo()
+    assert len(contents(out)) == 6 and len(journal(out)) == 7
+    # A kill also cuts the last line short, and leaves a file that is not in the journal, or not whole.
+    lines = (out / NAME).read_text().splitlines(keepends=True)
+    (out / NAME).write_text("".join(lines[:-1]) + lines[-1][:20])
+    lost = str(journal(whole)[3]["name"])
+    (out / lost).write_bytes(b"half")
+    shown = gpupipe("pack", data, out, "--sliceable").stdout
+    assert f"{20 - 6 + 2} in " in shown
+    assert contents(out) == contents(whole)
+    for line in (out / NAME).read_text().splitlines():
+        assert not line or line == lines[-1][:20] or json.loads(line)
+    assert "0 in " in gpupipe("pack", data, out, "--sliceable").stdout
+
+
+def test_a_file_that_changed_is_packed_again(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "packed"
+    gpupipe("pack", data, out, "--sliceable")
+    changed = next(data.glob("class00/*.jpg"))
+    changed.write_bytes(pillow_jpeg(40, 48, 9))
+    assert "1 in " in gpupipe("pack", data, out, "--sliceable").stdout
+    with Image.open(out / changed.relative_to(data)) as image:
+        assert image.size == (48, 40)
+
+
+def test_processes_write_what_one_writes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack_run, "_FILES", 4)
+    gpupipe("pack", data, tmp_path / "two", "--sliceable", "--num-workers", 2)
+    monkeypatch.undo()
+    gpupipe("pack", data, tmp_path / "one", "--sliceable")
+    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+    assert journal(tmp_path / "two") == journal(tmp_path / "one")
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack_run, "_FILES", 4)
+    monkeypatch.setattr(command, "sliceable", _die)
+    assert "a smaller --num-workers" in error("pack", data, tmp_path / "out", "--sliceable")
+    monkeypatch.undo()
+    gpupipe("pack", data, tmp_path / "out", "--sliceable")
+
+
+def _die(files: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.jpg").write_bytes(b"mine")
+    assert "is not empty, and nothing is overwritten" in error("pack", data, out, "--sliceable")
+    assert contents(out) == {"mine.jpg": b"mine"}
+    before = contents(data)
+    for place in (data, data / "class00" / "packed", data.parent):
+        assert "one lies in the other" in error("pack", data, place, "--sliceable")
+    assert contents(data) == before
+    gpupipe("pack", data, tmp_path / "packed", "--sliceable")
+    assert "give a new folder" in error("pack", data / "class00", tmp_path / "packed", "--sliceable")
+    with Journal(str(tmp_path / "packed"), str(data), "sliceable")._file:
+        assert "another run packs into" in error("pack", data, tmp_path / "packed", "--sliceable")
+
+
+def test_what_is_asked_wrongly_is_named(data: Path, tmp_path: Path) -> None:
+    assert "--sliceable is what there is" in error("pack", data, tmp_path / "out")
+    assert "no such folder" in error("pack", tmp_path / "nowhere", tmp_path / "out", "--sliceable")
+    (tmp_path / "bare").mkdir()
+    assert "no images here" in error("pack", tmp_path / "bare", tmp_path / "out", "--sliceable")
+    (tmp_path / "file").write_bytes(b"")
+    assert "Not a directory" in error("pack", data, tmp_path / "file" / "out", "--sliceable")
+    assert not (tmp_path / "out").exists()

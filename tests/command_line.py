@@ -1,0 +1,25 @@
+"""Commands of ``gpupipe`` as a person calls them, in this process."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner, Result
+
+from gpupipe.cli import app
+
+__all__ = ["error", "gpupipe"]
+
+
+def gpupipe(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def error(*arguments: object) -> str:
+    """The message of a command that must fail, which is readable: one line, and no traceback."""
+    result = gpupipe(*arguments, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr

@@ -1,0 +1,267 @@
+"""Scripts' own datasets, arrangers and collate functions on gpupipe's engines: what they give is torch's."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFile
+from support import BATCH, N
+from torch.utils import data
+from torchvision import datasets as tv, transforms as tvt
+
+from gpupipe import DataLoader
+from gpupipe.errors import DatasetError
+from gpupipe.loader.native import NativeSession
+
+EVAL = tvt.Compose([tvt.Resize(32), tvt.CenterCrop(32), tvt.ToTensor()])
+
+
+class Photos(data.Dataset[Any]):
+    """As on Kaggle: a list of files, Pillow, a transform."""
+
+    def __init__(self, root: Path, transform: Any = EVAL):
+        self.paths = sorted(root.rglob("*.jpg"))
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def opened(self, i: int) -> Image.Image:
+        return Image.open(self.paths[i]).convert("RGB")
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.opened(i)), i
+
+
+class WithOpen(Photos):
+    def opened(self, i: int) -> Image.Image:
+        with open(self.paths[i], "rb") as file:
+            return Image.open(file).convert("RGB")
+
+
+class Gray(Photos):
+    def opened(self, i: int) -> Image.Image:
+        return Image.open(self.paths[i]).convert("L")
+
+
+class Looks(Photos):
+    """It changes the image before its transform, so what an engine gets is pixels."""
+
+    def opened(self, i: int) -> Image.Image:
+        image = super().opened(i)
+        return image.rotate(90) if i % 2 else image
+
+
+class Dicts(Photos):
+    def __getitem__(self, i: int) -> Any:
+        return {"image": self.transform(self.opened(i)), "id": f"photo {i}", "box": torch.tensor([i, 2.5])}
+
+
+class Named(NamedTuple):
+    image: Any
+    label: int
+
+
+class NamedTuples(Photos):
+    def __getitem__(self, i: int) -> Any:
+        return Named(self.transform(self.opened(i)), i)
+
+
+class Deep(Photos):
+    def __getitem__(self, i: int) -> Any:
+        return i, [self.transform(self.opened(i)), {"name": (f"{i}", 1.5)}]
+
+
+class Alone(Photos):
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.opened(i))
+
+
+class Twice:
+    """Two views, as every contrastive method has them."""
+
+    def __init__(self, one: Any, two: Any):
+        self.one, self.two = one, two
+
+    def __call__(self, image: Any) -> Any:
+        return [self.one(image), self.two(image)]
+
+
+class WeakStrong(Photos):
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.strong = tvt.Compose([tvt.Resize((24, 20)), tvt.ToTensor(), tvt.Normalize((0.5,) * 3, (0.5,) * 3)])
+
+    def __getitem__(self, i: int) -> Any:
+        image = self.opened(i)
+        return (self.transform(image), self.strong(image)), i
+
+
+TWO = Twice(EVAL, tvt.Compose([tvt.Resize((20, 24)), tvt.ToTensor()]))
+
+MAKE: dict[str, Callable[[Path], Any]] = {
+    **{cls.__name__: cls for cls in (Photos, WithOpen, Gray, Looks, Dicts, NamedTuples, Deep, Alone, WeakStrong)},
+    "Subset": lambda root: data.Subset(Dicts(root), [3, 1, 4, 1, 5, 9]),
+    "ConcatDataset": lambda root: data.ConcatDataset([Photos(root), Photos(root)]),
+    "two views": lambda root: Photos(root, TWO),
+    "two views of a folder": lambda root: tv.ImageFolder(str(root), TWO),
+    "a preset": lambda root: tv.ImageFolder(str(root), Wrapped()),
+    "own loader": lambda root: tv.ImageFolder(str(root), EVAL, loader=lambda path: Image.open(path).convert("RGB")),
+    "convert": lambda root: Photos(root, tvt.Compose([lambda image: image.convert("RGB"), EVAL])),
+    "FakeData": lambda _: tv.FakeData(11, (3, 40, 50), 3, EVAL),
+}
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = EVAL
+
+    def forward(self, image: Any) -> Any:
+        return self.steps(image)
+
+
+def same_batch(ours: Any, theirs: Any) -> None:
+    """Same containers, types, shapes and values; images within the promises of a resize."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, dict):
+        assert list(ours) == list(theirs)
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(ours, (list, tuple)):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            same_batch(a, b)
+    elif isinstance(ours, torch.Tensor):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        difference = (ours.double() - theirs.double()).abs()
+        assert ours.ndim < 4 or float(difference.mean()) * 255 < 1
+        assert ours.ndim == 4 or float(difference.max()) == 0
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("name", MAKE)
+def test_batches_are_torchs(
+    name: str, engine: Any, workers: int, numbered: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if workers and name not in ("Photos", "Dicts"):
+        pytest.skip("what workers do is the same for all of them")
+    with (
+        caplog.at_level(logging.WARNING, "gpupipe"),
+        DataLoader(MAKE[name](numbered), BATCH, num_workers=workers, engine=engine, device="cpu") as loader,
+    ):
+        assert isinstance(loader._session, NativeSession)
+        for ours, theirs in zip(loader, data.DataLoader(MAKE[name](numbered), BATCH), strict=True):
+            same_batch(ours, theirs)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["Photos", "two views of a folder", "NamedTuples", "WeakStrong"])
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_a_collate_function_gets_the_samples_of_the_dataset(name: str, engine: Any, numbered: Path) -> None:
+    def whole(samples: list[Any]) -> Any:
+        return [type(sample) for sample in samples], data.default_collate(samples)
+
+    with DataLoader(MAKE[name](numbered), BATCH, collate_fn=whole, engine=engine, device="cpu") as loader:
+        assert isinstance(loader._session, NativeSession)
+        theirs = data.DataLoader(MAKE[name](numbered), BATCH, collate_fn=whole)
+        for (kinds, ours), (their_kinds, their_batch) in zip(loader, theirs, strict=True):
+            assert kinds == their_kinds
+            same_batch(ours, their_batch)
+
+
+def test_a_collate_function_draws_for_its_batch(numbered: Path, rng_untouched: None) -> None:
+    def mixed(samples: list[Any]) -> Any:
+        images, labels = data.default_collate(samples)
+        return images, labels, torch.rand(2), random.random()
+
+    def epoch(number: int) -> list[Any]:
+        with DataLoader(Photos(numbered), BATCH, collate_fn=mixed, seed=4, device="cpu") as loader:
+            loader.set_epoch(number)
+            return [(drawn.tolist(), other) for _, _, drawn, other in loader]
+
+    assert epoch(0) == epoch(0) != epoch(1)
+    assert len({str(drawn) for drawn in epoch(0)}) == 5
+
+
+class Refusing(Photos):
+    """Each of these is left to torch's loader, and why is said."""
+
+    def __init__(self, root: Path, how: str):
+        super().__init__(root)
+        self.how = how
+        self.count = 1
+
+    def __getitem__(self, i: int) -> Any:
+        image = self.opened(i)
+        if self.how == "two images":
+            return self.transform(image), self.transform(self.opened((i + 1) % N)), i
+        if self.how == "mask":
+            return self.transform(image), np.zeros((image.height, image.width))
+        if self.how == "other transform":
+            return (self.transform if i < 12 else EVAL)(image), i
+        if self.how == "counts":
+            self.count += 1
+        if self.how == "after":
+            return self.transform(image) * 2, i
+        return self.transform(image), i
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("two images", "its samples are of several images each"),
+        ("mask", "beside the image its samples have ndarray.* has to follow crops and flips"),
+        ("other transform", "do not all have the same form"),
+        ("counts", "reading a sample changes its count"),
+        ("after", "it computes with the image itself after a transform"),
+    ],
+)
+def test_what_does_more_is_left_to_torch(how: str, why: str, numbered: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gpupipe"):
+        loader = DataLoader(Refusing(numbered, how), BATCH, device="cpu")
+    (record,) = caplog.records
+    assert re.search(why, record.message), record.message
+    assert how == "mask" or len(list(loader)) == 5  # masks of several sizes make no batch
+
+
+def test_a_sample_that_is_unlike_those_before_is_an_error(numbered: Path) -> None:
+    class Rare(Photos):
+        def __getitem__(self, i: int) -> Any:
+            return (self.transform(self.opened(i)), i) if i != 2 else (i, self.transform(self.opened(i)))
+
+    with (
+        pytest.raises(DatasetError, match=r'Rare\[2\] gives its images to other transforms.*engine="torch"'),
+        DataLoader(Rare(numbered), BATCH, device="cpu") as loader,
+    ):
+        list(loader)
+
+
+def test_nothing_is_decoded_by_user_code(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: Any) -> Any:
+        raise AssertionError("decoded by Pillow")
+
+    with DataLoader(Photos(numbered), BATCH, engine="dali", device="cpu") as loader:
+        monkeypatch.setattr(ImageFile.ImageFile, "load", load)
+        assert len(list(loader)) == 5
+
+
+def test_bad_files_are_named(tmp_path: Path, numbered: Path) -> None:
+    root = Path(shutil.copytree(numbered, tmp_path / "photos"))
+    sorted(root.rglob("*.jpg"))[7].write_bytes(b"nothing")
+    with DataLoader(Photos(root), BATCH, on_error="skip", device="cpu") as loader:
+        got = [int(i) for _, labels in loader for i in labels]
+        assert got == [i for i in range(N) if i != 7]
+        (bad,) = loader.report().samples
+        assert bad.index == 7
