@@ -38,6 +38,7 @@ from gpupipe import datasets
 from gpupipe.codecs.video.types import Shortcuts
 from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.dali.graph import DecoderOptions
+from gpupipe.engines.dali.graph_end import graph_end
 from gpupipe.engines.forms.clip_frames import ClipBatches
 from gpupipe.pipelines import kinetics
 from gpupipe.planning.batches import Slices
@@ -75,7 +76,7 @@ def setup_of(root: Path, workload: str) -> tuple[Setup, list[Plan]]:
 def epoch_of(setup: Setup, shortcuts: Shortcuts | None) -> tuple[Callable[[list[Plan]], None], Callable[[], None]]:
     """(what runs an epoch, what ends it all)"""
     if shortcuts is None:
-        engine = DaliEngine(setup, DecoderOptions())
+        engine = DaliEngine(setup, DecoderOptions(), graph_end(setup.pipeline.skeleton, whole=True))
         return lambda plans: [None for _ in engine.run(iter(plans))].clear(), engine.close
     batches = ClipBatches.of(setup)
     assert batches is not None

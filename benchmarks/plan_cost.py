@@ -138,11 +138,13 @@ def _inputs(dataset: Sizes) -> list[Input]:
     """What the graph of the DALI engine is fed besides paths."""
     from nvidia.dali import Pipeline
 
+    from gpupipe.engines.dali.graph_end import GraphEnd
     from gpupipe.engines.dali.lower import lower
 
     canvas = Canvas(lambda start, shape: start, None, "cpu")
     with Pipeline(batch_size=1, num_threads=1, device_id=None):
-        lower(canvas, dataset.transform.skeleton, dataset.transform.memory_format)
+        ops = dataset.transform.skeleton
+        lower(canvas, ops, dataset.transform.memory_format, GraphEnd(len(ops)))
     return canvas.inputs
 
 

@@ -92,13 +92,11 @@ def drawn(pixels: Any, pipeline: T.Compose) -> tuple[Op, ...]:
 
 
 def where(pipeline: T.Compose) -> str:
-    """What torch does on the batch, because DALI lacks it."""
-    from gpupipe.engines.dali.lower import cut
+    """What the host does on a CPU."""
+    from gpupipe.engines.dali.graph_end import graph_end
 
-    try:
-        return ", ".join(cut(pipeline.skeleton, lambda: (PICTURE, PICTURE)).names(pipeline.skeleton))
-    except PipelineError as e:
-        return str(e)
+    end = graph_end(pipeline.skeleton, whole=False)
+    return ", ".join(end.names(pipeline.skeleton)) if end.on_host else ""
 
 
 def engines_apart(pixels: Any, pipeline: T.Compose) -> dict[str, Any]:
@@ -167,7 +165,7 @@ def page(result: dict[str, Any]) -> str:
         dali = row["dali/torch"]
         cell = dali["why"] if "why" in dali else _cell(dali)
         theirs = [r["why"] if "why" in r else _short(r) for r in (row["torch/pil"], row["torch/tensor"])]
-        done = f"{row['where']}: in torch, on the batch" if row["where"] and "why" not in dali else ""
+        done = f"{row['where']}: on the host, image by image" if row["where"] and "why" not in dali else ""
         why = "; ".join(filter(None, [done, reason(row["reason"]) if "why" not in dali and dali["max"] > 0 else ""]))
         lines.append(f"| `{name}` | {cell} | {theirs[0]} | {theirs[1]} | {why} |")
     return "\n".join([*lines, "", *NOTES])
@@ -196,7 +194,7 @@ NOTES = tuple(
         for line in (
             "`ColorJitter` draws the order of its four changes for each image, as torchvision does.",
             "`RandomOrder` takes up to four transforms, because every order must be within one sequence of ops.",
-            "`Lambda` runs in the torch engine; with `batch=True`, on the batch, in both.",
+            "`Lambda` runs on the host, in both engines; with `batch=True`, on the device, on the batch.",
             "`MixUp` and `CutMix` are done in torch on the batch, with their targets, the same in both engines.",
         )
     )

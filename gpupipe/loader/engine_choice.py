@@ -33,7 +33,7 @@ def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineCon
         try:
             dali = engines.Dali()
             dali.check(setup)
-            return dali, "auto: DALI is installed and runs every transform", []
+            return dali, "auto: DALI is installed", []
         except (MissingDependency, PipelineError) as e:
             torch_engine = engines.Torch()
             torch_engine.check(setup)

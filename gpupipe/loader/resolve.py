@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, default_collate
 
 from ..datasets.base import Dataset
 from ..engines.base import EngineConfig
+from ..engines.forms.check import try_functions
 from ..errors import ConfigError, PipelineError, TranslationError
 from ..interop import notes_its_batches, translate_dataset
 from ..interop.classes import exact_name, shown
@@ -108,6 +109,8 @@ def resolve(a: Arguments) -> Resolved:
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:
         raise NotNative(refused)
+    if not ours:
+        _try_functions(dataset)
     if refused:
         warn_once(f"engine='auto' takes the torch engine: {'; '.join(refused)}")
     resolved = Resolved(setup, batching, config, why)
@@ -125,6 +128,22 @@ def same_work(one: Resolved, two: Resolved) -> bool:
         and not has_calls(a.pipeline)
         and replace(a, dataset=b.dataset) == b
     )
+
+
+def _try_functions(dataset: Dataset) -> None:
+    """Raise :class:`NotNative` if user code among the transforms does to images what only torch's own loader allows,
+    such as another size: it was not written for us, so nobody read what is asked of it."""
+    if not has_calls(dataset.transform):
+        return
+    size = dataset.common_size() or _TRIED
+    try:
+        try_functions(dataset.transform, size)
+    except PipelineError as e:
+        raise NotNative([str(e)], e) from None
+
+
+_TRIED = (256, 320)
+"""Pixels, if images have several sizes."""
 
 
 def _foreign(a: Arguments) -> list[str]:

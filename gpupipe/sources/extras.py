@@ -18,6 +18,5 @@ def need(module: str, extra: str, why: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as e:
-        raise MissingDependency(
-            f"{why}, and {module.partition('.')[0]} cannot be imported ({e}): pip install 'gpupipe[{extra}]'"
-        ) from None
+        package, name = f"gpupipe[{extra}]", module.partition(".")[0]
+        raise MissingDependency(f"{why}, and {name} cannot be imported ({e}): pip install '{package}'") from None

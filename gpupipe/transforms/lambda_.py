@@ -25,10 +25,11 @@ class Lambda(Transform):
     torchvision; it may change what it gets, and returns the same kind, size and data type. What it draws from the
     global generators of torch, numpy and Python is a function of seed, epoch and sample, and leaves them as they were.
 
-    The torch engine runs it. DALI runs no Python on single images: there ``batch=True`` is the form, which gets the
-    tensor [B, C, H, W] on the device, in both engines; what it draws is then a function of the batch's first sample. Of
-    clips it is called for each frame, with the same draws for all frames of a clip; with ``batch=True`` it gets
-    [B * T, C, H, W].
+    Both engines run it on the host, for every device: DALI then decodes on the CPU, no more than the window of a first
+    crop, threads do what stands before and after the function, and the function runs in the thread that asks for the
+    batch. With ``batch=True`` it gets the tensor [B, C, H, W] on the device, and a GPU decodes as ever; what it draws
+    is then a function of the batch's first sample. Of clips it is called for each frame, with the same draws for all
+    frames of a clip; with ``batch=True`` it gets [B * T, C, H, W].
 
     Args:
         lambd: the function. State, pipeline and fingerprint know it by its qualified name, and by the line of a

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -189,34 +190,93 @@ PAINT = T.Compose([T.CenterCrop(24), Draws(), T.RandomHorizontalFlip(), T.PILToT
 
 
 @pytest.mark.parametrize("kind", ["folder", "bytes-2", "arrays"])
-def test_functions_draw_the_same_in_any_process(kind: str, numbered: Path, rng_untouched: None) -> None:
+def test_functions_draw_the_same_in_any_process_and_engine(kind: str, numbered: Path, rng_untouched: None) -> None:
     dataset = make_dataset(kind, numbered, PAINT)
-    common: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "engine": "torch", "device": "cpu", "seed": SEED}
+    common: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "device": "cpu", "seed": SEED}
     epochs = []
-    for workers in (0, 2):
-        with DataLoader(dataset, num_workers=workers, **common) as loader:
+    for engine, workers in (("torch", 0), ("torch", 2), ("dali", 0), ("dali", 2)):
+        with DataLoader(dataset, num_workers=workers, engine=engine, **common) as loader:
             epochs.append([list(loader), list(loader)])
-    for one, other in zip(*epochs, strict=True):
-        assert all(torch.equal(a[0], b[0]) for a, b in zip(one, other, strict=True))
+    for other in epochs[1:]:
+        for one, two in zip(epochs[0], other, strict=True):
+            assert all(torch.equal(a[0], b[0]) for a, b in zip(one, two, strict=True))
     colours = {tuple(image[:, 0, 0].tolist()) for batch in epochs[0][0] for image in batch[0]}
     again = {tuple(image[:, 0, 0].tolist()) for batch in epochs[0][1] for image in batch[0]}
     assert len(colours) == N and not colours & again
     other_batches: list[Any] = []
-    with DataLoader(dataset, **{**common, "batch_size": 3}) as loader:
+    with DataLoader(dataset, engine="torch", **{**common, "batch_size": 3}) as loader:
         other_batches = list(loader)
     assert {tuple(image[:, 0, 0].tolist()) for batch in other_batches for image in batch[0]} == colours
 
 
-def test_auto_takes_torch_for_a_function_and_says_so(numbered: Path, caplog: pytest.LogCaptureFixture) -> None:
+def _shaken(image: Any) -> Any:
+    return image.transpose(0) if random.random() < 0.5 else image
+
+
+def _grain(x: Tensor) -> Tensor:
+    return x + torch.rand(x.shape)
+
+
+IN_THE_MIDDLE: dict[str, list[Any]] = {
+    "first": [_shaken, T.RandomResizedCrop(24), T.ToTensor()],
+    "after a window": [T.RandomCrop(24), _shaken, T.RandomHorizontalFlip(), T.ToTensor(), T.RandomErasing(0.5)],
+    "after a resize": [T.RandomResizedCrop(24), _shaken, T.ColorJitter(0.4, 0.4), T.PILToTensor()],
+    "two of them": [T.Resize(30), _shaken, T.RandomCrop(24), Draws(), T.ToTensor(), T.Normalize((0.5,), (0.5,))],
+    "of tensors": [T.RandomCrop(24), T.ToTensor(), _grain, T.RandomVerticalFlip(), T.ToDtype("float16")],
+    "at times": [T.RandomCrop(24), T.RandomApply([T.Lambda(_shaken), T.RandomInvert()], 0.6), T.PILToTensor()],
+    "in views": [T.MultiView([T.RandomResizedCrop(24), _shaken], 2), T.PILToTensor()],
+    "and of batches": [T.RandomCrop(24), _shaken, T.ToTensor(), T.Lambda(_grain, batch=True)],
+}
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("name", IN_THE_MIDDLE)
+def test_functions_in_the_middle(name: str, memory_format: str, numbered: Path, rng_untouched: None) -> None:
+    pytest.importorskip("nvidia.dali")
+    dataset = make_dataset("folder", numbered, T.Compose(IN_THE_MIDDLE[name], memory_format=memory_format))
+    made = []
+    for engine in ("dali", "torch"):
+        with DataLoader(
+            dataset, BATCH, shuffle=True, seed=SEED, engine=engine, device="cpu", num_workers=2 * (engine == "dali")
+        ) as loader:
+            made.append([images if isinstance(images, tuple) else (images,) for images, _ in loader])
+    for got, want in zip(*made, strict=True):
+        for x, y in zip(got, want, strict=True):
+            assert torch.equal(x, y) and x.dtype == y.dtype and x.stride() == y.stride()
+
+
+def test_functions_run_in_the_thread_that_asks_and_in_order(numbered: Path) -> None:
+    pytest.importorskip("nvidia.dali")
+    seen: list[tuple[str, int]] = []
+
+    def look(image: Any) -> Any:
+        seen.append((threading.current_thread().name, torch.initial_seed()))
+        return image
+
+    pipeline = T.Compose([T.RandomCrop(24), T.Lambda(look), T.RandomHorizontalFlip(), T.Lambda(look), T.ToTensor()])
+    orders = []
+    for engine in ("dali", "torch"):
+        seen.clear()
+        dataset = make_dataset("folder", numbered, pipeline)
+        with DataLoader(dataset, BATCH, engine=engine, device="cpu", seed=SEED) as loader:
+            for count, _ in enumerate(loader, 1):
+                assert len(seen) == min(2 * BATCH * count, 2 * N)  # none for a batch that was not asked for
+        assert {name for name, _ in seen} == {threading.current_thread().name}
+        orders.append([seed for _, seed in seen])
+    assert orders[0] == orders[1] and len(set(orders[0])) == 2 * N
+
+
+def test_auto_takes_dali_for_a_function_and_says_what_the_host_does(
+    numbered: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("nvidia.dali")
     dataset = make_dataset("folder", numbered, PAINT)
     with caplog.at_level(logging.WARNING, "gpupipe"), DataLoader(dataset, batch_size=BATCH, device="cpu") as loader:
-        assert "engine: torch (auto: the DALI engine cannot run" in repr(loader)
-        assert f"{__name__}.Draws, a function" in repr(loader)
-        list(loader)
-    assert [record.message.split(":")[0] for record in caplog.records] == ["engine='auto' takes the torch engine"]
-    with pytest.raises(PipelineError, match=r"Draws, a function.*Lambda\(\.\.\., batch=True\) gets the batch"):
-        DataLoader(dataset, engine="dali", device="cpu")
+        iterator = iter(loader)
+        next(iterator)
+        assert "engine: dali (auto: " in repr(loader)
+        assert f"on the host Crop + {__name__}.Draws + Flip, " in repr(loader)
+    assert not caplog.records
 
 
 def test_a_function_of_the_batch(decoding: Case, rng_untouched: None) -> None:

@@ -133,7 +133,7 @@ def test_threads_and_memory_end_with_the_loader(clip_files: list[Path], clip_loa
         list(loader)
         held = native_session(loader).running.engine.reader.buffers.nbytes
     names = python_threads() - before
-    assert names and all(name.startswith("gpupipe-clips") for name in names)
+    assert names and all(name.startswith(("gpupipe-clips", "gpupipe-images")) for name in names)
     most = BATCH * FRAMES * 64 * 96 * 3
     # 2 × prefetch_factor + 1 buffers; none if batches are made where frames are decoded.
     assert (0 < held <= 5 * most) if graph else not held

@@ -159,7 +159,7 @@ def test_views_and_functions(engine: str, clip_files: list[Path], clip_loaders: 
     plain = clips(clip_files, T.Compose([T.RandomCrop(24), *TENSOR]))
     turned = clips(clip_files, T.Compose([T.RandomCrop(24), *TENSOR, T.Lambda(negative, batch=True)]))
     one, two = next(iter(clip_loaders(plain, engine)))[0], next(iter(clip_loaders(turned, engine)))[0]
-    assert torch.allclose(one, -two, rtol=0, atol=1e-6)  # only the former is normalised where it is decoded
+    assert torch.allclose(one, -two, atol=1e-5)  # arithmetic in DALI or on the host, as each pipeline is cheaper
     assert shapes[0] == (BATCH * FRAMES, 3, 24, 24)
 
 

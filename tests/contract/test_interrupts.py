@@ -23,6 +23,7 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads,
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
+from gpupipe.engines.forms.image_threads import Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
 from gpupipe.loader import epoch as iteration, native
 from gpupipe.planning import epoch as planning
@@ -138,7 +139,8 @@ PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "dali graph": (dali, "build_graph", 1, [FOLDER]),
     "dali schedule": (dali.DaliEngine, "schedule", 3, [FOLDER, DALI_2]),
     "dali outputs": (dali.DaliEngine, "outputs", 3, [FOLDER, DALI_2]),
-    "dali dlpack": (dali, "from_dlpack", 3, [FOLDER]),
+    "dali start": (dali.DaliEngine, "start", 3, [FOLDER, DALI_2]),
+    "dali host": (Making, "result", 3, [FOLDER, DALI_2]),
     "dali changed": (dali.DaliEngine, "changed", 3, [FOLDER]),
     "dali feed": (paths.PathReader, "_load", 3, [FOLDER]),
     "dali workers": (user_code.UserCodeReader, "_load", 3, [DALI_2]),

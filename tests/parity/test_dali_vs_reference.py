@@ -1,4 +1,5 @@
-"""DALI on the CPU against the reference, on the same plans, judged by the one table of tolerances."""
+"""DALI on the CPU against the reference, on the same plans, judged by the one table of tolerances: as it is, and with
+the whole graph of a GPU."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from support import SEED, N, images_of, pictures, plans_of, write_photos
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, ImageList
+from gpupipe.engines import Dali
 from gpupipe.engines.forms.reference import reference
 from gpupipe.parity import tolerances
 from gpupipe.parity.difference import Difference, difference
@@ -62,7 +64,18 @@ PIPELINES: dict[str, T.Compose] = {
 }
 
 
-def compare(dataset: Dataset, epochs: int = 1, batch_size: int = 8, sizes: Any = None) -> Difference:
+GRAPHS: dict[str, Any] = {"cpu": "dali", "graph": Dali(graph="whole")}
+"""As tolerances name them."""
+
+
+@pytest.fixture(params=GRAPHS)
+def graph(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def compare(
+    dataset: Dataset, epochs: int = 1, batch_size: int = 8, sizes: Any = None, graph: str = "cpu"
+) -> Difference:
     """DALI's batches against the reference's, over whole epochs.
 
     ``sizes``: i32[N, 2] where the dataset does not know them.
@@ -71,7 +84,7 @@ def compare(dataset: Dataset, epochs: int = 1, batch_size: int = 8, sizes: Any =
     assert known is not None
     found = Difference()
     with DataLoader(
-        dataset, batch_size=batch_size, shuffle=True, num_workers=2, seed=SEED, engine="dali", device="cpu"
+        dataset, batch_size=batch_size, shuffle=True, num_workers=2, seed=SEED, engine=GRAPHS[graph], device="cpu"
     ) as loader:
         for epoch in range(epochs):
             for plan, batch in zip(plans_of(dataset, epoch, batch_size=batch_size), loader, strict=True):
@@ -82,10 +95,10 @@ def compare(dataset: Dataset, epochs: int = 1, batch_size: int = 8, sizes: Any =
     return found
 
 
-def judge(dataset: Dataset, found: Difference) -> None:
-    promised = tolerances.tolerance("dali/torch", dataset.transform)
+def judge(dataset: Dataset, found: Difference, graph: Any = "cpu") -> None:
+    promised = tolerances.tolerance("dali/torch", dataset.transform, graph)
     assert promised is not None, "nothing is promised, so nothing was tested"
-    broken = check("dali/torch", dataset.transform, found)
+    broken = check("dali/torch", dataset.transform, found, graph)
     assert not broken, "\n".join([*broken, f"promised: {promised}", f"found: {found.to_dict()}"])
 
 
@@ -95,26 +108,26 @@ def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_generated_photographs(name: str, photo_folder: Path) -> None:
+def test_generated_photographs(name: str, graph: str, photo_folder: Path) -> None:
     dataset = ImageFolder(photo_folder, PIPELINES[name])
-    found = compare(dataset, epochs=2)
+    found = compare(dataset, epochs=2, graph=graph)
     assert found.images == 2 * N
-    judge(dataset, found)
+    judge(dataset, found, graph)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_arrays(name: str) -> None:
+def test_arrays(name: str, graph: str) -> None:
     dataset = Arrays(pictures(12, 70, 90), transform=PIPELINES[name])
-    judge(dataset, compare(dataset))
+    judge(dataset, compare(dataset, graph=graph), graph)
 
 
 @pytest.mark.parametrize("name", ["imagenet train", "imagenet val", "flips", "bicubic", "random crop with padding"])
-def test_real_photographs(name: str, shared_data: Path) -> None:
+def test_real_photographs(name: str, graph: str, shared_data: Path) -> None:
     """Full sizes: several megapixels, gray ones, one with an orientation that is not applied."""
     dataset = ImageFolder(shared_data / "images", PIPELINES[name])
-    found = compare(dataset, batch_size=16)
+    found = compare(dataset, batch_size=16, graph=graph)
     assert found.images == len(dataset) > 100
-    judge(dataset, found)
+    judge(dataset, found, graph)
 
 
 def formats(root: Path, transform: T.Compose, exif: bool = False) -> ImageList:

@@ -12,6 +12,7 @@ from support import SEED, images_of, pictures, plans_of
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
+from gpupipe.engines import Dali
 from gpupipe.engines.forms import BATCH_FORMS, FORMS
 from gpupipe.engines.forms.device_random import normal
 from gpupipe.engines.forms.picture import array
@@ -112,11 +113,11 @@ PIPELINES = {
 def test_dali_against_the_reference(name: str) -> None:
     dataset = Arrays(pictures(16, 70, 90), transform=T.Compose(PIPELINES[name]))
     found = Difference()
-    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine="dali", device="cpu") as loader:
+    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine=Dali(graph="whole"), device="cpu") as loader:
         for plan, batch in zip(plans_of(dataset, batch_size=8), loader, strict=True):
             assert plan.ops is not None and dataset.sizes is not None
             want = reference(dataset, plan, dataset.transform)
             found += difference(images_of(batch), want, plan.ops, dataset.sizes[plan.indices])
-    broken = check("dali/torch", dataset.transform, found)
+    broken = check("dali/torch", dataset.transform, found, "graph")
     assert not broken, "\n".join([*broken, f"found: {found.to_dict()}"])
     assert found.images == 16

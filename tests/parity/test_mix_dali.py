@@ -12,6 +12,7 @@ from support import images_of
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
+from gpupipe.engines import Dali
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.base import Images
 from gpupipe.transforms.ops import Gray, Mix, Op
@@ -45,7 +46,7 @@ def run(transforms: list[T.Transform], engine: Any) -> torch.Tensor:
 @pytest.mark.parametrize("some", [False, True])
 def test_sums(some: bool) -> None:
     chain: list[T.Transform] = [T.RandomApply([Sum()], p=0.5) if some else Sum()]
-    found = (run(chain, "dali") - run(chain, "torch")).abs()
+    found = (run(chain, Dali(graph="whole")) - run(chain, "torch")).abs()
     # a level of the gray images and one of the sum, whose fraction is cut off
     assert found.max() <= 2
     assert (found > 1).float().mean() < 1e-3 and found.float().mean() < 0.35
@@ -53,5 +54,5 @@ def test_sums(some: bool) -> None:
 
 def test_what_dali_lacks_is_finished_in_torch() -> None:
     chain: list[T.Transform] = [T.CenterCrop(32), T.AugMix(interpolation="nearest")]
-    found = (run(chain, "dali") - run(chain, "torch")).abs().flatten(1)
+    found = (run(chain, Dali(graph="whole")) - run(chain, "torch")).abs().flatten(1)
     assert (found > 2).float().mean(dim=1).median() < 0.02

@@ -16,6 +16,7 @@ from support import SEED, images_of, pictures, plans_of
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
+from gpupipe.engines import Dali
 from gpupipe.engines.forms import BATCH_FORMS, FORMS
 from gpupipe.engines.forms.picture import array
 from gpupipe.engines.forms.reference import reference
@@ -210,7 +211,7 @@ PIPELINES["elastic"] = T.Compose([T.ElasticTransform(sigma=2.0), T.ToTensor()])
 
 def compare(dataset: Arrays) -> Difference:
     found = Difference()
-    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine="dali", device="cpu") as loader:
+    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine=Dali(graph="whole"), device="cpu") as loader:
         for plan, batch in zip(plans_of(dataset, batch_size=8), loader, strict=True):
             assert plan.ops is not None and dataset.sizes is not None
             want = reference(dataset, plan, dataset.transform)
@@ -222,7 +223,7 @@ def compare(dataset: Arrays) -> Difference:
 def test_dali_against_the_reference(name: str) -> None:
     dataset = Arrays(pictures(16, 70, 90), transform=PIPELINES[name])
     found = compare(dataset)
-    broken = check("dali/torch", dataset.transform, found)
+    broken = check("dali/torch", dataset.transform, found, "graph")
     assert not broken, "\n".join([*broken, f"found: {found.to_dict()}"])
     assert found.images == 16 and ("quarters" not in name or "float" in name or found.equal == 1)
 
@@ -234,7 +235,7 @@ def test_a_matrix_that_is_half_a_pixel_off_is_told() -> None:
     moved = replace(plan.ops[0], matrix=plan.ops[0].matrix + np.array([0, 0, 0.5, 0, 0, 0]))
     other = reference(dataset, replace(plan, ops=(moved, *plan.ops[1:])), dataset.transform)
     found = difference(other, reference(dataset, plan, dataset.transform), plan.ops, dataset.sizes[plan.indices])
-    assert check("dali/torch", dataset.transform, found)
+    assert check("dali/torch", dataset.transform, found, "graph")
 
 
 def test_what_dali_lacks_is_done_in_torch_and_equal() -> None:

@@ -45,7 +45,7 @@ KNOWN: dict[str, dict[str, str]] = {
     "torchvision_presets": {"runs": ARRANGERS},
     "autoaugment_copy": {"runs": BY_HAND},
     "cifar100_cutout": {"runs": BY_HAND},
-    "gan_training": {"draws": SEEDS, "engine": FUNCTIONS},
+    "gan_training": {"draws": SEEDS},
     "jigsaw": {"runs": FUNCTIONS},
     "mnist_as_rgb": {"runs": FUNCTIONS},
     "ten_crop_testing": {"runs": FUNCTIONS},

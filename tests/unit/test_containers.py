@@ -348,10 +348,8 @@ def replaced(plan: Any) -> Any:
 
 
 def test_nothing_comes_after_a_function_of_batches_but_what_batches_can_do() -> None:
-    from gpupipe.engines.torch.engine import _check_tail
+    from gpupipe.engines.forms.check import check_ops
 
-    _check_tail(
-        head_and_tail(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Normalize((0.5,), (0.5,))]).skeleton)[1]
-    )
+    check_ops(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Normalize((0.5,), (0.5,))]).skeleton)
     with pytest.raises(PipelineError, match="Resize stands behind a function that gets the whole batch"):
-        _check_tail(head_and_tail(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Resize((3, 3))]).skeleton)[1])
+        check_ops(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Resize((3, 3))]).skeleton)

@@ -12,6 +12,7 @@ pytest.importorskip("nvidia.dali")
 from nvidia.dali import backend
 
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
+from gpupipe.engines.dali.graph_end import graph_end
 from gpupipe.parity import measure as parity
 from gpupipe.reading.base import Feed
 
@@ -28,9 +29,8 @@ ALLOWED = {"MakeContiguous"}  # what a copy to the GPU is made of
 def draw(name: str, **options: Any) -> Graph:
     given: dict[str, Any] = {"feed": Feed("paths"), "decoder": DecoderOptions(), **options}
     pipeline = {**parity.CASES, **parity.RECIPES}[name]()
-    return build_graph(
-        pipeline, batch_size=4, num_threads=1, prefetch=2, device_id=0, common=lambda: (150, 170), **given
-    )
+    end = graph_end(pipeline.skeleton, whole=True, common=lambda: (150, 170))
+    return build_graph(pipeline, end=end, batch_size=4, num_threads=1, prefetch=2, device_id=0, **given)
 
 
 def nodes(graph: Graph) -> dict[int, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from gpupipe import transforms as T
 from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.image_threads import ImageThreads
 from gpupipe.engines.forms.stacking import stack_images
+from gpupipe.errors import PipelineError
 from gpupipe.testing.photos import photograph
 
 PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])
@@ -34,7 +37,7 @@ def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -
     )
     before = batch.clone()
     pool = ImageThreads(threads)
-    got = pool.apply(batch, ops, memory_format)
+    (got,) = pool.start(list(PIXELS), ops, memory_format).result()
     pool.close()
     assert torch.equal(got, want) and got.is_contiguous(memory_format=getattr(torch, memory_format))
     assert torch.equal(batch, before)
@@ -44,7 +47,7 @@ def test_blur_goes_along_one_axis_after_the_other_and_stays_within_a_level() -> 
     ops = resolved(T.GaussianBlur((9, 5), (0.5, 2.0)))
     batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
     pool = ImageThreads(2)
-    got = pool.apply(batch, ops, "contiguous_format").int()
+    got = pool.start(list(PIXELS), ops).result()[0].int()
     pool.close()
     apart = (got - apply_batch(batch, ops).int()).abs()
     assert apart.max() <= 1 and apart.float().mean() < 0.001
@@ -59,8 +62,12 @@ def test_functions_of_the_batch_get_the_batch() -> None:
         return x
 
     ops = resolved(T.ToImage(), T.Lambda(look, batch=True), T.ToDtype("float32", scale=True))
-    ImageThreads(2).apply(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), ops, "contiguous_format")
-    assert seen == [(7, 3, 40, 56)]
+    pool = ImageThreads(2)
+    making = pool.start(list(PIXELS), ops)
+    (batch,), (rest,) = making.result(), making.rest
+    pool.close()
+    assert seen == [] and [type(op).__name__ for op in rest] == ["Call", "ToDtype"]
+    assert apply_batch(batch, rest).dtype == torch.float32 and seen == [(7, 3, 40, 56)]
 
 
 def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
@@ -68,7 +75,7 @@ def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
     torch.set_num_threads(3)
     try:
         pool = ImageThreads(2)
-        pool.apply(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), resolved(T.RandomEqualize(1.0)), "contiguous_format")
+        pool.start(list(PIXELS), resolved(T.RandomEqualize(1.0))).result()
         inside = list(pool._threads().map(lambda _: torch.get_num_threads(), range(4)))
         later: list[int] = []
         thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
@@ -81,3 +88,23 @@ def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
         assert not any(t.name.startswith("gpupipe-images") for t in threading.enumerate())
     finally:
         torch.set_num_threads(before)
+
+
+def test_an_error_is_raised_and_leaves_no_circle() -> None:
+    """Such a circle would hold DALI's pipeline, and a forked process that collects it would wait for ever."""
+    pool = ImageThreads(2)
+    for transforms in ([T.Lambda(lambda image: 1 / 0), T.RandomInvert(1.0)], [T.RandomInvert(1.0)]):
+        ops = resolved(*transforms)
+        images: list[Any] = [*PIXELS[:6], PIXELS[6] if len(ops) == 2 else object()]
+        gc.collect()
+        gc.disable()
+        try:
+            making = pool.start(images, ops)
+            there = weakref.ref(making)
+            with pytest.raises((PipelineError, AttributeError, TypeError)):
+                making.result()
+            pool.close()  # the threads let go of what they did last
+            del making
+            assert there() is None
+        finally:
+            gc.enable()

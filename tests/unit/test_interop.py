@@ -223,8 +223,6 @@ def a_function(image: Any) -> Any:
         (v2.RandomPhotometricDistort(), "no such transform"),
         (v1.RandomApply([v1.CenterCrop(3), v2.RandomIoUCrop()]), "no such transform"),
         (7, "it cannot be called"),
-        (nn.Conv2d(3, 3, 1), "user code, which failed on a PIL image of mode RGB and 224x224 pixels: TypeError"),
-        (lambda image: image.resize((9, 9)), "user code, which made a PIL image of mode RGB and 9x9 pixels of a PIL"),
         (Overridden(3), "subclass of Resize with its own Overridden.forward"),
         (OverriddenParams(3), "subclass of RandomResizedCrop with its own OverriddenParams.make_params"),
         (hooked(), "forward hooks"),
@@ -247,12 +245,10 @@ def test_what_cannot_be_translated_is_named(t: Any, why: str) -> None:
 
 def test_all_that_cannot_be_translated_are_named_at_once() -> None:
     with pytest.raises(TranslationError) as e:
-        translate_transform(
-            v1.Compose([v1.Resize(3), v1.Compose([v2.RandomIoUCrop(), v1.ToTensor()]), lambda x: x[:1]])
-        )
+        translate_transform(v1.Compose([v1.Resize(3), v1.Compose([v2.RandomIoUCrop(), v1.ToTensor()]), 7]))
     text = str(e.value)
     assert text.startswith("2 of 4 transforms cannot be translated:")
-    assert "[1][0]: RandomIoUCrop" in text and "[2]: <function" in text
+    assert "[1][0]: RandomIoUCrop" in text and "[2]: 7" in text
 
 
 def test_transforms_that_do_not_fit_together() -> None:

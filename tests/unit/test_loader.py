@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from support import (
     pictures,
     python_threads,
     seen,
+    write_photos,
 )
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, default_collate
 from torch.utils.data.distributed import DistributedSampler
@@ -422,37 +425,40 @@ def test_set_epoch_refuses_what_is_no_epoch(arrays: Arrays, epoch: Any) -> None:
 
 def test_auto_takes_dali_and_says_why(arrays: Arrays) -> None:
     loader = DataLoader(arrays, device="cpu")
-    assert "engine: dali (auto: DALI is installed and runs every transform)" in repr(loader)
+    assert "engine: dali (auto: DALI is installed)" in repr(loader)
 
 
 REFLECT = T.Compose([T.RandomCrop(32, padding=4, padding_mode="reflect"), T.PILToTensor()])
 
 
-def test_auto_falls_back_and_names_the_transform(arrays: Arrays) -> None:
-    dataset = Arrays(pictures(), np.arange(N), transform=REFLECT)
-    loader = DataLoader(dataset, batch_size=BATCH, device="cpu")
-    assert "engine: torch (auto: " in repr(loader)
-    assert "padding_mode='reflect' is not in DALI" in repr(loader)
-    assert all_seen(loader) == list(range(N))
-    loader.close()
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        [T.RandomCrop(32, padding=4, padding_mode="reflect")],
+        [T.Resize((8, 8), interpolation="box")],
+        [T.Resize((8, 8), interpolation="hamming")],
+        [T.RandomRotation(20, "bicubic")],
+    ],
+    ids=repr,
+)
+def test_the_host_does_what_dali_lacks(transforms: list[Any]) -> None:
+    dataset = Arrays(pictures(), np.arange(N), transform=T.Compose([*transforms, T.PILToTensor()]))
+    made = []
+    for engine in ("auto", "torch"):
+        with DataLoader(dataset, batch_size=BATCH, engine=engine, device="cpu", seed=3) as loader:
+            made.append([images for images, _ in loader])
+            assert engine == "torch" or "engine: dali" in repr(loader)
+    assert all(torch.equal(a, b) for a, b in zip(*made, strict=True))
 
 
-def test_dali_refuses_when_built_what_it_cannot_run(arrays: Arrays) -> None:
-    dataset = Arrays(pictures(), np.arange(N), transform=REFLECT)
-    for engine in ("dali", gpupipe.engines.Dali()):
-        with pytest.raises(
-            PipelineError, match=r"DALI engine cannot run Crop: padding_mode='reflect'.*engine=\"torch\""
-        ):
+MISFIT = T.Compose([T.RandomCrop(32), T.ToTensor(), T.Lambda(len, batch=True), T.Resize((9, 9))])
+
+
+def test_what_no_engine_can_run_is_refused_by_all_of_them() -> None:
+    dataset = Arrays(pictures(), np.arange(N), transform=MISFIT)
+    for engine in ("auto", "torch", "dali", gpupipe.engines.Dali()):
+        with pytest.raises(PipelineError, match="Resize stands behind a function that gets the whole batch"):
             DataLoader(dataset, engine=engine, device="cpu")
-
-
-@pytest.mark.parametrize("interpolation", ["box", "hamming"])
-def test_dali_refuses_filters_that_it_lacks(interpolation: str) -> None:
-    pipeline = T.Compose([T.Resize((8, 8), interpolation=interpolation), T.PILToTensor()])
-    dataset = Arrays(pictures(4), transform=pipeline)
-    with pytest.raises(PipelineError, match=f"Resize: interpolation '{interpolation}' is not in DALI"):
-        DataLoader(dataset, engine="dali", device="cpu")
-    assert "engine: torch" in repr(DataLoader(dataset, device="cpu"))
 
 
 def test_without_dali_the_torch_engine_runs_and_says_so(arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -679,3 +685,25 @@ def test_datasets_are_not_changed(arrays: Arrays) -> None:
     }
     assert isinstance(arrays, Dataset) and arrays.transform == TRAIN
     assert EVAL != TRAIN
+
+
+@pytest.mark.parametrize(
+    ("function", "engine"),
+    [(lambda x: 1 - x, "dali"), (lambda x: x[:1], "torch"), (lambda x: x.half(), "torch"), (lambda x: 1 / 0, "torch")],
+)
+def test_functions_that_were_written_for_torch_are_tried_first(
+    function: Any, engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What changes more than we allow stays with torch's own loader, which allows it."""
+    pytest.importorskip("nvidia.dali")
+    torchvision = pytest.importorskip("torchvision")
+    v1 = torchvision.transforms
+    transform = v1.Compose([v1.CenterCrop(16), v1.ToTensor(), v1.Lambda(function), v1.RandomHorizontalFlip()])
+    dataset = torchvision.datasets.ImageFolder(write_photos(tmp_path), transform)
+    before = torch.initial_seed(), torch.random.get_rng_state()
+    with caplog.at_level(logging.WARNING, "gpupipe"), DataLoader(dataset, batch_size=2, device="cpu") as loader:
+        assert f"engine: {engine}" in repr(loader) and len(caplog.records) == (engine == "torch")
+    assert before[0] == torch.initial_seed() and torch.equal(before[1], torch.random.get_rng_state())
+    if engine == "torch":
+        with pytest.raises(PipelineError, match=r"<lambda>:\d+ (must keep kind, size and data type|failed)"):
+            DataLoader(dataset, batch_size=2, device="cpu", engine="dali")

@@ -17,6 +17,7 @@ from PIL import Image
 pytest.importorskip("nvidia.dali")
 
 from gpupipe import transforms as T
+from gpupipe.engines.dali import Dali
 from gpupipe.engines.dali.lowering import LOWERINGS
 from gpupipe.engines.forms import ARITHMETIC, BATCH_FORMS, FORMS
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
@@ -207,7 +208,9 @@ def test_dali_keeps_the_promise_of_every_op(op: type[Op]) -> None:
     """One case of it each; its numbers are those of the CPU, in grey levels."""
     case = min(in_cases(op), key=lambda name: len(ops_of(name)))
     dataset = arrays("photographs", CASES[case], 6)
-    found = apart(dataset, batches(dataset, "dali", "cpu"), batches(dataset, "torch", "cpu"))
-    assert found.images >= 6
-    if not any(isinstance(o, O.Views) for o in dataset.transform.skeleton):
-        assert check("dali/torch", dataset.transform, found) == []
+    want = batches(dataset, "torch", "cpu")
+    for engine, where in (("dali", "cpu"), (Dali(graph="whole"), "graph")):
+        found = apart(dataset, batches(dataset, engine, "cpu"), want)
+        assert found.images >= 6
+        if not any(isinstance(o, O.Views) for o in dataset.transform.skeleton):
+            assert check("dali/torch", dataset.transform, found, where) == []

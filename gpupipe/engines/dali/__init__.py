@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from ...errors import ConfigError, MissingDependency
+from ...errors import ConfigError, MissingDependency, PipelineError
 from ...memory.uses import MemoryUse, Place, Workload
 from ...reading.setup import Setup
 from ...transforms.ops import Crop
@@ -17,6 +17,7 @@ from .presence import installed
 
 if TYPE_CHECKING:
     from ..forms.clip_frames import ClipBatches
+    from .graph_end import GraphEnd
 
 __all__ = ["Dali", "installed"]
 
@@ -32,6 +33,9 @@ class Dali(EngineConfig):
     Clips on the CPU that are only cropped, resized, mirrored and normalised never reach DALI: torch does that to each
     frame in the thread that decoded it, in less time and closer to the reference.
 
+    On a CPU DALI decodes, and threads of the host do the rest image by image, as soon as that is cheaper; so they do on
+    every device if user code for single images is among the transforms. ``repr`` says what is done on the host.
+
     Args:
         roi: decode only the window that a first crop takes. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
             if nvJPEG decodes such windows itself with this upsampling (with the fancy one from version 13.2 on), and a
@@ -43,6 +47,8 @@ class Dali(EngineConfig):
         video: what decodes clips. ``"pyav"``: PyAV, in ``num_workers`` threads, the same pixels in every engine and on
             every device. ``"nvdec"``: the GPU's video decoder; what it refuses, PyAV decodes. ``"auto"`` is ``"pyav"``,
             until ``"nvdec"`` has been verified on a GPU.
+        graph: ``"auto"``: as above. ``"whole"``: on a CPU too, DALI does all that it does on a GPU; slower there, and
+            further from the reference.
     """
 
     name: ClassVar[str] = "dali"
@@ -51,6 +57,7 @@ class Dali(EngineConfig):
     hw_decoder_load: float = 0.65
     jpeg_fancy_upsampling: Literal["auto"] | bool = "auto"
     video: Video = "auto"
+    graph: Literal["auto", "whole"] = "auto"
 
     def __post_init__(self) -> None:
         for name in ("roi", "jpeg_fancy_upsampling"):
@@ -58,6 +65,8 @@ class Dali(EngineConfig):
                 raise ConfigError(f'Dali: {name} must be "auto", True or False, not {getattr(self, name)!r}')
         if self.video not in get_args(Video):
             raise ConfigError(f"Dali: video must be one of {', '.join(get_args(Video))}, not {self.video!r}")
+        if self.graph not in ("auto", "whole"):
+            raise ConfigError(f'Dali: graph must be "auto" or "whole", not {self.graph!r}')
         if not 0 <= self.hw_decoder_load <= 1:
             raise ConfigError(f"Dali: hw_decoder_load must be between 0 and 1, not {self.hw_decoder_load!r}")
 
@@ -69,19 +78,12 @@ class Dali(EngineConfig):
         if self.video == "nvdec":
             self._check_nvdec(setup)
         from ...reading.choose import feed_of
-        from .graph import ACCEPTS, DecoderOptions, build_graph
+        from .graph import ACCEPTS
 
-        # Drawing the graph finds every op that DALI lacks; it starts nothing.
-        build_graph(
-            setup.pipeline,
-            feed=feed_of(setup.dataset, ACCEPTS, is_safe),
-            decoder=DecoderOptions(),
-            batch_size=setup.batch_size,
-            num_threads=1,
-            prefetch=setup.prefetch_factor,
-            device_id=None,
-            common=setup.dataset.common_size,
-        )
+        feed_of(setup.dataset, ACCEPTS, is_safe)
+        end = self._end(setup)
+        if end.on_host and self.video == "nvdec":
+            raise PipelineError(f'Dali: video="nvdec" leaves frames on the GPU, and {end.why}; use video="pyav"')
 
     def build(self, setup: Setup) -> Engine:
         batches = _clip_batches(setup)
@@ -98,7 +100,13 @@ class Dali(EngineConfig):
             hw_decoder_load=self.hw_decoder_load,
             jpeg_fancy_upsampling=fancy,
         )
-        return DaliEngine(setup, options, nvdec=self.video == "nvdec")
+        return DaliEngine(setup, options, self._end(setup), nvdec=self.video == "nvdec")
+
+    def _end(self, setup: Setup) -> GraphEnd:
+        from .graph_end import graph_end
+
+        whole = setup.cuda or self.graph == "whole"
+        return graph_end(setup.pipeline.skeleton, whole=whole, common=setup.dataset.common_size)
 
     def _check_nvdec(self, setup: Setup) -> None:
         if not setup.dataset.has_frames:
@@ -109,15 +117,21 @@ class Dali(EngineConfig):
             raise ConfigError('Dali: video="nvdec" does not turn frames; use video="pyav", or upright=False')
 
     def remarks(self, setup: Setup) -> list[str]:
-        sentence = by_pillow(setup.dataset)
-        return [sentence] if sentence else []
+        end = self._end(setup)
+        host = end.on_host and setup.cuda
+        slower = f"DALI decodes on the CPU, and only batches are finished on the GPU, because {end.why}" if host else ""
+        return [sentence for sentence in (by_pillow(setup.dataset), slower) if sentence]
 
     def memory_uses(self, workload: Workload) -> list[MemoryUse]:
         """DALI's pools are larger: a freed buffer stays in them, and is only used again for what fits into it."""
         s, batch = workload.setup, workload.batch_size
         if _clip_batches(s) is not None:
             return workload.output(s.prefetch_factor + 2, "(prefetch_factor + 1 in flight + the one handed out)")
-        uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
+        on_host = self._end(s).on_host
+        if on_host:  # each is made when it was decoded
+            uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")
+        else:
+            uses = workload.output(s.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
         staging: Place = "pinned" if s.cuda else "host"
         ahead = (2 * s.prefetch_factor + 1) * batch
         if s.dataset.has_frames:  # decoded ahead of the graph
@@ -136,6 +150,8 @@ class Dali(EngineConfig):
             uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
         first = next(iter(s.pipeline.skeleton), None)
         windows = isinstance(first, Crop) and not first.padded and self.roi is not False
+        if on_host:  # as DALI hands them out
+            return uses + workload.decoded("host", (s.prefetch_factor + 1) * batch, at_once=not windows)
         return uses + workload.decoded("device" if s.cuda else "host", batch, at_once=not windows)
 
     def _roi(self, setup: Setup, fancy: bool) -> bool:

@@ -7,7 +7,8 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ from ..base import Engine, Run
 from ..delivery import made_current, to_device
 from ..forms.apply import apply_batch
 from ..forms.clip_layout import repeat_per_frame, to_clip_layout
-from ..forms.image_threads import ImageThreads
+from ..forms.image_threads import ImageThreads, Making
 from . import pools
 from .codings import is_safe
 from .decoder import nvjpeg_version
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
+from .graph_end import GraphEnd
 from .nvdec import NvdecReader
 from .pillow_speed import PillowSpeed
 from .second_look import clean, second_look
@@ -49,8 +51,9 @@ _REST = 10.0
 class DaliEngine(Engine):
     """See the module. Nothing is built before the first :meth:`run`."""
 
-    def __init__(self, setup: Setup, decoder: DecoderOptions, *, nvdec: bool = False):
+    def __init__(self, setup: Setup, decoder: DecoderOptions, end: GraphEnd, *, nvdec: bool = False):
         self.setup = setup
+        self.end = end
         self.frames = clip_length(setup.dataset, setup.pipeline)
         """Of a clip; to DALI each is an image."""
         self.nvdec = nvdec
@@ -68,18 +71,23 @@ class DaliEngine(Engine):
         """Batches that DALI failed on although Pillow decodes all of their samples."""
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether DALI works on one."""
+        return self.setup.cuda and not self.end.on_host
+
+    @property
     def graph(self) -> Graph:
         if self._graph is None:
             s = self.setup
             self._graph = build_graph(
                 s.pipeline,
+                end=self.end,
                 feed=self.feed,
                 decoder=self.decoder,
                 batch_size=s.batch_size * self.frames,
                 num_threads=s.threads,
                 prefetch=s.prefetch_factor,
-                device_id=self.device.index if s.cuda else None,
-                common=s.dataset.common_size,
+                device_id=self.device.index if self.on_gpu else None,
                 on_device=self.nvdec,
             )
             self._graph.pipe.build()
@@ -106,7 +114,7 @@ class DaliEngine(Engine):
 
     def _stream(self) -> dict[str, Any]:
         """On a GPU the output is ordered after DALI's work on the consumer's stream, and the host does not wait."""
-        return {"cuda_stream": torch.cuda.current_stream(self.device).cuda_stream} if self.setup.cuda else {}
+        return {"cuda_stream": torch.cuda.current_stream(self.device).cuda_stream} if self.on_gpu else {}
 
     def schedule(self, ready: Loaded) -> None:
         """Feed one plan and start on it. Does not wait."""
@@ -138,30 +146,52 @@ class DaliEngine(Engine):
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
 
-    def finish(self, images: tuple[Any, ...], ready: Loaded) -> Any:
-        """[B, C, H, W] of DALI's lists, or a tuple of such for several views: what the graph left to do is done. Clips
-        come in the dataset's layout."""
-        plan, graph, made = ready.plan, self.graph, []
-        memory_format, dataset = self.setup.pipeline.memory_format, self.setup.dataset
-        for one, rest, output in zip(images, graph.cut.rest(self._ops(plan)), graph.outputs, strict=True):
+    def start(self, images: tuple[Any, ...], ready: Loaded) -> Callable[[], Any]:
+        """Begin on what the graph left to do to the images of DALI's lists; does not wait.
+
+        Returns what makes the batch of it: [B, C, H, W], or a tuple of such for several views, of clips in the
+        dataset's layout. It runs user code.
+        """
+        rests = self.end.rest(self._ops(ready.plan))
+        if not self.end.on_host:
+            return lambda: self._finish(images, rests, ready)
+        arrays, owner = [np.asarray(image) for image in images[0]], (images, ready.owner)
+        memory_format = self.setup.pipeline.memory_format
+        if self.setup.cuda:  # bytes are sent as they lie, and the device does what is cheaper on a batch
+            making = self._threads.start(arrays, rests[0], "channels_last", whole=False, pinned=True, owner=owner)
+        else:
+            making = self._threads.start(arrays, rests[0], memory_format, owner=owner)
+        return lambda: self._finish_on_host(making, ready)
+
+    def _finish(self, images: tuple[Any, ...], rests: tuple[tuple[Op, ...], ...], ready: Loaded) -> Any:
+        graph, made = self.graph, []
+        memory_format = self.setup.pipeline.memory_format
+        for one, rest, output in zip(images, rests, graph.outputs, strict=True):
             tensor = from_dlpack(one.as_tensor())
             if output.layout == "HWC":
                 tensor = tensor.permute(0, 3, 1, 2)
             if output.dtype == "bfloat16":
                 tensor = tensor.to(torch.bfloat16)
             if rest:
-                tensor = self._apply(tensor, rest, memory_format)
-            if plan.frames is not None:
-                tensor = to_clip_layout(tensor, self.frames, dataset.layout, memory_format)
+                tensor = apply_batch(tensor, rest, memory_format)
+            tensor = self._laid_out(tensor, ready)
             if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
                 tensor = tensor.clone()  # what DALI passed through is decoded into again
             made.append(tensor)
-        return made[0] if len(made) == 1 and not graph.cut.branches else tuple(made)
+        return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
 
-    def _apply(self, batch: torch.Tensor, ops: Sequence[Op], memory_format: str) -> Any:
-        if self.setup.cuda:
-            return apply_batch(batch, ops, memory_format)
-        return self._threads.apply(batch, ops, memory_format)
+    def _finish_on_host(self, making: Making, ready: Loaded) -> Any:
+        memory_format, batches = self.setup.pipeline.memory_format, to_device(making.result(), self.setup)
+        made = [
+            self._laid_out(apply_batch(batch, rest, memory_format), ready)
+            for batch, rest in zip(batches, making.rest, strict=True)
+        ]
+        return tuple(made) if making.has_views else made[0]
+
+    def _laid_out(self, images: torch.Tensor, ready: Loaded) -> torch.Tensor:
+        if ready.plan.frames is None:
+            return images
+        return to_clip_layout(images, self.frames, self.setup.dataset.layout, self.setup.pipeline.memory_format)
 
     def changed(self, ready: Loaded, shapes: Any) -> list[BadSample]:
         """Samples that are not of the size that the plan was made for."""
@@ -247,8 +277,9 @@ class DaliEngine(Engine):
         s = self.setup
         return {
             "DALI": nvidia.dali.__version__,
-            "backend": "GPU" if s.cuda else "CPU",
+            "backend": "GPU" if self.on_gpu else "CPU",
             "threads": s.threads,
+            **({"on the host": " + ".join(self.end.names(s.pipeline.skeleton))} if self.end.on_host else {}),
             **({} if s.dataset.has_frames else {"decoder": self._decodes()}),
             **self.reader.facts(),
         }
@@ -268,21 +299,39 @@ class DaliEngine(Engine):
         if self.feed.form == "pixels":
             return "none"
         what = "windows" if self.decoder.roi else "whole images"
-        if not self.setup.cuda:
+        if not self.on_gpu:
             return what
         version = nvjpeg_version()
         upsampling = "fancy" if self.decoder.jpeg_fancy_upsampling else "plain"
         return f"nvJPEG {'.'.join(map(str, version)) if version else '?'}, {what}, {upsampling} upsampling"
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A plan that DALI is done with."""
+
+    ready: Loaded
+    finish: Callable[[], Any] = tuple
+    """Makes its images."""
+    bad: Sequence[BadSample] = ()
+    """Samples that cannot be read; then there are no images."""
+    keep: Any = None
+
+
 class DaliRun(Run):
     """One pass. Keeps at most ``prefetch_factor`` plans in flight, topped up by the consumer's own ``next()``:
-    feeding is cheap and does not wait for DALI, so no thread is needed for it."""
+    feeding is cheap and does not wait for DALI, so no thread is needed for it.
+
+    If the host goes on after the graph, one of these plans is with its threads: they work on a batch while the consumer
+    has the one before.
+    """
 
     def __init__(self, engine: DaliEngine, plans: Iterator[Plan]):
         self._engine = engine
         self._feed = engine.reader.run(plans)
         self._flight: deque[Loaded] = deque()
+        self._begun: deque[_Begun] = deque()
+        self._ahead = int(engine.end.on_host)
         self._failure: Exception | None = None
         """What went wrong in making the plan behind those in flight."""
         self._failing = self._rebuilt = False
@@ -306,28 +355,37 @@ class DaliRun(Run):
 
     def _next(self) -> Batch:
         self._top_up()
-        if not self._flight:
+        while self._flight and len(self._begun) <= self._ahead:
+            self._begun.append(self._begin(self._flight.popleft()))
+            self._top_up()  # DALI goes on while the consumer works on a batch
+        if not self._begun:
             raise self._failure or StopIteration
-        ready = self._flight.popleft()
+        one = self._begun.popleft()
+        if one.bad:
+            raise SampleError(one.bad)
+        images = one.finish()
+        self._engine.pillow_speed.add(*one.ready.by_pillow)
+        target = to_device(one.ready.target, self._engine.setup)
+        return Batch(images, target, one.ready.plan, one.keep)
+
+    def _begin(self, ready: Loaded) -> _Begun:
+        """Wait for DALI to be done with a plan, and let the host go on."""
         if ready.bad:
-            raise SampleError(ready.bad)
-        self._engine.pillow_speed.add(*ready.by_pillow)
-        target = to_device(ready.target, self._engine.setup)
+            return _Begun(ready, bad=ready.bad)
         try:
             images, shapes = self._engine.outputs()
         except RuntimeError as e:
-            return Batch(self._recover(ready, e), target, ready.plan)
+            return self._recover(ready, e)
         self._failing = self._rebuilt = False
-        self._top_up()  # DALI goes on while the consumer works on this batch
         bad = self._engine.changed(ready, shapes)
         if bad:
-            raise SampleError(bad)
+            return _Begun(ready, bad=bad)
         # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
-        keep = (images, ready) if self._engine.setup.cuda else None
-        return Batch(self._engine.finish(images, ready), target, ready.plan, keep)
+        keep = (images, ready) if self._engine.on_gpu else None
+        return _Begun(ready, self._engine.start(images, ready), keep=keep)
 
     def _top_up(self) -> None:
-        room = self._engine.setup.prefetch_factor
+        room = self._engine.setup.prefetch_factor - max(len(self._begun) - 1, 0)  # the first is about to be handed out
         while not self._closed and self._failure is None and len(self._flight) < room:
             try:
                 ready = next(self._feed, None)
@@ -340,10 +398,13 @@ class DaliRun(Run):
                 self._engine.schedule(ready)
             self._flight.append(ready)
 
-    def _recover(self, failed: Loaded, error: RuntimeError) -> Any:
+    def _recover(self, failed: Loaded, error: RuntimeError) -> _Begun:
         """The images of a batch that DALI failed on, or :class:`SampleError`. DALI goes on with the batches in flight;
         if it fails on the next one as well, and no sample is to blame, its pipeline object is built anew, once."""
-        images = self._engine.second_look(failed, error)
+        try:
+            images = self._engine.second_look(failed, error)
+        except SampleError as e:
+            return _Begun(failed, bad=e.samples)
         if self._failing and not self._rebuilt:
             self._rebuilt = True
             self._engine.rebuild()
@@ -351,9 +412,10 @@ class DaliRun(Run):
                 if not ready.bad:
                     self._engine.schedule(ready)
         self._failing = True
-        return images
+        return _Begun(failed, lambda: images)
 
     def close(self) -> None:
         self._closed, self._failure = True, None
         self._flight.clear()
+        self._begun.clear()
         self._engine.reader.stop()

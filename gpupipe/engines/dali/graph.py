@@ -19,7 +19,8 @@ from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defi
 
 from ...reading.base import Feed, Form
 from ...transforms.compose import Compose
-from .lower import GraphEnd, Output, lower
+from .graph_end import GraphEnd
+from .lower import Output, lower
 from .lowering import Canvas, Input
 
 __all__ = ["ACCEPTS", "DecoderOptions", "Graph", "build_graph", "new_pipeline", "rows_fed", "turns_fed"]
@@ -59,8 +60,7 @@ class Graph:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     """The images, one for each view."""
-    cut: GraphEnd
-    """Where torch has to go on."""
+    end: GraphEnd
 
 
 def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, prefetch: int) -> Pipeline:
@@ -136,21 +136,17 @@ def turns_fed(turns: npt.NDArray[np.uint8]) -> dict[str, Any]:
 def build_graph(
     pipeline: Compose,
     *,
+    end: GraphEnd,
     feed: Feed,
     decoder: DecoderOptions,
     batch_size: int,
     num_threads: int,
     prefetch: int,
     device_id: int | None,
-    common: Callable[[], tuple[int, int] | None] = lambda: None,
     on_device: bool = False,
 ) -> Graph:
-    """Build the graph for ``pipeline``. ``device_id=None`` is DALI's CPU backend; ``common`` tells the size of the
-    images if it is the same for all, see :func:`~gpupipe.engines.dali.lower.cut`; ``on_device``: pixels are on the GPU
-    already.
-
-    Raises :class:`gpupipe.errors.PipelineError` naming what DALI cannot do.
-    """
+    """Build the graph for ``pipeline`` up to ``end``. ``device_id=None`` is DALI's CPU backend; ``on_device``: pixels
+    are on the GPU already."""
     cuda = device_id is not None
     sizes: list[Any] = []
     pipe = new_pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch=prefetch)
@@ -182,6 +178,6 @@ def build_graph(
             canvas = Canvas(decode, None, device)
             # Read beside the images: what the header says now, not in the index.
             sizes = [fn.peek_image_shape(raw, adjust_orientation=False)]
-        outputs, where = lower(canvas, pipeline.skeleton, pipeline.memory_format, common)
+        outputs = lower(canvas, pipeline.skeleton, pipeline.memory_format, end)
         pipe.set_outputs(*(output.node for output in outputs), *sizes)
-    return Graph(pipe, tuple(canvas.inputs), tuple(outputs), where)
+    return Graph(pipe, tuple(canvas.inputs), tuple(outputs), end)

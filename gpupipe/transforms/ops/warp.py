@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .base import F64, I32, I64, U64, Dtype, Kind, Mask, Masked, Op
-from .promise import CPU, ON_BATCH, Bound, Promise, Tolerance
+from .promise import CPU, EQUAL, GRAPH, ON_BATCH, Bound, Promise, Tolerance
 
 __all__ = ["Elastic", "Perspective", "Warp"]
 
@@ -38,21 +38,25 @@ class Warp(Masked):
     """
 
     PROMISES = (
-        Promise("warp nearest", "rotate, affine, nearest", {CPU: Tolerance(Bound(255, 0.02, 0.0005), reason=_TIES)}),
+        Promise(
+            "warp nearest",
+            "rotate, affine, nearest",
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.02, 0.0005), reason=_TIES)},
+        ),
         Promise(
             "warp bilinear pil uint8",
             "rotate, affine, bilinear, of PIL images",
-            {CPU: Tolerance(Bound(255, 0.02, 0.0003), reason=_RIM)},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.02, 0.0003), reason=_RIM)},
         ),
         Promise(
             "warp bilinear tensor uint8",
             "rotate, affine, bilinear, of tensors",
-            {CPU: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
         ),
         Promise(
             "warp bilinear tensor float",
             "rotate, affine, bilinear, of floats",
-            {CPU: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
         ),
         ON_BATCH,
     )
@@ -87,22 +91,24 @@ class Perspective(Masked):
 
     PROMISES = (
         Promise(
-            "perspective nearest", "perspective, nearest", {CPU: Tolerance(Bound(255, 0.05, 0.0015), reason=_TIES)}
+            "perspective nearest",
+            "perspective, nearest",
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.05, 0.0015), reason=_TIES)},
         ),
         Promise(
             "perspective bilinear pil uint8",
             "perspective, bilinear, of PIL images",
-            {CPU: Tolerance(Bound(255, 0.02, 0.0005), reason=_RIM)},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.02, 0.0005), reason=_RIM)},
         ),
         Promise(
             "perspective bilinear tensor uint8",
             "perspective, bilinear, of tensors",
-            {CPU: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
         ),
         Promise(
             "perspective bilinear tensor float",
             "perspective, bilinear, of floats",
-            {CPU: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
         ),
         ON_BATCH,
     )

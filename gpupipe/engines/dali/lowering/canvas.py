@@ -15,11 +15,10 @@ import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
-from ....errors import PipelineError
 from ....transforms.ops import Op
 from ....transforms.ops.base import Array
 
-__all__ = ["Canvas", "Input", "OpAddress", "Selected", "refuse"]
+__all__ = ["Canvas", "Input", "OpAddress", "Selected"]
 
 OpAddress: TypeAlias = tuple[int, ...]
 """Where an op is: its number; for one within another op then the branch, and its number there, and so on."""
@@ -182,7 +181,3 @@ class Selected:
         if self._mask is not None:
             image = conditional.merge(image, self._rest, predicate=self._mask)
         self.canvas.image = image
-
-
-def refuse(op: Op, why: str) -> PipelineError:
-    return PipelineError(f'the DALI engine cannot run {type(op).__name__}: {why}, or use engine="torch"')

@@ -11,8 +11,8 @@ from nvidia.dali import fn, types
 from ....errors import EngineError
 from ....transforms import ops
 from ....transforms.ops.base import Array
-from .canvas import Canvas, Input, OpAddress, refuse
-from .registry import canvas_lowering
+from .canvas import Canvas, Input, OpAddress
+from .registry import Cost, canvas_lowering
 
 _INTERPOLATION = {
     "nearest": types.INTERP_NN,
@@ -23,10 +23,8 @@ _INTERPOLATION = {
 }
 
 
-@canvas_lowering(ops.Crop)
+@canvas_lowering(ops.Crop, cost=Cost(0.08, 0.01, 0.01), unless=lambda op: op.mode != "constant")
 def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
-    if op.mode != "constant":
-        raise refuse(op, f'padding_mode={op.mode!r} is not in DALI; use padding_mode="constant"')
     start = canvas.feed(address, "start", types.INT32, 1, lambda op: np.stack([op.top, op.left], axis=1))
     shape = canvas.feed(address, "shape", types.INT32, 1, lambda op: np.stack([op.height, op.width], axis=1))
     if op.padded:
@@ -42,14 +40,18 @@ def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
         canvas.window(start, shape)
 
 
-@canvas_lowering(ops.Resize)
-def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
+def _is_another_filter(op: ops.Resize) -> bool:
+    """Of tensors, torch's "nearest" takes other pixels than DALI, and its bicubic filter without antialias is another
+    one."""
     if op.interpolation not in _INTERPOLATION:
-        raise refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use bilinear, bicubic or lanczos")
-    if op.kind == "tensor" and op.interpolation == "nearest":
-        raise refuse(op, 'on a tensor, torch\'s "nearest" takes other pixels than DALI; use "nearest-exact"')
-    if op.kind == "tensor" and op.interpolation == "bicubic" and not op.antialias:
-        raise refuse(op, "without antialias, torch's bicubic filter is another one than DALI's; use antialias=True")
+        return True
+    return op.kind == "tensor" and (
+        op.interpolation == "nearest" or (op.interpolation == "bicubic" and not op.antialias)
+    )
+
+
+@canvas_lowering(ops.Resize, cost=Cost(0.65, 0.1, 0.1, far=True), unless=_is_another_filter)
+def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     size: Any
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
         # The same for images of all sizes, so it belongs to the graph; a plan that disagrees must not pass silently.
@@ -78,6 +80,6 @@ def _expect(size: list[int]) -> Callable[[ops.Resize], Array]:
     return check
 
 
-@canvas_lowering(ops.Flip)
+@canvas_lowering(ops.Flip, cost=Cost(0.06, 0.02, 0.02))
 def flip(canvas: Canvas, address: OpAddress, op: ops.Flip) -> None:
     canvas.flip(op.axis, canvas.feed(address, "mask", types.INT32, 0, lambda op: op.mask.astype(np.int32)))

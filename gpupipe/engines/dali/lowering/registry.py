@@ -11,15 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ....transforms.ops import Op
 from .canvas import Canvas, OpAddress, Selected
 
-__all__ = ["LOWERINGS", "Lowering", "canvas_lowering", "lacks", "lowering", "paint"]
+__all__ = ["LOWERINGS", "Cost", "Lowering", "canvas_lowering", "lacks", "lowering", "paint"]
 
 _Drawn = TypeVar("_Drawn", bound=Callable[[Selected, Any], Any])
 _OnCanvas = TypeVar("_OnCanvas", bound=Callable[[Canvas, OpAddress, Any], None])
+
+
+class Cost(NamedTuple):
+    """Milliseconds of one core for an image of 224 x 224 pixels: what :mod:`..graph_end` decides by. Measured by
+    ``benchmarks/op_costs.py``."""
+
+    dali: float
+    """In DALI's graph on the CPU."""
+    pil: float
+    """By the form for one image (:mod:`gpupipe.engines.forms`), of what torchvision would have as a PIL image."""
+    tensor: float
+    """The same of what torchvision would have as a tensor."""
+    far: bool = False
+    """Whether DALI is so far from the reference that a CPU's graph ends before it whatever it costs."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +45,17 @@ class Lowering:
     """The type of values that it works on; any if ``None``."""
     unless: Callable[[Any], bool]
     """Asked with the op: whether DALI lacks it as it is set."""
+    cost: Cost
 
 
 LOWERINGS: dict[type[Op], Lowering] = {}
-"""What is not here, and everything after it, is done on the batch in torch."""
+"""What is not here, and everything after it, is done without DALI; see :mod:`..graph_end`."""
 
 
 def lowering(
     kind: type[Op],
     *,
+    cost: Cost,
     only: Literal["uint8"] | None = None,
     unless: Callable[[Any], bool] = lambda op: False,
     upright: bool = False,
@@ -48,6 +64,7 @@ def lowering(
     numbers, and returns the changed image, or ``None`` if it has nothing to do.
 
     Args:
+        cost: what it takes on a CPU, and what the same takes on the host without DALI.
         only: the type of values that it works on; behind ``ToTensor`` torch does the rest.
         unless: whether DALI lacks the op as it is set; torch does it then.
         upright: whether it matters to the op where in the image a pixel is, so that flips cannot be held back. Of ops
@@ -61,18 +78,24 @@ def lowering(
             if made is not None:
                 drawn.done(made)
 
-        LOWERINGS[kind] = Lowering(paint, only, unless)
+        LOWERINGS[kind] = Lowering(paint, only, unless, cost)
         return function
 
     return register
 
 
-def canvas_lowering(kind: type[Op], *, only: Literal["uint8"] | None = None) -> Callable[[_OnCanvas], _OnCanvas]:
+def canvas_lowering(
+    kind: type[Op],
+    *,
+    cost: Cost,
+    only: Literal["uint8"] | None = None,
+    unless: Callable[[Any], bool] = lambda op: False,
+) -> Callable[[_OnCanvas], _OnCanvas]:
     """Register what the graph does with an op that has no mask, or looks at it itself: ``function(canvas, address,
     op)`` changes the canvas."""
 
     def register(function: _OnCanvas) -> _OnCanvas:
-        LOWERINGS[kind] = Lowering(function, only, lambda op: False)
+        LOWERINGS[kind] = Lowering(function, only, unless, cost)
         return function
 
     return register

@@ -19,21 +19,21 @@ from nvidia.dali import fn, types
 
 from ....transforms import ops
 from ....transforms.ops.base import Array
-from .canvas import Selected, refuse
+from .canvas import Selected
 from .color import CUT_OFF
-from .registry import lowering
+from .registry import Cost, lowering
 
 
-def _is_bicubic(op: ops.Warp | ops.Perspective) -> bool:
-    return op.interpolation == "bicubic"
+def _is_another_filter(op: ops.Warp | ops.Perspective) -> bool:
+    return op.interpolation not in ("nearest", "nearest-exact", "bilinear")
 
 
-@lowering(ops.Warp, unless=_is_bicubic)
+@lowering(ops.Warp, cost=Cost(0.95, 0.83, 1, far=True), unless=_is_another_filter)
 def warp(drawn: Selected, op: ops.Warp) -> Any:
     return _mapped(drawn, op, _affine_matrix, affine=True)
 
 
-@lowering(ops.Perspective, unless=_is_bicubic)
+@lowering(ops.Perspective, cost=Cost(1, 0.79, 1.4, far=True), unless=_is_another_filter)
 def perspective(drawn: Selected, op: ops.Perspective) -> Any:
     return _mapped(drawn, op, _perspective_matrix, affine=False)
 
@@ -66,8 +66,6 @@ def _square(m: Array) -> Array:
 
 
 def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine: bool) -> Any:
-    if op.interpolation not in ("nearest", "nearest-exact", "bilinear"):
-        raise refuse(op, f"interpolation {op.interpolation!r} is not in DALI; use 'nearest' or 'bilinear'")
     nearest = op.interpolation != "bilinear"
     canvas, image = drawn.canvas, drawn.image
     use_affine = affine and canvas.device == "gpu"

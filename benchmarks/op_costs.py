@@ -1,0 +1,150 @@
+"""What does each op cost on a CPU, in DALI's graph and image by image on the host?
+
+Prediction: DALI is cheaper where it computes in one pass what Pillow does in several (contrast, blur, JPEG), and the
+host where it has vector instructions for bytes and DALI computes in floats (resize, warps, histograms).
+
+Measured: photographs of 224 x 224 pixels, in CPU milliseconds of one thread per image, the least of several rounds:
+DALI's graph with the op, less one without; and the forms of :mod:`gpupipe.engines.forms`. Beside them the costs that
+stand in :mod:`gpupipe.engines.dali.lowering`, by which a CPU's graph ends: they should be the same within a factor of
+two.
+
+    python benchmarks/op_costs.py [FOLDER]    # writes results/op_costs.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _common import IMAGES, Table, describe_files, machine, photographs, save
+from PIL import Image
+
+from gpupipe import transforms as T
+from gpupipe.engines.dali.graph import MEDIA, DecoderOptions, build_graph
+from gpupipe.engines.dali.graph_end import GraphEnd
+from gpupipe.engines.dali.lowering import LOWERINGS, lacks
+from gpupipe.engines.forms.apply import apply_batch, apply_sample, head_and_tail
+from gpupipe.engines.forms.picture import chw
+from gpupipe.engines.forms.registry import FAST_FORMS, FORMS
+from gpupipe.reading.base import Feed
+from gpupipe.transforms.ops import Op
+
+SIDE = 224
+
+CASES: dict[str, T.Transform | T.Compose] = {
+    "Crop": T.RandomCrop(192, padding=8),
+    "Resize": T.Resize((225, 225)),
+    "Resize, bicubic": T.Resize((225, 225), "bicubic"),
+    "Flip": T.RandomHorizontalFlip(1.0),
+    "Gray": T.Grayscale(3),
+    "Brightness": T.ColorJitter(brightness=0.4),
+    "Contrast": T.ColorJitter(contrast=0.4),
+    "Saturation": T.ColorJitter(saturation=0.4),
+    "Hue": T.ColorJitter(hue=0.1),
+    "ChannelPermutation": T.RandomChannelPermutation(),
+    "Invert": T.RandomInvert(1.0),
+    "Posterize": T.RandomPosterize(4, 1.0),
+    "Solarize": T.RandomSolarize(128, 1.0),
+    "Sharpness": T.RandomAdjustSharpness(2, 1.0),
+    "AutoContrast": T.RandomAutocontrast(1.0),
+    "Equalize": T.RandomEqualize(1.0),
+    "Blur, 23 pixels": T.GaussianBlur(23),
+    "JPEG": T.JPEG((30, 95)),
+    "Warp, nearest": T.RandomRotation(30),
+    "Warp, bilinear": T.RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear"),
+    "Perspective": T.RandomPerspective(p=1.0),
+    "ToDtype and Normalize": T.Compose([T.ToTensor(), T.Normalize((0.5,), (0.25,))]),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
+    parser.add_argument("--rounds", type=int, default=8)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    with photographs(args.folder, count=32) as paths:
+        pixels = [_square(path) for path in paths[:32]]
+        result: dict[str, Any] = {
+            "question": (__doc__ or "").splitlines()[0],
+            "machine": machine(),
+            "files": describe_files(paths),
+            "settings": {"images": len(pixels), "size": SIDE, "rounds": args.rounds},
+            "rows": {},
+        }
+    nothing = in_graph(pixels, T.Compose([]), args.rounds)
+    table = Table("op", "DALI", "host", "of tensors: DALI", "host", "used: DALI", "host", "of tensors", first=26)
+    for name, step in CASES.items():
+        row: dict[str, Any] = {}
+        for kind, before in (("pil", []), ("tensor", [T.PILToTensor()])):
+            steps = [*step] if isinstance(step, T.Compose) else [*before, step]
+            pipeline = T.Compose(steps)
+            has_it = not any(lacks(op, False) for op in pipeline.skeleton)
+            dali = in_graph(pixels, pipeline, args.rounds) - nothing if has_it else None
+            row[kind] = {"dali": dali, "host": on_host(pixels, pipeline, args.rounds)}
+        found = [LOWERINGS[type(op)].cost for op in T.Compose([step]).skeleton if type(op) in LOWERINGS]
+        row["used"] = [sum(cost[k] for cost in found) for k in range(3)]
+        result["rows"][name] = row
+        cells = [row[kind][who] for kind in ("pil", "tensor") for who in ("dali", "host")]
+        table.row(name, *("none" if cell is None else f"{cell:.2f}" for cell in [*cells, *row["used"]]))
+    print(save("op_costs", result))
+
+
+def _square(path: str) -> Any:
+    with Image.open(path) as file:
+        return np.array(file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC))
+
+
+def _ops(pixels: list[Any], pipeline: T.Compose, epoch: int) -> tuple[Op, ...]:
+    keys, sizes = np.arange(len(pixels), dtype=np.uint64), np.tile([SIDE, SIDE], (len(pixels), 1))
+    return pipeline.resolve(1, epoch, keys, sizes)[0]
+
+
+def in_graph(pixels: list[Any], pipeline: T.Compose, rounds: int) -> float:
+    """CPU milliseconds per image, feeding included."""
+    graph = build_graph(
+        pipeline,
+        end=GraphEnd(len(pipeline.skeleton)),
+        feed=Feed("pixels"),
+        decoder=DecoderOptions(),
+        batch_size=len(pixels),
+        num_threads=1,
+        prefetch=1,
+        device_id=None,
+    )
+    graph.pipe.build()
+    best = float("inf")
+    for epoch in range(rounds):
+        ops = _ops(pixels, pipeline, epoch)
+        began = time.process_time()
+        graph.pipe.feed_input(MEDIA, pixels)
+        for one in graph.inputs:
+            array = one.array(ops)
+            if one.name:
+                graph.pipe.feed_input(one.name, array)
+        graph.pipe._run_once()
+        graph.pipe.outputs()
+        best = min(best, time.process_time() - began)
+    return best / len(pixels) * 1e3
+
+
+def on_host(pixels: list[Any], pipeline: T.Compose, rounds: int) -> float:
+    """CPU milliseconds per image."""
+    forms, best = {**FORMS, **FAST_FORMS}, float("inf")
+    for epoch in range(rounds):
+        head, tail = head_and_tail(_ops(pixels, pipeline, epoch))
+        began = time.thread_time()
+        for row, image in enumerate(pixels):
+            made = apply_sample(image, head, row, forms)
+            if tail:
+                apply_batch(chw(made)[None], tail, "contiguous_format")  # type: ignore[arg-type]
+        best = min(best, time.thread_time() - began)
+    return best / len(pixels) * 1e3
+
+
+if __name__ == "__main__":
+    main()

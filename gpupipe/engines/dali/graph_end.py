@@ -1,0 +1,220 @@
+"""Where DALI's graph ends, and who goes on.
+
+On a GPU the graph is whole: it does all that DALI has, and torch does the rest on the batch, on the device. On a CPU
+threads of the host go on image by image (:mod:`gpupipe.engines.forms.image_threads`) as soon as that is cheaper, which
+it mostly is right after the decoder. For each op both costs stand beside its lowering (:class:`.lowering.Cost`); the
+graph ends before the op from which on the sum of the costs is the least. They were measured on one core of an AMD EPYC
+with AVX2, photographs of 224 x 224 pixels, in milliseconds per image, by ``benchmarks/op_costs.py``:
+
+    op, of PIL images    DALI   host   DALI from the reference       the host from it
+    Resize, bilinear     0.65   0.10   1, at the border 60           2 (once in 20,000 values)
+    Resize, bicubic      1.09   0.13   40                            30 (photographs: 11)
+    Flip                 0.07   0.02   equal                         equal
+    Gray                 0.02   0.13   1                             equal
+    Brightness           0.05   0.14   1                             equal
+    Contrast             0.09   0.22   1                             equal
+    Saturation           0.43   0.19   1                             equal
+    ChannelPermutation   0.33   0.17   equal                         equal
+    Solarize             0.14   0.25   equal                         equal
+    Sharpness            0.93   0.67   1                             equal
+    AutoContrast         0.48   0.25   1                             equal
+    Equalize             1.22   0.25   1                             equal
+    Blur, 23 pixels      0.93   1.77   1                             1
+    JPEG                 0.29   0.46   equal                         equal
+    Warp, bilinear       0.93   0.83   255 at single pixels          equal
+    Perspective          1.02   0.79   255 at single pixels          equal
+    Hue                  none   1.46   -                             equal
+
+User code on single images ends the graph on every device: DALI then decodes on the CPU, no more than the window of a
+first crop, and all else is done on the host by the reference's own forms. What is cheaper on a batch, and what stands
+behind a function of batches, is done on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...errors import PipelineError
+from ...reading.windows import window_of
+from ...transforms.ops import Call, Op, ToDtype, Views
+from ..forms import has_batch_form
+from ..forms.check import check_ops
+from .lowering import LOWERINGS, lacks
+
+__all__ = ["GraphEnd", "graph_end"]
+
+Size: TypeAlias = tuple[int, int] | None
+
+_CALL = 0.015
+"""Milliseconds of Python for an op on an image, which only one thread at a time can spend."""
+_FED = 0.002
+"""The same for an op of the graph: its numbers are fed."""
+_CLOSER = 1.1
+"""The host is closer to the reference. So much more may it cost."""
+_MEASURED_ON = 224 * 224
+"""Pixels."""
+
+
+@dataclass(frozen=True)
+class GraphEnd:
+    """Where the graph ends: the number of ops it does, and of several views of each."""
+
+    shared: int
+    branches: tuple[int, ...] = ()
+    on_host: bool = False
+    """Whether the host goes on, image by image; then the graph is one for the CPU, on every device."""
+    why: str = ""
+    """Why the graph is not whole; empty if that is only cheaper."""
+
+    def rest(self, ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
+        """What is left, for each output of the graph. ``ops`` are a plan's."""
+        if not self.branches:
+            return (tuple(ops[self.shared :]),)
+        return tuple(branch[n:] for branch, n in zip(ops[self.shared].branches, self.branches, strict=True))
+
+    def names(self, ops: Sequence[Op]) -> list[str]:
+        """The ops that are left, each once."""
+        return list(dict.fromkeys(name for rest in self.rest(ops) for op in rest for name in _names(op)))
+
+
+def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = lambda: None) -> GraphEnd:
+    """Where the graph has to end for a skeleton.
+
+    Args:
+        ops: of a pipeline.
+        whole: whether DALI is to do all that it can, as on a GPU.
+        common: asked for the size (height, width) of the images as decoded if it is the same for all, when that
+            matters; it may have to look at all of them.
+
+    Raises :class:`PipelineError` naming what nobody can do.
+    """
+    window = int(window_of(ops) is not None)  # readers keep no more of an image than this
+    function = next(_functions(ops), None)
+    if function is not None:
+        check_ops(ops)
+        why = f"{function.name} is a function of single images, which runs on the host"
+        return GraphEnd(window, on_host=True, why=why)
+    if not whole:
+        return _cheapest(ops, window)
+    try:
+        return _whole(ops, common)
+    except PipelineError as e:
+        end = _cheapest(ops, window)
+        return end if not end.on_host else GraphEnd(end.shared, on_host=True, why=str(e))
+
+
+def _functions(ops: Sequence[Op]) -> Iterator[Call]:
+    """User code on single images."""
+    for op in ops:
+        if isinstance(op, Call) and not op.batch:
+            yield op
+        for branch in op.branches:
+            yield from _functions(branch)
+
+
+def _names(op: Op) -> list[str]:
+    if isinstance(op, Views):
+        return [name for branch in op.branches for inner in branch for name in _names(inner)]
+    return [op.name if isinstance(op, Call) else type(op).__name__]
+
+
+# ---- on a CPU
+
+
+def _cheapest(ops: Sequence[Op], first: int) -> GraphEnd:
+    """Where the graph ends on a CPU, after ``first`` ops at least."""
+    reach, _ = _reach(ops, None)
+    reach = next((n for n, op in enumerate(ops[:reach]) if _is_far(op)), reach)
+    costs = [_Costs.of(op, area) for op, area in zip(ops, _areas(ops), strict=True)]
+    # After ToDtype the graph would have to write floats as they lie, and the host to read them: all of them, or none.
+    floats = next((n for n, op in enumerate(ops) if isinstance(op, ToDtype)), len(ops))
+    ends = [*range(first, min(reach, floats) + 1), *([len(ops)] if reach == len(ops) else [])] or [first]
+    totals = {n: sum(c.dali for c in costs[:n]) + sum(c.host for c in costs[n:]) for n in ends}
+    end = next(n for n in ends if totals[n] <= min(totals.values()) * _CLOSER)
+    if end == len(ops):
+        return GraphEnd(end)
+    check_ops(ops[end:])
+    return GraphEnd(end, on_host=True)
+
+
+def _is_far(op: Op) -> bool:
+    lowering = LOWERINGS.get(type(op))
+    return (lowering is not None and lowering.cost.far) or any(_is_far(one) for b in op.branches for one in b)
+
+
+@dataclass(frozen=True)
+class _Costs:
+    dali: float
+    host: float
+
+    @classmethod
+    def of(cls, op: Any, area: float) -> _Costs:
+        """Milliseconds for an image of so many times the pixels that were measured."""
+        lowering = LOWERINGS.get(type(op))
+        drawn = 1.0 if getattr(op, "always", False) or not hasattr(op, "mask") else float(np.mean(op.mask))
+        inner = [cls.of(one, area) for branch in op.branches for one in branch]
+        dali, host = sum(c.dali for c in inner) + _FED, sum(c.host for c in inner) + drawn * _CALL
+        if lowering is not None:
+            cost = lowering.cost
+            dali += drawn * area * cost.dali
+            host += drawn * area * (cost.tensor if getattr(op, "kind", "pil") == "tensor" else cost.pil)
+        return cls(dali, host)
+
+
+def _areas(ops: Sequence[Op]) -> list[float]:
+    """Pixels that each op makes, in units of what was measured. Sizes that are not known count as one."""
+    areas, size = [], None
+    for op in ops:
+        size = _after(op, size)
+        areas.append(1.0 if size is None else size[0] * size[1] / _MEASURED_ON)
+    return areas
+
+
+# ---- as on a GPU
+
+
+def _whole(ops: Sequence[Op], common: Callable[[], Size]) -> GraphEnd:
+    n, size = _reach(ops, None)
+    if n == len(ops) - 1 and isinstance(ops[n], Views):
+        return GraphEnd(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))
+    return GraphEnd(_checked(ops, None, common))
+
+
+def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
+    n, size = _reach(ops, size)
+    if n == len(ops):
+        return n
+    named = _names(ops[n])[0]
+    for op in ops[n:]:
+        if not has_batch_form(op):
+            raise PipelineError(
+                f"{_names(op)[0]}{'' if op is ops[n] else f' after {named}'} has no form for a GPU; put it elsewhere"
+            )
+    if size is None and (common() is None or any(hasattr(op, "height") for op in ops[:n])):
+        raise PipelineError(
+            f"{named} is done on the whole batch, and images have different sizes there; put a RandomResizedCrop, "
+            "CenterCrop or Resize((h, w)) before it"
+        )
+    return n
+
+
+def _reach(ops: Sequence[Op], size: Size) -> tuple[int, Size]:
+    """(how many of the ops DALI can do, size of the image there if it is the same for all)"""
+    floats = False
+    for n, op in enumerate(ops):
+        if lacks(op, floats):
+            return n, size
+        floats = floats or (isinstance(op, ToDtype) and op.dtype != "uint8")
+        size = _after(op, size)
+    return len(ops), size
+
+
+def _after(op: Any, size: Size) -> Size:
+    if not hasattr(op, "height"):
+        return size
+    one = len(np.unique(op.height)) == 1 and len(np.unique(op.width)) == 1
+    return (int(op.height[0]), int(op.width[0])) if one else None

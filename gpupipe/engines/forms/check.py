@@ -1,0 +1,63 @@
+"""What neither single images nor batches can be put through, refused before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import PipelineError
+from ...transforms.compose import Compose
+from ...transforms.ops import Call, Gray, Op, ToDtype, Views
+from .apply import apply_sample, head_and_tail
+from .registry import has_batch_form
+
+__all__ = ["check_ops", "try_functions"]
+
+
+def check_ops(ops: Sequence[Op], *, channels: int = 3) -> None:
+    """Raise :class:`PipelineError` if images of so many channels cannot go through
+    :func:`~gpupipe.engines.forms.apply.apply_sample` and :func:`~gpupipe.engines.forms.apply.apply_tail`."""
+    head, tail = head_and_tail(ops)
+    _check_head(head, channels)
+    _check_tail(tail)
+
+
+def _check_head(head: Sequence[Op], channels: int) -> None:
+    for op in head:
+        if isinstance(op, Views):
+            for branch in op.branches:
+                _check_head(branch, channels)
+        if isinstance(op, Gray):
+            channels = op.channels
+        fill = getattr(op, "fill", None) or ()
+        if len(fill) not in (0, 1, channels):
+            raise PipelineError(f"fill={fill} has {len(fill)} values for an image of {channels} channel(s)")
+        if isinstance(op, ToDtype) and op.dtype == "bfloat16":
+            raise PipelineError(
+                "ToDtype(bfloat16): there is no bfloat16 for single images on the host; put it at the end, where only "
+                "Normalize and RandomErasing come after it"
+            )
+
+
+def _check_tail(tail: Sequence[Op]) -> None:
+    """Refuse what has no form for a whole batch, but stands behind something that needs one."""
+    for op in tail:
+        if isinstance(op, Views):
+            for branch in op.branches:
+                _check_tail(branch)
+        elif not has_batch_form(op):
+            named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
+            raise PipelineError(
+                f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
+            )
+
+
+def try_functions(pipeline: Compose, size: tuple[int, int]) -> None:
+    """Put a generated image of (height, width) pixels through the pipeline, user code for single images included.
+
+    Raises :class:`PipelineError` if a function of the user's fails, or changes what it must keep.
+    """
+    ops = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([size]))[0]
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    apply_sample(image, head_and_tail(ops)[0], 0)
