@@ -73,6 +73,8 @@ class Cuts:
 
     def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
         place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
+        if place.packed is not None or self.dataset.source.storage.remote:
+            return None  # no part of it can be had alone, or several times as soon as all of it once
         box = top, left, top + int(window.height[row]), left + int(window.width[row])
         assert self.dataset.file_sizes is not None
         source, size = self.dataset.source, int(self.dataset.file_sizes[index])

@@ -8,9 +8,14 @@ import pkgutil
 
 import pytest
 
+import gpupipe
 from gpupipe import transforms
 
-MODULES = [name for _, name, _ in pkgutil.walk_packages(transforms.__path__, "gpupipe.transforms.")]
+MODULES = [
+    name
+    for package in ("codecs", "datasets", "interop", "sources", "transforms")
+    for _, name, _ in pkgutil.walk_packages([f"{gpupipe.__path__[0]}/{package}"], f"gpupipe.{package}.")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
