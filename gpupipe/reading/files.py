@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from ..codecs.decode import open_rgb
-from ..codecs.files import Place, Undecodable
+from ..codecs.files import Place, Undecodable, read_place
 from ..codecs.jpeg.tiles import Cut
 from ..datasets.base import Dataset
 from ..transforms.ops import Crop
@@ -75,7 +75,7 @@ class FileReader(AheadReader[Rows]):
                 return Pending(plan, bad=tuple(bad_sample(self._dataset, indices[i], why) for i, why in problems))
         rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
         places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
-        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows), *((place.size,) for place in places)]
+        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows), *((max(place.size, 0),) for place in places)]
         if not shapes:
             return Pending(plan)
         # A little more than is needed now, so that soon no batch needs a larger one.
@@ -105,11 +105,19 @@ class FileReader(AheadReader[Rows]):
 
     def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> Rows:
         cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
-        whole = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
-        some = [views[k] for k in whole]
-        problems = self._dataset.source.storage.read_into([places[k] for k in whole], some)
+        rest = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
+        parts = [k for k in rest if places[k].length >= 0]
+        some = [views[k] for k in parts]
+        problems = self._dataset.source.storage.read_into([places[k] for k in parts], some)
         read = (view if why is None else why for view, why in zip(some, problems, strict=True))
-        return [*cuts.items(), *zip(rows[whole].tolist(), read, strict=True)]
+        # How long a whole file is shows when it is read.
+        files = [k for k in rest if places[k].length < 0]
+        data = (_whole(places[k]) for k in files)
+        return [
+            *cuts.items(),
+            *zip(rows[parts].tolist(), read, strict=True),
+            *zip(rows[files].tolist(), data, strict=True),
+        ]
 
     def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
         began = time.perf_counter()
@@ -189,6 +197,14 @@ class FileReader(AheadReader[Rows]):
             **({} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}),
             **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
         }
+
+
+def _whole(place: Place) -> U8 | Undecodable:
+    try:
+        data = read_place(place)
+    except Undecodable as e:
+        return e
+    return np.frombuffer(data, np.uint8) if data else Undecodable("empty", "0 bytes")
 
 
 def _bytes_of(data: U8 | Cut) -> U8:
