@@ -37,6 +37,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import random
 import sys
 import tempfile
 import traceback
@@ -44,13 +45,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from witness_parts import cases
 from witness_parts.compare import differences, elsewhere, matching
 from witness_parts.file import Record, merged, read, written
 from witness_parts.inputs import Inputs, Skip
 from witness_parts.watch import Watch
-
-from gpupipe.reading.global_rng import seed_all
 
 __all__ = ["FILE", "look", "main"]
 
@@ -98,7 +99,9 @@ def look(root: Path, only: str | None = None, engines: Collection[str] | None = 
         for engine in case.engines:
             if engines is not None and engine not in engines:
                 continue
-            seed_all(1)  # for what torch's own loader runs
+            torch.manual_seed(1)
+            random.seed(1)
+            np.random.seed(1)  # noqa: NPY002 - for what torch's own loader runs
             try:
                 seen = case.look(inputs, engine)
             except Skip as e:

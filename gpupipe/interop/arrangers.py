@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
-import torch
-
 from ..datasets.sample_form import leaves
-from ..reading.global_rng import lent, seed_all
+from ..reading.global_rng import drawn, lent, seed_all
 from .recording import Looked, StandIn, marked
 from .same_names import Refused
 
@@ -38,7 +34,7 @@ def _called(other: Any, t: Any) -> Any:
     before = dict(getattr(other, "__dict__", {}))
     with lent():
         seed_all(1)
-        drawn = _drawn()
+        before_it = drawn()
         try:
             made = other(StandIn(None))
         except Looked as e:
@@ -47,18 +43,12 @@ def _called(other: Any, t: Any) -> Any:
             raise Refused(
                 f"it does more than to arrange the transforms that it holds ({type(e).__name__}: {e})"
             ) from None
-        if _drawn() != drawn:
+        if drawn() != before_it:
             raise Refused("it draws random numbers itself")
     now = getattr(other, "__dict__", {})
     if before.keys() != now.keys() or any(before[name] is not now[name] for name in before):
         raise Refused("it changes when it is called")
     return made
-
-
-def _drawn() -> tuple[Any, ...]:
-    """Something else after every draw from a global generator."""
-    numpy: Any = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), numpy[1].tobytes(), numpy[2:], torch.default_generator.get_state().numpy().tobytes()
 
 
 def _shape(tree: Any) -> list[tuple[int, ...]]:

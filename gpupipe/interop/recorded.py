@@ -3,6 +3,7 @@ decoded, and the transform is done by the engine."""
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from typing import Any
@@ -93,7 +94,7 @@ def record(ds: Any) -> Recorded:
     other, found = marked(ds, is_transform)
     if not found:
         raise Refused("gpupipe does not know what it reads, and it holds no transforms that could be done for it")
-    tried = [_tried(other, index) for index in sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})]
+    tried = _samples(other, sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)}))
     samples, modes = [sample for sample, _ in tried], set().union(*(modes for _, modes in tried))
     example = samples[0]
     for sample in samples[1:]:
@@ -112,6 +113,18 @@ def record(ds: Any) -> Recorded:
     (mode,) = modes
     pipeline, form = _pipeline(example, images, 1 if mode == "L" else 3)
     return Recorded(ds, other, example, mode, pipeline, form)
+
+
+def _samples(ds: Any, indices: list[int]) -> list[tuple[Any, set[str]]]:
+    """Samples of a copy, which closes what it has opened."""
+    ds = copy.copy(ds)
+    before = dict(getattr(ds, "__dict__", {}))
+    try:
+        return [_tried(ds, index) for index in indices]
+    finally:
+        for name, value in getattr(ds, "__dict__", {}).items():
+            if value is not before.get(name) and callable(close := getattr(value, "close", None)):
+                close()
 
 
 def _tried(ds: Any, index: int) -> tuple[Any, set[str]]:

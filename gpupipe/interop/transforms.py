@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import transforms as ours
-from ..datasets.sample_form import View, mapped
+from ..datasets.sample_form import View, leaves, mapped
 from ..errors import GpupipeError, TranslationError
 from ..transforms import Compose, Transform
 from .arrangers import arranged
@@ -30,7 +30,6 @@ class _Place:
 
     def __init__(self, channels: int):
         self.kind = "pil"
-        self.dtype = "uint8"
         self.channels = channels
         self.views = False
         self.tree: Any = None
@@ -179,7 +178,9 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
         return View(len(chains) - 1)
 
     place.tree, place.views = mapped(view, tree), True
-    same = all(chain == chains[0] for chain in chains)
+    # The same objects: functions of user code that differ in what they hold look equal.
+    steps = [tuple(map(id, leaf.steps)) for leaf in leaves(tree)]
+    same = all(one == steps[0] for one in steps)
     return [ours.MultiView(chains[0], len(chains)) if same else ours.MultiView(chains)]
 
 
@@ -199,15 +200,13 @@ def _function(function: Any, place: _Place) -> list[Transform]:
         raise Refused(
             "a function of all views at once; the batch is a tuple of views, so stack them in the training loop"
         )
-    if does_nothing(function, place.kind, place.dtype, place.channels):
+    if place.kind == "pil" and does_nothing(function, place.channels):
         return []
     return [ours.Lambda(function)]
 
 
 def _follow(t: Transform, place: _Place) -> None:
     """What ``place`` is after one of our own transforms, or one that was translated."""
-    if isinstance(t, (ours.ToTensor, ours.ConvertImageDtype, ours.ToDtype)):
-        place.dtype = "float32" if isinstance(t, ours.ToTensor) else t.dtype
     if isinstance(t, ours.ToImage):
         place.kind = "image"
     elif isinstance(t, (ours.ToTensor, ours.PILToTensor)):

@@ -79,7 +79,8 @@ class FileReader(AheadReader[Rows]):
         if not shapes:
             return Pending(plan)
         # A little more than is needed now, so that soon no batch needs a larger one.
-        borrowed = self.buffers.take(sum(map(math.prod, shapes)) * 9 // 8)
+        needed = sum(map(math.prod, shapes))
+        borrowed = self.buffers.take(needed * 9 // 8 if places else needed)
         views = views_of(borrowed.buffer, shapes)
         futures = [pool.submit(self._decode, plan, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
         if places:

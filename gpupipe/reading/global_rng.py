@@ -7,11 +7,12 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["lent", "seed_all"]
+__all__ = ["drawn", "lent", "seed_all"]
 
 _one_at_a_time = threading.RLock()
 """Of the loaders that run the code of others in threads of one process, one does at a time."""
@@ -48,6 +49,12 @@ def seed_all(seed: int, device: torch.device | None = None) -> None:
     for generator in _of_torch(device):
         # Not torch.manual_seed(), which reaches for CUDA, and costs milliseconds in a forked process.
         generator.manual_seed(seed)
+
+
+def drawn() -> tuple[Any, ...]:
+    """Something else after every draw from one of them on the CPU."""
+    numpy: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), numpy[1].tobytes(), numpy[2:], torch.default_generator.get_state().numpy().tobytes()
 
 
 def _of_torch(device: torch.device | None) -> list[torch.Generator]:

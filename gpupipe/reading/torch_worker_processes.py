@@ -20,8 +20,8 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
@@ -29,6 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from .signal_handlers import blocked
 from .tensor_socket import listen_without_a_file
 
 __all__ = ["WorkerLoader", "WorkersLost"]
@@ -58,7 +59,7 @@ class WorkerLoader(DataLoader[Any]):
         self.check_worker_number_rationality()
         # Forking is quick. The other ways may wait until a child has imported the script.
         method = (self.multiprocessing_context or multiprocessing).get_start_method()
-        with _uninterrupted() if method == "fork" else nullcontext():
+        with blocked() if method == "fork" else nullcontext():
             theirs = self.worker_init_fn
             self.worker_init_fn = _Guard(theirs)
             try:
@@ -74,23 +75,6 @@ class WorkerLoader(DataLoader[Any]):
             iterator._shutdown_workers()
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C comes at the end. It comes to the main thread only."""
-    theirs = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(theirs):
-        yield
-        return
-    came: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *it: came.append(it))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, theirs)
-        if came:
-            theirs(*came[0])
-
-
 @dataclass(frozen=True)
 class _Guard:
     """What a worker does first."""
@@ -101,6 +85,7 @@ class _Guard:
         # A terminal sends Ctrl-C to every process, but what it means is for the parent to say. Not SIG_IGN, which a
         # program that the dataset's code starts would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())  # which the parent had blocked to fork
         listen_without_a_file()
         threading.Thread(target=_watch, name="gpupipe-watch", daemon=True).start()
         if self.init is not None:
@@ -176,7 +161,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
         if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
             return
         self._shutdown = True
-        with _uninterrupted():
+        with blocked():
             self._end()
 
     def _end(self) -> None:

@@ -286,3 +286,62 @@ def test_fork_after_cuda_is_refused(numbered: Path, monkeypatch: pytest.MonkeyPa
     loader = Case("null", "folder", "cuda:0", numbered).loader()
     with pytest.raises(EngineError, match=r"device='cuda:0': CUDA was initialised in the parent.*'spawn'"):
         iter(loader)
+
+
+class OutOfTime(Exception):
+    """What a script's signal handler raises."""
+
+
+class Alarming(Encoded):
+    """In the middle of a sample the process gets a signal."""
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        if i == 7:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_what_a_signal_handler_raises_reaches_the_script(
+    on_error: str, files: list[bytes], load: Callable[..., DataLoader]
+) -> None:
+    """It says nothing of the sample that was being read."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        loader = load(Alarming(files), 0, on_error=on_error)
+        with pytest.raises(OutOfTime):
+            list(loader)
+        assert loader.report().samples == []
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_new_loader_in_a_forked_child(files: list[bytes], load: Callable[..., DataLoader]) -> None:
+    """Of a process in the middle of an epoch."""
+    loader = load(Encoded(files))
+    iterator = iter(loader)
+    first = seen(next(iterator))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forking beside threads
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            with load(Encoded(files)) as other:
+                status = int(sorted(all_seen(other)) != list(range(len(files))))
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 30
+    ended, status = 0, 1
+    while not ended and time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.02)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert (ended, status) == (pid, 0)
+    assert sorted(first + all_seen(iterator)) == list(range(len(files)))

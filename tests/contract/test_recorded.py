@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageFile
-from support import BATCH, N
+from support import BATCH, SIZES, N
 from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
 
@@ -265,3 +265,48 @@ def test_bad_files_are_named(tmp_path: Path, numbered: Path) -> None:
         assert got == [i for i in range(N) if i != 7]
         (bad,) = loader.report().samples
         assert bad.index == 7
+
+
+class Maybe:
+    """User code that draws, and most times does nothing: it must not be taken for what never does anything."""
+
+    def __init__(self, share: float):
+        self.share = share
+
+    def __call__(self, image: Any) -> Any:
+        return image.point(lambda value: 255 - value) if random.random() < self.share else image
+
+
+class OnlyLarge:
+    def __call__(self, image: Any) -> Any:
+        return image.point(lambda value: 255 - value) if image.width > 75 else image
+
+
+def inverted(images: torch.Tensor, plain: torch.Tensor) -> list[bool]:
+    return [bool((a - (1 - b)).abs().mean() < 0.01) for a, b in zip(images, plain, strict=True)]
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_functions_that_seldom_do_something_are_called(engine: Any, numbered: Path) -> None:
+    end = [tvt.Resize((32, 32)), tvt.ToTensor()]
+    plain = next(iter(data.DataLoader(Photos(numbered, tvt.Compose(end)), N)))[0]
+
+    def images(function: Any, epoch: int = 0) -> torch.Tensor:
+        dataset = Photos(numbered, tvt.Compose([function, *end]))
+        with DataLoader(dataset, N, engine=engine, seed=1, device="cpu") as loader:
+            loader.set_epoch(epoch)
+            found: torch.Tensor = next(iter(loader))[0]
+            return found
+
+    drawn = [inverted(images(Maybe(0.1), epoch), plain) for epoch in range(20)]
+    assert 20 < sum(map(sum, drawn)) < 80  # 46 are expected
+    assert inverted(images(OnlyLarge()), plain) == [SIZES[i % len(SIZES)][1] > 75 for i in range(N)]
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered: Path) -> None:
+    end = [tvt.Resize((32, 32)), tvt.ToTensor()]
+    views = Twice(tvt.Compose([Maybe(0.0), *end]), tvt.Compose([Maybe(1.0), *end]))
+    with DataLoader(Photos(numbered, views), N, engine=engine, device="cpu") as loader:
+        (one, two), _ = next(iter(loader))
+    assert all(inverted(two, one))
