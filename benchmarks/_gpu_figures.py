@@ -10,7 +10,7 @@ from typing import Any
 from _gpu_predictions import DECODED, NUMBERS, PIXELS
 
 from gpupipe.parity.tolerances import TABLE
-from gpupipe.transforms.ops.promise import CPU
+from gpupipe.transforms.ops.promise import GRAPH
 
 __all__ = ["NEVER", "draw", "gpu"]
 
@@ -50,7 +50,7 @@ def _predictions() -> str:
     numbers = [f"| {n.what} | {n} | {n.why} |" for n in NUMBERS.values()]
     by_bound: dict[str, list[str]] = {}
     for row, predicted in PIXELS.items():
-        cpu = TABLE[row].tolerances.get(CPU)
+        cpu = TABLE[row].of(*GRAPH)
         as_there = cpu is not None and str(predicted) == str(cpu) and predicted.interior.max > 0
         if not row.startswith("resize"):
             by_bound.setdefault("as on the CPU" if as_there else str(predicted), []).append(TABLE[row].what)

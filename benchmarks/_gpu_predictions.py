@@ -15,7 +15,7 @@ from typing import Any
 import _common  # noqa: F401  (makes a source checkout importable)
 
 from gpupipe.parity.tolerances import TABLE
-from gpupipe.transforms.ops.promise import CPU, EQUAL, Bound, Tolerance
+from gpupipe.transforms.ops.promise import EQUAL, GRAPH, Bound, Tolerance
 
 __all__ = ["DECODED", "NUMBERS", "PIXELS", "Number", "compare", "verdict"]
 
@@ -24,8 +24,9 @@ __all__ = ["DECODED", "NUMBERS", "PIXELS", "Number", "compare", "verdict"]
 
 
 def _cpu(row: str, more: float = 0.0) -> Tolerance:
-    """As on the CPU, the largest difference by ``more`` larger."""
-    cpu = TABLE[row].tolerances[CPU]
+    """As DALI is on the CPU, the largest difference by ``more`` larger."""
+    cpu = TABLE[row].of(*GRAPH)
+    assert cpu is not None
 
     def larger(bound: Bound) -> Bound:
         return replace(bound, max=min(bound.max + more, 255.0))

@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +34,7 @@ class Work:
     sets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other files than ``paths``, by the name that jobs have for them."""
     packed: tuple[tuple[str, str], ...] = ()
-    """(format, a folder with the same files in that format), for ``Job.source``."""
+    """(format, what :data:`gpupipe.testing.formats.WRITERS` returned for the same files), for ``Job.source``."""
 
     def of(self, name: str | None) -> Work:
         """The same work on the files of a set."""
@@ -139,9 +138,27 @@ def _dataset(job: Job, work: Work, pipeline: Any) -> Any:
 
     if job.source == "files":
         return datasets.ImageList(work.files(), [label % 1000 for label in work.labels], transform=pipeline)
-    shards = sorted(Path(dict(work.packed)[job.source]).iterdir())
-    one = {"tar": datasets.WebDataset}[job.source](shards)
+    one = opened(job.source, dict(work.packed)[job.source])
     return datasets.Subset(one, [i % len(one) for i in range(len(work.files()))], transform=pipeline)
+
+
+def opened(source: str, packed: str) -> Any:
+    """A dataset of what ``WRITERS[source]`` wrote."""
+    from gpupipe import datasets as d
+
+    if source == "lmdb":
+        return d.LMDB(packed, image="image-*", label="label-*")
+    kinds: dict[str, Any] = {
+        "arrow": d.Arrow,
+        "hdf5": d.HDF5,
+        "mds": d.MDS,
+        "parquet": d.Parquet,
+        "recordio": d.RecordIO,
+        "tar": d.WebDataset,
+        "tfrecord": d.TFRecord,
+        "zip": d.Zip,
+    }
+    return kinds[source.partition("-")[0]](packed)
 
 
 def _graph(job: Job, work: Work) -> Any:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
 from .retry import reason_of, with_retries
+from .unpack import Packed, unpack
 
 __all__ = [
     "MAX_BYTES",
@@ -20,11 +21,13 @@ __all__ = [
     "ReadAt",
     "Undecodable",
     "attempts",
+    "ends_before",
     "open_regular",
     "pread",
     "read_at",
     "read_place",
     "refuse_large",
+    "unpacked",
     "use_place",
 ]
 
@@ -55,13 +58,18 @@ class Place(NamedTuple):
     """Where the bytes of one sample are: a file, or a part of one.
 
     >>> Place(b"photos/cat.jpg")
-    Place(path=b'photos/cat.jpg', offset=0, length=-1, max_bytes=2147483648)
+    Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, packed=None, max_bytes=2147483648)
     """
 
     path: bytes
     offset: int = 0
     length: int = -1
     """Bytes; -1: up to the end of the file."""
+    version: int = 0
+    """Of the file: what changes if its content does, as far as that is known without reading it; see
+    :class:`gpupipe.sources.storage.Found`."""
+    packed: Packed | None = None
+    """How the bytes there become those of the sample, if they are not."""
     max_bytes: int = MAX_BYTES
     """A sample that has more is not read, whatever has become of the file."""
 
@@ -69,6 +77,11 @@ class Place(NamedTuple):
     def whole(self) -> bool:
         """Whether it is a whole file."""
         return self.offset == 0 and self.length < 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sample; -1 of a file up to its end."""
+        return self.length if self.packed is None else self.packed.take
 
 
 def open_regular(path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -124,11 +137,14 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
 
     def once(file: IO[bytes]) -> T:
         size = os.fstat(file.fileno()).st_size
-        refuse_large(size if place.whole else place.length, place.max_bytes)
+        refuse_large(size if place.whole else place.size, place.max_bytes)
         if place.whole:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
-            raise _ends_before(place, size)
+            raise ends_before(place, size)
+        if place.packed is not None:
+            data = read_at(file.fileno(), place)
+            return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
         part = _Part(file.fileno(), place)
         return use(io.BufferedReader(part), part.read_at, place.length)
 
@@ -171,9 +187,9 @@ def read_place(place: Place) -> bytes:
 
 def read_at(fd: int, place: Place) -> bytes:
     """The bytes of a place in a file that is open. Raises :class:`OSError`, and :class:`Undecodable` of kind
-    ``truncated`` or ``bomb``."""
+    ``truncated``, ``undecodable`` or ``bomb``."""
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
-    refuse_large(length, place.max_bytes)
+    refuse_large(length if place.packed is None else place.size, place.max_bytes)
     try:
         found = pread(fd, length, place.offset)
     except MemoryError:
@@ -182,8 +198,8 @@ def read_at(fd: int, place: Place) -> bytes:
             "more than its max_bytes"
         ) from None
     if len(found) < place.length:
-        raise _ends_before(place, os.fstat(fd).st_size)
-    return found
+        raise ends_before(place, os.fstat(fd).st_size)
+    return found if place.packed is None else unpacked(found, place.packed)
 
 
 def pread(fd: int, length: int, offset: int) -> bytes:
@@ -195,7 +211,16 @@ def pread(fd: int, length: int, offset: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _ends_before(place: Place, size: int) -> Undecodable:
+def unpacked(stored: bytes, packed: Packed) -> bytes:
+    """As :func:`gpupipe.codecs.unpack.unpack`. Raises :class:`Undecodable`."""
+    try:
+        return unpack(stored, packed)
+    except (ValueError, ImportError) as e:
+        raise Undecodable("undecodable", str(e)) from None
+
+
+def ends_before(place: Place, size: int) -> Undecodable:
+    """What is wrong with a place in a file of ``size`` bytes that ends before it."""
     return Undecodable(
         "truncated", f"it should be bytes {place.offset} to {place.offset + place.length} of a file of {size} bytes"
     )

@@ -6,6 +6,7 @@ imports Pillow, the standard library and its neighbours only.
 
 from __future__ import annotations
 
+import io
 import signal
 import struct
 import sys
@@ -16,8 +17,9 @@ from PIL import Image, ImageFile
 
 from .files import MAX_BYTES, Place, ReadAt, Undecodable, use_place
 from .pillow import guarded, header, open_image, quiet
+from .unpack import Packed
 
-__all__ = ["KINDS", "Probe", "answer", "probe", "quiet"]
+__all__ = ["KINDS", "Probe", "answer", "probe", "probe_bytes", "quiet"]
 
 KINDS = (
     "ok",
@@ -53,25 +55,38 @@ class Probe(NamedTuple):
 def probe(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:
     """Read the header of one image, and its end; with ``strict`` all of a JPEG. Never raises for what a file may hold;
     call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
-
-    def identify(file: IO[bytes], read: ReadAt, size: int) -> Probe:
-        if size == 0:
-            raise Undecodable("empty", "0 bytes")
-        with open_image(file, max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size, strict=strict)
-        return Probe(OK, height, width, coding, orientation)
-
     try:
-        return use_place(place, lambda *it: guarded(lambda: identify(*it), reading=True))
+        return use_place(
+            place,
+            lambda file, read, size: guarded(lambda: _identify(file, read, size, max_pixels, strict), reading=True),
+        )
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
+
+
+def probe_bytes(data: bytes, max_pixels: int | None = None, strict: bool = False) -> Probe:
+    """As :func:`probe`, of an image that was read already."""
+    try:
+        return guarded(
+            lambda: _identify(io.BytesIO(data), lambda n, at: data[at : at + n], len(data), max_pixels, strict)
+        )
+    except Undecodable as e:
+        return Probe(KINDS.index(e.kind), reason=e.reason)
+
+
+def _identify(file: IO[bytes], read: ReadAt, size: int, max_pixels: int | None, strict: bool) -> Probe:
+    if size == 0:
+        raise Undecodable("empty", "0 bytes")
+    with open_image(file, max_pixels) as image:
+        height, width, orientation, coding = header(image, read, size, strict=strict)
+    return Probe(OK, height, width, coding, orientation)
 
 
 # ------------------------------------------------------------------ the worker's side and the words on the wire
 # Request: u32 length, then one record per place. Answer: u32 length, then one record per place.
 
 _LENGTH = struct.Struct("<I")
-_PLACE = struct.Struct("<qqI")
+_PLACE = struct.Struct("<qqIqqqB")
 _RECORD = struct.Struct("<BBiiHH")
 
 
@@ -93,16 +108,23 @@ def unpack(data: bytes) -> list[Probe]:
 
 
 def pack_places(places: Iterable[Place]) -> bytes:
-    return b"".join(_PLACE.pack(p.offset, p.length, len(p.path)) + p.path for p in places)
+    return b"".join(map(_pack_place, places))
+
+
+def _pack_place(place: Place) -> bytes:
+    codec, *numbers = place.packed or ("", 0, 0, 0)
+    name = codec.encode()
+    return _PLACE.pack(place.offset, place.length, len(place.path), *numbers, len(name)) + place.path + name
 
 
 def unpack_places(data: bytes) -> list[Place]:
     places, at = [], 0
     while at < len(data):
-        offset, length, n = _PLACE.unpack_from(data, at)
+        offset, length, n, size, skip, take, m = _PLACE.unpack_from(data, at)
         at += _PLACE.size
-        places.append(Place(data[at : at + n], offset, length))
-        at += n
+        path, codec = data[at : at + n], data[at + n : at + n + m].decode()
+        places.append(Place(path, offset, length, packed=Packed(codec, size, skip, take) if codec else None))
+        at += n + m
     return places
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["is_transient", "reason_of", "waits", "with_retries"]
+__all__ = ["REMOTE_WAITS", "is_transient", "reason_of", "waits", "with_retries"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ _TRANSIENT = {
 }
 _WAITS = (0.05, 0.2, 0.8)
 """Seconds before each further attempt. A sample that stays unreadable costs about one second."""
+REMOTE_WAITS = (0.1, 0.3, 1.0, 3.0, 8.0)
+"""Likewise, of stores behind a network, which ask for more patience when many ask them: about twelve seconds."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -48,18 +50,19 @@ def waits(seconds: tuple[float, ...] | None = None) -> Iterator[float]:
     return (s * chance.uniform(0.5, 1.5) for s in (_WAITS if seconds is None else seconds))
 
 
-def with_retries(name: Callable[[], str], work: Callable[[], T]) -> T:
+def with_retries(name: Callable[[], str], work: Callable[[], T], seconds: tuple[float, ...] | None = None) -> T:
     """``work()``. A transient error is tried again, the last one is raised, like any other.
 
     Args:
         name: what is read, for the log.
+        seconds: before each further attempt; those of files if ``None``.
     """
     pauses: Iterator[float] | None = None  # made at the first error: nearly all reads never see one
     while True:
         try:
             return work()
         except OSError as e:
-            pauses = waits() if pauses is None else pauses
+            pauses = waits(seconds) if pauses is None else pauses
             wait = next(pauses, None)
             if wait is None or not is_transient(e):
                 raise

@@ -4,28 +4,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..sources.remote.options import Remote
 from .arrays import Arrays
 from .base import Dataset
 from .folder import ImageFolder
+from .formats.arrow import Arrow
+from .formats.hdf5 import HDF5, HDF5Arrays
+from .formats.huggingface import HuggingFace
+from .formats.lmdb import LMDB
+from .formats.manifest import Manifest
+from .formats.mds import MDS, LitData
+from .formats.parquet import Parquet
+from .formats.recordio import RecordIO
+from .formats.tfrecord import TFRecord
+from .formats.webdataset import WebDataset
+from .formats.zip import Zip
 from .index.summary import Summary
 from .list import ImageList
 from .subset import Subset
 from .video import VideoFolder, VideoList
-from .webdataset import WebDataset
 
 if TYPE_CHECKING:
     from .user_code import from_torch
 
 __all__ = [
+    "HDF5",
+    "LMDB",
+    "MDS",
     "Arrays",
+    "Arrow",
     "Dataset",
+    "HDF5Arrays",
+    "HuggingFace",
     "ImageFolder",
     "ImageList",
+    "LitData",
+    "Manifest",
+    "Parquet",
+    "RecordIO",
+    "Remote",
     "Subset",
     "Summary",
+    "TFRecord",
     "VideoFolder",
     "VideoList",
     "WebDataset",
+    "Zip",
     "from_torch",
 ]
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
+from ..sources.hdf5_pixels import PixelRows
 from ..transforms.compose import as_compose
 from .base import Dataset
 
@@ -97,8 +98,8 @@ class Arrays(Dataset):
 
 
 def _numpy(value: Any, name: str) -> npt.NDArray[Any]:
-    if isinstance(value, np.ndarray):
-        return value
+    if isinstance(value, (np.ndarray, PixelRows)):
+        return value  # type: ignore[return-value]
     if callable(getattr(value, "numpy", None)):  # a torch tensor, without importing torch
         try:
             return np.asarray(value.numpy())

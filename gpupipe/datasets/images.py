@@ -56,6 +56,7 @@ class EncodedImages(Dataset):
     def _open(self, *, rebuild: bool) -> None:
         limits: dict[str, Any] = {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes, "strict": self.strict}
         self._index = open_index(self._source, **limits, rebuild=rebuild)
+        self._source.storage.expect(int(self._index.container_size.read().sum()))
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from ..codecs.files import MAX_BYTES
 from ..errors import DatasetError
-from ..sources.base import Texts
-from ..sources.files import Listed, Paths
+from ..sources.files import Listed
 from ..sources.list_file import read_list
+from ..sources.names import below, texts_of
 from .images import EncodedImages
 
-__all__ = ["ImageList", "below", "listed", "texts_of"]
+__all__ = ["ImageList", "listed"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -87,54 +87,6 @@ def listed(
         texts = texts_of(paths, owner)
     numbers, classes = _numbers(labels, len(texts), owner)
     return Listed(below(texts, base, strict, owner), numbers, classes)
-
-
-def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
-    found = []
-    for i, path in enumerate(paths):
-        try:
-            found.append(path if type(path) is str else os.fsdecode(path))
-        except TypeError:
-            raise DatasetError(f"{owner}: path {i} is {path!r}; paths are text or pathlib.Path") from None
-    return found
-
-
-def below(paths: list[str], base: str | None, strict: bool, owner: str) -> Paths:
-    """The paths below ``base``, or below the folder that they have in common. ``strict``: none may lie outside.
-
-    Raises :class:`DatasetError`.
-    """
-    if base is None:
-        here = os.getcwd()
-        paths = [os.path.join(here, p) for p in paths]
-        # The first and the last in sorted order have in common what all have; so the same files elsewhere
-        # have the same rows, and the same fingerprint.
-        folders = [os.path.dirname(p) for p in (min(paths), max(paths))] if paths else [here]
-        base = os.path.commonpath(folders)
-    prefix = os.path.join(base, "")
-    rows, absolute = [], False
-    for i, path in enumerate(paths):
-        if ".." in path and ".." in path.split("/"):
-            full = os.path.join(base, path)
-            outside = not os.path.normpath(full).startswith(prefix)
-            if strict and not outside:  # behind a link, ".." leads to the folder above the link's target
-                outside = not os.path.realpath(full).startswith(os.path.join(os.path.realpath(base), ""))
-        else:
-            outside = path.startswith("/") and not path.startswith(prefix)
-        if outside and strict:
-            raise DatasetError(
-                f"{owner}: path {i} is {path!r}, which leads out of root {base!r}; correct it, or pass "
-                "allow_outside=True if the list can be trusted"
-            )
-        if path.startswith(prefix):
-            path = path[len(prefix) :].lstrip("/")
-        absolute = absolute or path.startswith("/")
-        rows.append(path)
-    encoded = Texts.of(map(os.fsencode, rows))
-    if b"\0" in encoded.blob:
-        at = next(i for i, row in enumerate(rows) if "\0" in row)
-        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
-    return Paths(os.fsencode(prefix), encoded, absolute)
 
 
 def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
+from .other_libraries import named_class
 from .recorded import record
 from .same_names import Refused
 from .transforms import translated
@@ -31,9 +32,9 @@ _GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
 _READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
 _UNKNOWN = "gpupipe does not know what it reads"
 _CHOICES = (
-    "What is left: gpupipe.datasets (ImageFolder, ImageList, Arrays), gpupipe.datasets.from_torch(dataset, media=..., "
-    'transform=...) for a dataset that returns paths, bytes or arrays, or DataLoader(..., engine="torch"), which runs '
-    "the dataset as it is."
+    "What is left: gpupipe.datasets (ImageFolder, WebDataset, Parquet, Arrays, ...), "
+    "gpupipe.datasets.from_torch(dataset, media=..., transform=...) for a dataset that returns paths, bytes or arrays, "
+    'or DataLoader(..., engine="torch"), which runs the dataset as it is.'
 )
 
 
@@ -72,6 +73,9 @@ def _native(ds: Any) -> Dataset:
         _refuse(ds, "several datasets in one have no gpupipe form yet; one ImageList of all their files has")
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:
+        other = named_class(ds)
+        if other is not None:
+            _refuse(ds, other)
         if isinstance(ds, IterableDataset):
             _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered")
         _refuse(ds, _UNKNOWN)

@@ -86,6 +86,15 @@ class Workload:
             found += self.batches(what, "device" if self.setup.cuda else "host", count, of, out)
         return found
 
+    def encoded(self, place: Place, samples: int) -> list[MemoryUse]:
+        """The bytes of so many samples as they are stored, or of all that an epoch has; an average."""
+        sizes = self.setup.dataset.file_sizes
+        if sizes is None or not len(sizes):
+            return []
+        samples, mean = min(samples, self.samples), float(sizes.mean())
+        formula = f"{samples:,} × {mean / 1e3:.3g} kB"
+        return [MemoryUse("encoded images", place, int(samples * mean), formula, certain=False)]
+
     def decoded(self, place: Place, samples: int, *, at_once: bool = False) -> list[MemoryUse]:
         """The decoded images of so many samples, or of all that an epoch has.
 

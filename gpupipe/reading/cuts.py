@@ -73,11 +73,12 @@ class Cuts:
 
     def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
         place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
+        if place.packed is not None or self.dataset.source.storage.remote:
+            return None  # no part of it can be had alone, or several times as soon as all of it once
         box = top, left, top + int(window.height[row]), left + int(window.width[row])
-        assert self.dataset.file_sizes is not None
-        source, size = self.dataset.source, int(self.dataset.file_sizes[index])
+        source = self.dataset.source
         if self.dataset.whole_files:
-            return attempts(place.path, lambda file: cut_out(partial(os.pread, file.fileno()), size, box))
+            return attempts(place.path, lambda file: _cut_out_of(file.fileno(), box))
 
         def read(n: int, at: int) -> bytes:
             part = place._replace(offset=place.offset + at, length=n)
@@ -86,7 +87,11 @@ class Cuts:
                 raise data
             return data
 
-        return cut_out(read, size, box)
+        return cut_out(read, place.length, box)
+
+
+def _cut_out_of(file: int, box: tuple[int, int, int, int]) -> Cut | None:
+    return cut_out(partial(os.pread, file), os.fstat(file).st_size, box)
 
 
 def moved(ops: Sequence[Op], top: int | I32, left: int | I32) -> tuple[Op, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..codecs.decode import open_rgb
-from ..codecs.files import Undecodable
+from ..codecs.files import Place, Undecodable, read_place
 from ..codecs.jpeg.tiles import Cut
+from ..datasets.base import Dataset
 from ..transforms.ops import Crop
 from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
@@ -25,10 +28,11 @@ from .setup import Setup
 from .targets import targets_of
 from .windows import ops_for, turns_of, window_of
 
-__all__ = ["FileReader"]
+__all__ = ["FileReader", "read_encoded"]
 
 U8 = npt.NDArray[np.uint8]
-Rows = list[tuple[int, bytes | Cut | Undecodable | float]]
+I64 = npt.NDArray[np.int64]
+Rows = list[tuple[int, U8 | Cut | Undecodable | float]]
 """(row, its bytes, or those of a part of it, or why there are none; or the seconds that its pixels took, which are
 where they should be)"""
 
@@ -36,12 +40,14 @@ where they should be)"""
 class FileReader(AheadReader[Rows]):
     """Of each batch, every thread reads a part, and each image that Pillow decodes is a task: Pillow lets go of
     Python's lock while it decodes. Of such an image no more is kept than a first crop takes, in memory that is used
-    again and again.
+    again and again; bytes are read into it too, and the engine reads both there.
+
+    Behind a network a batch is read by one thread, since the store has connections of its own for it.
     """
 
     def __init__(self, setup: Setup, feed: Feed, decodes: Decodes):
         super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
-        self._dataset, self._feed = setup.dataset, feed
+        self._setup, self._dataset, self._feed = setup, setup.dataset, feed
         self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
@@ -67,33 +73,51 @@ class FileReader(AheadReader[Rows]):
             if problems:
                 indices = plan.indices[own].tolist()
                 return Pending(plan, bad=tuple(bad_sample(self._dataset, indices[i], why) for i, why in problems))
-        rows, futures, borrowed = np.flatnonzero(by_pillow), [], None
-        if len(rows):
-            shapes = self._shapes(plan, rows)
-            borrowed = self.buffers.take(sum(h * w * 3 for h, w, _ in shapes))
-            views = views_of(borrowed.buffer, shapes)
-            futures = [pool.submit(self._decode, plan, row, out) for row, out in zip(rows.tolist(), views, strict=True)]
-        if self._feed.form == "encoded" and len(rows) < len(plan):
-            own = np.flatnonzero(~by_pillow)
-            parts = np.array_split(own, min(self.threads, len(own)))
-            futures += [pool.submit(self._read, plan, part) for part in parts]
+        rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
+        places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
+        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows), *((max(place.size, 0),) for place in places)]
+        if not shapes:
+            return Pending(plan)
+        # A little more than is needed now, so that soon no batch needs a larger one.
+        borrowed = self.buffers.take(sum(map(math.prod, shapes)) * 9 // 8)
+        views = views_of(borrowed.buffer, shapes)
+        futures = [pool.submit(self._decode, plan, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
+        if places:
+            count = 1 if self._dataset.source.storage.remote else min(self.threads, len(own))
+            parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), count)]
+            views = views[len(rows) :]
+            futures += [pool.submit(self._read, plan, own[part], places[part], views[part]) for part in parts]
         return Pending(plan, futures, owner=borrowed)
+
+    def _left(self) -> None:
+        if self._setup.cuda:
+            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
     @staticmethod
     def _shapes(plan: Plan, rows: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
         """Of what is kept of each row."""
+        if not len(rows):
+            return []
         assert plan.sizes is not None and plan.ops is not None
         window = window_of(plan.ops)
         sizes = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
         return [(height, width, 3) for height, width in sizes[rows].tolist()]
 
-    def _read(self, plan: Plan, rows: npt.NDArray[np.int64]) -> Rows:
-        dataset = self._dataset
+    def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> Rows:
         cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
-        whole = [row for row in rows.tolist() if row not in cuts]
-        found = dataset.source.read([dataset.place(i) for i in plan.indices[whole].tolist()])
-        read = (Undecodable("empty", "0 bytes") if data == b"" else data for data in found)
-        return [*cuts.items(), *zip(whole, read, strict=True)]
+        rest = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
+        parts = [k for k in rest if places[k].length >= 0]
+        some = [views[k] for k in parts]
+        problems = self._dataset.source.storage.read_into([places[k] for k in parts], some)
+        read = (view if why is None else why for view, why in zip(some, problems, strict=True))
+        # How long a whole file is shows when it is read.
+        files = [k for k in rest if places[k].length < 0]
+        data = (_whole(places[k]) for k in files)
+        return [
+            *cuts.items(),
+            *zip(rows[parts].tolist(), read, strict=True),
+            *zip(rows[files].tolist(), data, strict=True),
+        ]
 
     def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
         began = time.perf_counter()
@@ -175,8 +199,21 @@ class FileReader(AheadReader[Rows]):
         }
 
 
-def _bytes_of(data: bytes | Cut) -> U8:
-    return np.frombuffer(data.data if isinstance(data, Cut) else data, np.uint8)
+def _whole(place: Place) -> U8 | Undecodable:
+    try:
+        data = read_place(place)
+    except Undecodable as e:
+        return e
+    return np.frombuffer(data, np.uint8) if data else Undecodable("empty", "0 bytes")
+
+
+def _bytes_of(data: U8 | Cut) -> U8:
+    return np.frombuffer(data.data, np.uint8) if isinstance(data, Cut) else data
+
+
+def read_encoded(dataset: Dataset, indices: I64) -> list[bytes | Undecodable]:
+    """The bytes of samples of a dataset of files; of those that cannot be read why."""
+    return dataset.source.read([dataset.place(i) for i in indices.tolist()])
 
 
 def _box(window: Crop, row: int, cut: Cut | None = None) -> tuple[int, int, int, int]:

@@ -13,6 +13,7 @@ from ..datasets.base import Dataset
 from ..types import Plan
 from .base import Loaded, Reader
 from .buffers import host_buffer, views_of
+from .sample import bad_sample
 from .targets import targets_of
 
 __all__ = ["PixelReader"]
@@ -32,7 +33,14 @@ class PixelReader(Reader):
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        media: list[npt.NDArray[np.uint8]] = [self._pixels(i) for i in plan.indices.tolist()]
+        media: list[npt.NDArray[np.uint8]] = []
+        for index in plan.indices.tolist():
+            try:
+                media.append(self._pixels(index))
+            except Exception as e:
+                bad.append(bad_sample(self._dataset, index, e))
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
         owner: Any = None
         if self._pinned:
             owner = host_buffer(sum(pixels.size for pixels in media), pinned=True)

@@ -9,10 +9,8 @@ formats.
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -21,15 +19,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Place, Undecodable, attempts, read_at
+from ..codecs.files import Place, Undecodable
+from ..codecs.unpack import CODECS, Packed
+from ..errors import DatasetError
+from .storage import LOCAL, Storage
 
-__all__ = ["Listing", "Source", "Texts"]
+__all__ = ["Listing", "PackedColumns", "Source", "TextList", "Texts"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
-
-_OPEN_FILES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +55,48 @@ class Texts:
         return bytes(self.blob[self.offsets[i] : self.offsets[i + 1]])
 
 
+class TextList:
+    """:class:`Texts` that grow."""
+
+    def __init__(self) -> None:
+        self._blob = bytearray()
+        self._offsets = array("q", [0])
+
+    def append(self, text: bytes) -> None:
+        self._blob += text
+        self._offsets.append(len(self._blob))
+
+    def texts(self) -> Texts:
+        """All of them; nothing can be appended any more."""
+        return Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class PackedColumns:
+    """How rows are unpacked; see :class:`~gpupipe.codecs.unpack.Packed`."""
+
+    codec: U8
+    """u8[N]: 0 for rows that are stored as they are, else 1 and a position in :data:`gpupipe.codecs.unpack.CODECS`."""
+    size: I64
+    """i64[N], bytes after unpacking"""
+    skip: I64
+    """i64[N], bytes"""
+    take: I64
+    """i64[N], bytes"""
+
+    def at(self, row: int) -> Packed | None:
+        """``None`` if the row is stored as it is."""
+        code = int(self.codec[row])
+        if not code:
+            return None
+        if code > len(_CODECS):
+            raise DatasetError(f"row {row} is packed by a codec with number {code}; call reindex()")
+        return Packed(_CODECS[code - 1], int(self.size[row]), int(self.skip[row]), int(self.take[row]))
+
+
+_CODECS = tuple(CODECS)
+
+
 @dataclass(frozen=True, eq=False)
 class Listing:
     """What a source has, without a look into any sample: C containers, and N rows in them."""
@@ -67,7 +108,7 @@ class Listing:
     container_size: I64
     """i64[C], bytes."""
     mtime_ns: I64
-    """i64[C]"""
+    """i64[C]: their versions, of local files the modification time; see :class:`gpupipe.sources.storage.Found`."""
     status: U8
     """u8[N]: OK, or why a row cannot be read, if that is known already; see :data:`gpupipe.codecs.probe.KINDS`."""
     reasons: dict[int, str]
@@ -82,6 +123,8 @@ class Listing:
     """i64[N], bytes; with ``container``."""
     length: I64 | None = None
     """i64[N], bytes; with ``container``."""
+    packed: PackedColumns | None = None
+    """With ``container``; ``None`` if every row is stored as it is."""
     names: Texts | None = None
     """What the rows are called within their containers; with ``container``."""
     classes: tuple[str, ...] = ()
@@ -100,8 +143,10 @@ class Listing:
         if self.container is None:
             return Place(os.path.join(self.prefix, self.containers[row]))
         assert self.offset is not None and self.length is not None
-        path = os.path.join(self.prefix, self.containers[int(self.container[row])])
-        return Place(path, int(self.offset[row]), int(self.length[row]))
+        k = int(self.container[row])
+        path, version = os.path.join(self.prefix, self.containers[k]), int(self.mtime_ns[k])
+        packed = None if self.packed is None else self.packed.at(row)
+        return Place(path, int(self.offset[row]), int(self.length[row]), version, packed)
 
 
 class Source(ABC):
@@ -109,6 +154,8 @@ class Source(ABC):
 
     whole_files: ClassVar[bool]
     """Whether every row is a whole local file, which an engine may open by itself."""
+    storage: Storage = LOCAL
+    """What containers are read with."""
 
     @property
     @abstractmethod
@@ -129,51 +176,4 @@ class Source(ABC):
 
     def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
         """The bytes of samples, in the order of ``places``; of one that cannot be read why. Safe in any thread."""
-        return [_read(place) for place in places]
-
-
-def _read(place: Place) -> bytes | Undecodable:
-    try:
-        return attempts(place.path, lambda file: read_at(file.fileno(), place))
-    except Undecodable as e:
-        return e
-
-
-class OpenFiles:
-    """Files that stay open, for containers of many rows: opening one takes longer than reading a row. At most 64; the
-    one that was not read for the longest time is closed.
-
-    Reading is by position, so threads share them, and a forked child may go on with its parent's.
-    """
-
-    def __init__(self) -> None:
-        self._files: OrderedDict[bytes, _Handle] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def read(self, place: Place) -> bytes:
-        """As :func:`gpupipe.codecs.files.read_place`."""
-        with self._lock:
-            handle = self._files.get(place.path)
-            if handle is not None:
-                self._files.move_to_end(place.path)
-        if handle is None:
-            handle = attempts(place.path, lambda file: _Handle(os.dup(file.fileno())))
-            with self._lock:
-                self._files[place.path] = handle
-                while len(self._files) > _OPEN_FILES:
-                    self._files.popitem(last=False)  # it closes when the last thread that reads it lets go
-        try:
-            return read_at(handle.fd, place)
-        except OSError:  # a network file system lost it; with retries, by a fresh one
-            with self._lock:
-                self._files.pop(place.path, None)
-            return attempts(place.path, lambda file: read_at(file.fileno(), place))
-
-    def __reduce__(self) -> tuple[type[OpenFiles], tuple[()]]:
-        return OpenFiles, ()
-
-
-class _Handle:
-    def __init__(self, fd: int):
-        self.fd = fd
-        weakref.finalize(self, os.close, fd)
+        return self.storage.read(places)

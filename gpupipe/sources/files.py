@@ -84,7 +84,8 @@ class Paths:
         """JSON values that differ where the files do."""
         digest = hashlib.blake2b(self.rows.blob, digest_size=16)
         digest.update(self.rows.offsets.tobytes())
-        return os.path.realpath(os.fsdecode(self.below)), digest.hexdigest()
+        folder = os.fsdecode(self.below)
+        return folder if "://" in folder else os.path.realpath(folder), digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.rows)

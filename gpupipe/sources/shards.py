@@ -5,33 +5,21 @@ from __future__ import annotations
 import os
 import time
 from abc import abstractmethod
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import IO, ClassVar, NamedTuple
+from typing import IO, Any, ClassVar
 
-import numpy as np
-
-from ..codecs.files import Place, Undecodable, open_regular
-from ..codecs.probe import MISSING, OK
 from ..errors import DatasetError
-from .base import Listing, OpenFiles, Source, Texts
+from .base import Listing, Source
 from .files import Paths
+from .rows import Row, Rows
+from .storage import LOCAL, Storage
 
 __all__ = ["Row", "Shards"]
 
-
-class Row(NamedTuple):
-    """One sample of a shard."""
-
-    name: bytes
-    offset: int
-    """Bytes from the beginning of the file."""
-    length: int
-    """Bytes."""
-    label: int | None = None
-    problem: str = ""
-    """Why the sample cannot be used, if that shows already."""
+_AHEAD = 4
+"""Shards behind a network that are read at the same time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +27,20 @@ class Shards(Source):
     """The samples of the first shard, then those of the second, and so on. A format says what rows a shard has."""
 
     paths: Paths
-    _files: OpenFiles = field(default_factory=OpenFiles, init=False, repr=False)
+    storage: Storage = field(default=LOCAL, kw_only=True, repr=False)
 
     whole_files: ClassVar[bool] = False
     owner: ClassVar[str]
     """The dataset that asks, for messages."""
 
     @abstractmethod
-    def rows(self, file: IO[bytes]) -> Iterator[Row]:
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         """The samples of one shard, in their order. Raises :class:`ValueError` with what is wrong with the shard, and
         :class:`OSError`."""
+
+    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
+        """The names of the classes by number, if the shard knows them. All shards must say the same."""
+        return ()
 
     @property
     def prefix(self) -> bytes:
@@ -56,66 +48,50 @@ class Shards(Source):
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
         """Raises :class:`DatasetError` if a shard cannot be read to its end, or if there is no sample in any."""
-        started = time.time_ns()
-        size, mtime_ns = array("q"), array("q")
-        container, offset, length, labels = array("i"), array("q"), array("q"), array("q")
-        status, reasons, names = bytearray(), dict[int, str](), list[bytes]()
-        unlabelled: list[int] = []
-        for k in range(len(self.paths)):
-            path = self.paths[k]
-            try:
-                with open(path, "rb", opener=open_regular) as file:
-                    found = os.fstat(file.fileno())
-                    size.append(found.st_size)
-                    mtime_ns.append(found.st_mtime_ns)
-                    for row in self.rows(file):
-                        if row.problem:
-                            reasons[len(status)] = row.problem
-                        elif row.label is None:
-                            unlabelled.append(len(status))
-                        status.append(MISSING if row.problem else OK)
-                        names.append(row.name)
-                        container.append(k)
-                        offset.append(row.offset)
-                        length.append(row.length)
-                        labels.append(-1 if row.label is None else row.label)
-                        if len(status) % 4096 == 0:
-                            progress(len(status))
-            except (OSError, ValueError) as e:
-                why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
-                raise DatasetError(
-                    f"{self.owner}: the shard {os.fsdecode(path)} cannot be used: {why}. Make or download it again, or "
-                    "leave it out"
-                ) from None
-            progress(len(status))
-        labelled = len(unlabelled) < len(status) - len(reasons)
-        for i in unlabelled if labelled else ():
-            status[i] = MISSING
-            reasons[i] = "it has no label, and other samples have one"
-        if not status:
+        started, rows = time.time_ns(), Rows()
+        known: set[tuple[str, ...]] = set()
+        for k, content in enumerate(self._contents()):
+            found, classes = next(content), next(content)
+            rows.container(self.paths.rows[k], found)
+            known.add(classes)
+            for row in content:
+                rows.add(k, row)
+                if len(rows) % 4096 == 0:
+                    progress(len(rows))
+            progress(len(rows))
+        if not len(rows):
             shown = os.fsdecode(self.paths[0]) if len(self.paths) else "no file was given"
             raise DatasetError(f"{self.owner}: there is no sample in any of {len(self.paths)} files ({shown})")
-        return Listing(
-            self.prefix,
-            self.paths.rows,
-            np.frombuffer(size, np.int64),
-            np.frombuffer(mtime_ns, np.int64),
-            np.frombuffer(status, np.uint8),
-            reasons,
-            started,
-            labels=np.frombuffer(labels, np.int64) if labelled else None,
-            container=np.frombuffer(container, np.int32),
-            offset=np.frombuffer(offset, np.int64),
-            length=np.frombuffer(length, np.int64),
-            names=Texts.of(names),
-            absolute=self.paths.absolute,
-        )
+        if len(known) > 1:
+            raise DatasetError(f"{self.owner}: the files have different classes; make a dataset of each")
+        try:
+            return rows.listing(self.prefix, started, classes=known.pop(), absolute=self.paths.absolute)
+        except ValueError as e:
+            raise DatasetError(f"{self.owner}: {e}; correct the labels, or name another one by label=") from None
 
-    def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
-        found: list[bytes | Undecodable] = []
-        for place in places:
-            try:
-                found.append(self._files.read(place))
-            except Undecodable as e:
-                found.append(e)
-        return found
+    def _contents(self) -> Iterator[Iterator[Any]]:
+        """See :meth:`_content`, of every shard."""
+        numbers = range(len(self.paths))
+        if not self.storage.remote:
+            yield from map(self._content, numbers)
+            return
+        # Each of them mostly waits. A few are read at a time, since the rows are held until it is their turn.
+        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="gpupipe-list") as pool:
+            for k in range(0, len(numbers), _AHEAD):
+                yield from map(iter, pool.map(lambda k: list(self._content(k)), numbers[k : k + _AHEAD]))
+
+    def _content(self, k: int) -> Iterator[Any]:
+        """What is known of a shard from outside, its classes, and then its rows."""
+        path = self.paths[k]
+        try:
+            (found,) = self.storage.look([path])
+            if isinstance(found, OSError):
+                raise found
+            yield found
+            with self.storage.open(path) as file:
+                yield self.classes(file)
+                yield from self.rows(file, path)
+        except (OSError, ValueError) as e:
+            why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
+            advice = "" if ";" in why else "; make or download it again, or leave it out"
+            raise DatasetError(f"{self.owner}: the shard {os.fsdecode(path)} cannot be used: {why}{advice}") from None

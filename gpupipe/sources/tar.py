@@ -3,7 +3,7 @@ sample follow each other, and have one name with different extensions (``0001.jp
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import tarfile
 from collections.abc import Iterator
@@ -16,18 +16,20 @@ __all__ = ["TarShards"]
 
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
 """(what the members of a sample have in common, extension): the extension begins at the first dot of the file name."""
-_META = re.compile(rb"(?:.*/)?__[^/]*__(?:/.*)?")
+_META = re.compile(rb"__[^/]*__(?:/.*)?")
 """Members about the tar file itself."""
 _NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
 _BLOCK = tarfile.BLOCKSIZE
+_LONGEST = 1 << 20
+"""Bytes of a JSON object."""
 
 
 @dataclass(frozen=True, eq=False)
 class TarShards(Shards):
     """Args:
     image: extensions that an image may have, in lower case; the first one that a sample has is taken.
-    label: the extension of the class number in decimal digits.
+    label: the extension of the class number in decimal digits, or of a JSON object and a field of it: ``json:a.b``.
     """
 
     image: tuple[str, ...]
@@ -39,7 +41,7 @@ class TarShards(Shards):
     def key(self) -> tuple[Any, ...]:
         return "tar", *self.paths.key, self.image, self.label
 
-    def rows(self, file: IO[bytes]) -> Iterator[Row]:
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         found: dict[str, tuple[bytes, int, int]] = {}
         sample = b""
         for name, offset, size in _members(file):
@@ -62,13 +64,30 @@ class TarShards(Shards):
         if image is None:
             has = ", ".join(f".{e}" for e in sorted(found))
             return Row(sample, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
-        if self.label not in found:
+        extension, _, field = self.label.partition(":")
+        if extension not in found:
             return Row(*image)
-        _, at, size = found[self.label]
-        text = os.pread(file.fileno(), min(size, 32), at)
+        _, at, size = found[extension]
+        file.seek(at)
+        if field:
+            return _with_field(Row(*image), file.read(min(size, _LONGEST)), extension, field)
+        text = file.read(min(size, 32))
         if _NUMBER.fullmatch(text) is None:
-            return Row(*image, problem=f"its .{self.label} is {text!r}, which is no class number")
+            return Row(*image, problem=f"its .{extension} is {text!r}, which is no class number")
         return Row(*image, label=int(text))
+
+
+def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
+    """The row with a field of a JSON member as its label."""
+    try:
+        value = json.loads(text)
+        for name in field.split("."):
+            value = value[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return row._replace(problem=f"its .{extension} has no field {field!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or (isinstance(value, int) and abs(value) >> 62):
+        return row._replace(problem=f"the field {field!r} of its .{extension} is no class number and no name")
+    return row._replace(label=value)
 
 
 def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:

@@ -115,7 +115,7 @@ def test_what_pillow_decoded_beside_what_dali_decodes(kind: str, fail: Fail, tmp
 
 def test_a_clip(videos: dict[str, Path], fail: Fail) -> None:
     path = next(iter(videos.values()))
-    pipeline = T.Compose([T.RandomResizedCrop(32), T.ToTensor()])
+    pipeline = T.Compose([T.RandomResizedCrop(32), T.RandomGrayscale(0.5), T.ToTensor()])  # not without DALI
     dataset = VideoList([path], frames=4, clips=3, sampling="uniform", transform=pipeline)
     given: dict[str, Any] = {"batch_size": 2, "seed": 5, "device": "cpu"}
     with DataLoader(dataset, engine="torch", **given) as loader:

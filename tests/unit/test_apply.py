@@ -20,7 +20,7 @@ from support import children
 
 from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode, peek_size
-from gpupipe.codecs.files import Undecodable
+from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.engines.forms.reference import reference
@@ -66,10 +66,20 @@ class Photos(Dataset):
     def fingerprint(self) -> str:
         return "photos"
 
+    @property
+    def source(self) -> Any:
+        """Itself."""
+        return self
+
+    def place(self, index: int) -> Place:
+        return Place(b"in memory", index, len(self.files[index]))
+
+    def read(self, places: Any) -> list[bytes]:
+        assert not self.known & {place.offset for place in places}, "a sample that is known to be bad was read"
+        return [self.files[place.offset] for place in places]
+
     def fetch(self, index: int) -> tuple[Any, Any]:
-        if index in self.known:
-            raise AssertionError("a sample that is known to be bad was fetched")
-        return self.files[index], None
+        return self.read([self.place(index)])[0], None
 
     def bad(self, indices: Any) -> list[BadSample]:
         return [
@@ -369,10 +379,10 @@ def test_an_error_of_planning_comes_in_its_turn(workers: int) -> None:
 
 
 class Deadly(Photos):
-    def fetch(self, index: int) -> tuple[Any, Any]:
-        if index == 9:
+    def read(self, places: Any) -> list[bytes]:
+        if any(place.offset == 9 for place in places):
             os._exit(3)
-        return super().fetch(index)
+        return super().read(places)
 
 
 def test_a_worker_that_dies_is_an_engine_error_and_the_next_run_has_new_ones() -> None:

@@ -25,6 +25,7 @@ from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_colu
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
 from gpupipe.loader.state import State
+from gpupipe.sources.folder import Tree
 from gpupipe.sources.list_file import read_list
 
 OLD_NS = 1_500_000_000_000_000_000
@@ -74,7 +75,7 @@ def read_everything(path: Path) -> None:
         index = Index(Columns.open(str(path)))
         n = min(len(index), 50)
         rows = np.arange(n)
-        index.stale(b"/nowhere/")
+        index.stale(Tree("/nowhere", (".jpg",)))
         index.all_bad()
         index.bad(rows)
         index.encoded(rows, b"/nowhere/")

@@ -108,3 +108,15 @@ def test_an_error_is_raised_and_leaves_no_circle() -> None:
             assert there() is None
         finally:
             gc.enable()
+
+
+def test_for_a_gpu_bytes_are_left_as_they_lie_and_the_arithmetic_to_the_batch() -> None:
+    ops = resolved(T.RandomEqualize(), *FLOAT, T.RandomErasing(1.0))
+    pool = ImageThreads(2)
+    making = pool.start(list(PIXELS), ops, "channels_last", whole=False)
+    (batch,), (rest,) = making.result(), making.rest
+    (want,) = pool.start(list(PIXELS), ops).result()
+    pool.close()
+    assert batch.dtype == torch.uint8 and batch.is_contiguous(memory_format=torch.channels_last)
+    assert [type(op).__name__ for op in rest] == ["ToDtype", "Normalize", "Erase"]
+    assert torch.equal(apply_batch(batch, rest, "contiguous_format"), want)

@@ -55,7 +55,7 @@ def known(ds: ImageFolder) -> dict[str, Callable[[], Any]]:
         "bad": lambda: ds.bad(rows),
         "paths": lambda: [bytes(p) for p in ds.encoded_paths(rows)],
         "places": lambda: [ds.place(i) for i in range(len(ds))],
-        "stale": lambda: ds._index.stale(ds.source.prefix),
+        "stale": lambda: ds._index.stale(ds.source),
         "reusable": lambda: ds._index.reusable().tolist(),
         "fingerprint": lambda: ds.fingerprint,
     }
@@ -277,7 +277,7 @@ class TestDamage:
                 evil = index_module.Index(opened)
             except DatasetError:
                 continue
-            evil.stale(os.fsencode(tree) + b"/")
+            evil.stale(ds.source)
             evil.encoded(np.arange(4), b"/")
             evil.all_bad()
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import EVAL, TRAIN, Encoded, N, all_seen, native_session, pictures, spawned, write_photos
+from support import EVAL, TRAIN, Encoded, N, all_seen, native_session, pictures, spawned, write_photos, write_tars
 
 import gpupipe
 from gpupipe import DataLoader, engines, memory, transforms as T
-from gpupipe.datasets import Arrays, Dataset, ImageFolder, from_torch
+from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
@@ -61,6 +61,19 @@ def test_the_arithmetic_of_the_dali_engine(folder: Path) -> None:
     assert "host: about" in text and "decoded images: 16 ×" in text
     whole = memory.estimate(load(ImageFolder(folder, TRAIN), engine=engines.Dali(graph="whole"), prefetch_factor=3))
     assert "4 bytes × 4 (prefetch_factor + the one handed out) in flight = 196.6 kB" in str(whole)
+
+
+def test_the_arithmetic_of_bytes_that_are_read_ahead_of_dali(folder: Path) -> None:
+    loader = load(WebDataset(write_tars(folder), TRAIN), engine="dali", prefetch_factor=1)
+    (encoded,) = (use for use in memory.estimate(loader).uses if use.what == "encoded images")
+    sizes = [path.stat().st_size for path in folder.rglob("*.jpg")]
+    assert encoded.nbytes == int(3 * 4 * sum(sizes) / len(sizes)) and encoded.place == "host" and not encoded.certain
+    batches = iter(loader)
+    next(batches), next(batches)
+    running = native_session(loader).running.engine
+    assert running is not None
+    held = running.facts()["staging_bytes"]
+    assert 0 < held < 1.5 * encoded.nbytes
 
 
 def test_the_arithmetic_of_the_torch_engine(folder: Path) -> None:

@@ -7,7 +7,9 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from ...sources.base import Listing, Source, Texts
 from . import cache
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
+from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy, until_settled
 
@@ -97,7 +100,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     index = None if rebuild else _load(path, kind)
     why = "it is not in the cache"
     if index is not None:
-        reason = index.stale(source.prefix)
+        reason = index.stale(source)
         if reason is None:
             return _timed(index, began)
         why = reason
@@ -109,7 +112,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         if (
             newer is not None
             and faster
-            and (newer.columns.meta["started_ns"] >= asked or newer.stale(source.prefix, racy=True) is None)
+            and (newer.columns.meta["started_ns"] >= asked or newer.stale(source, racy=True) is None)
         ):
             return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
@@ -162,7 +165,11 @@ def _build(
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
     with Progress("reading headers", len(todo)) as progress:
-        probe_all(
+        probe: Callable[..., None] = probe_all
+        if source.storage.remote:
+            assert isinstance(kind.reader, PictureReader), "videos are files of this machine"
+            probe = partial(probe_remote, source.storage)
+        probe(
             len(todo),
             lambda k: listing.place(int(todo[k])),
             lambda k, result: probed.put(int(todo[k]), result),
@@ -261,6 +268,8 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
             columns[name] = column
     if listing.names is not None:
         columns |= _texts("name", listing.names)
+    if listing.packed is not None:
+        columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5
     if sideways.any():
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
@@ -300,6 +309,8 @@ def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[
     digest.update(paths.blob)
     if listing.container is not None:
         extra = {**extra, "container": listing.container, "offset": listing.offset, "length": listing.length}  # type: ignore[dict-item]
+    if listing.packed is not None:
+        extra = {**extra, **{f"packed_{name}": column for name, column in vars(listing.packed).items()}}
     for name in sorted(extra):
         column = extra[name]
         digest.update(f" {name} {column.dtype.str} {column.shape} ".encode())

@@ -25,6 +25,7 @@ from ...codecs.probe import (
     Probe,
     pack_places,
     probe,
+    probe_bytes,
     quiet,
     receive,
     send,
@@ -87,14 +88,18 @@ class PictureReader:
 
     def __init__(self, max_pixels: int | None = None, max_bytes: int = MAX_BYTES, strict: bool = False):
         self._max_pixels = max_pixels
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._strict = strict
 
     def settings(self) -> str:
-        return settings(self._max_pixels, self._max_bytes, self._strict)
+        return settings(self._max_pixels, self.max_bytes, self._strict)
 
     def here(self, place: Place) -> Probe:
-        return probe(place._replace(max_bytes=self._max_bytes), self._max_pixels, self._strict)
+        return probe(place._replace(max_bytes=self.max_bytes), self._max_pixels, self._strict)
+
+    def of_bytes(self, data: bytes) -> Probe:
+        """The result for the content of one file, inside :meth:`quiet`."""
+        return probe_bytes(data, self._max_pixels, self._strict)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

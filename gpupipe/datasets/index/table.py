@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ import PIL
 
 from ...codecs.files import MAX_BYTES, Place, open_regular
 from ...codecs.probe import DAMAGED, KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
-from ...sources.base import Listing
+from ...sources.base import Listing, PackedColumns, Source
 from .column_file import Column, Columns, ColumnsError
 from .strings import Strings
 
@@ -70,12 +72,17 @@ class Index:
         """C: files that rows are in."""
         self.paths = self._strings("path", self.containers)
         """Of the files, below the prefix (absolute if they lie outside)."""
+        self._unpacking: tuple[Column, ...] = ()
+        """Codec, size, skip and take; see :class:`~gpupipe.sources.base.PackedColumns`."""
         self.container: Column | None = None
         """i32[N]: which container a row is in; ``None``: every container is one row."""
         if "container" in columns:
             self.container = get("container", "<i4", n)
             self.offset, self.length = get("offset", "<i8", n), get("length", "<i8", n)
             self._names = self._strings("name", n)
+            if "packed_codec" in columns:
+                numbers = (get(f"packed_{name}", "<i8", n) for name in ("size", "skip", "take"))
+                self._unpacking = (get("packed_codec", "|u1", n), *numbers)
         elif self.containers != n:
             raise self._spoiled(f"{self.containers} files for {n} rows")
         self.stored_sizes = get("sizes", "<i4", n, 2)
@@ -132,7 +139,13 @@ class Index:
     @property
     def sample_size(self) -> Column:
         """i64[N], bytes of each row."""
-        return self.container_size if self.container is None else self.length
+        if self.container is None:
+            return self.container_size
+        return self._unpacking[-1] if self._unpacking else self.length
+
+    @cached_property
+    def _packed(self) -> PackedColumns | None:
+        return PackedColumns(*(column.all for column in self._unpacking)) if self._unpacking else None
 
     def path(self, i: int) -> bytes:
         """The file that row ``i`` is in, below the prefix (absolute if it lies outside)."""
@@ -152,7 +165,9 @@ class Index:
         path = os.path.join(prefix, self.path(i))
         if self.container is None:
             return Place(path, max_bytes=max_bytes)
-        return Place(path, int(self.offset.all[i]), int(self.length.all[i]), max_bytes)
+        version = int(self.mtime_ns.all[self.container.all[i]])
+        packed = None if self._packed is None else self._packed.at(i)
+        return Place(path, int(self.offset.all[i]), int(self.length.all[i]), version, packed, max_bytes)
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Absolute paths as bytes, u8[L] each; of rows that are files."""
@@ -182,14 +197,14 @@ class Index:
 
     # ---------------------------------------------------------------- has anything changed?
 
-    def stale(self, prefix: bytes, *, racy: bool = False) -> str | None:
+    def stale(self, source: Source, *, racy: bool = False) -> str | None:
         """What shows that the files are not those of this index any more; ``None`` where nothing does.
 
         ``racy``: believe one whose files had changed just before the scan.
         """
         if self.racy and not racy:
             return "files had changed just before the scan, or have times in the future"
-        every = np.arange(len(self._folders))
+        prefix, every = source.prefix, np.arange(len(self._folders))
         for path, mtime in zip(self._folders.many(every), self.folder_mtime_ns.read().tolist(), strict=True):
             folder = prefix + path
             try:
@@ -199,18 +214,17 @@ class Index:
                 return f"{os.fsdecode(folder)}: {e}"
         files = sampled_rows(self.containers)
         missing = self.status.rows(files) if self.container is None else np.zeros(len(files), np.uint8)
+        paths = [os.path.join(prefix, name) for name in self.paths.many(files)]
         columns = (self.container_size.rows(files), self.mtime_ns.rows(files), missing)
-        for name, size, mtime, status in zip(self.paths.many(files), *(c.tolist() for c in columns), strict=True):
-            path = os.path.join(prefix, name)
-            try:
-                found = os.stat(path)
-            except (OSError, ValueError) as e:
+        known = zip(*(c.tolist() for c in columns), strict=True)
+        for path, found, (size, mtime, status) in zip(paths, source.storage.look(paths), known, strict=True):
+            if isinstance(found, OSError):
                 if status in (MISSING, UNREADABLE):
                     continue
-                return f"{os.fsdecode(path)}: {e}"
-            if status == MISSING or (found.st_size, found.st_mtime_ns) != (size, mtime):
+                return f"{os.fsdecode(path)}: {found}"
+            if status == MISSING or found != (size, mtime):
                 return f"{os.fsdecode(path)} has changed"
-        return self._better_now(prefix)
+        return None if source.storage.remote else self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
         """Whether a file that could not be read can be read now: neither chmod nor a new decoder touches its time."""
@@ -245,9 +259,11 @@ class Index:
             rows = files if self.container is None and listing.container is None else np.full(len(listing), -1)
         else:
             assert listing.offset is not None and listing.length is not None
-            columns = (self.container, self.offset, self.length)
-            have = {at: i for i, at in enumerate(zip(*(c.all.tolist() for c in columns), strict=True))}
-            there = (files[listing.container], listing.offset, listing.length)
+            columns = [column.all for column in (self.container, self.offset, self.length)]
+            there: list[npt.NDArray[Any]] = [files[listing.container], listing.offset, listing.length]
+            for packed, them in ((self._packed, columns), (listing.packed, there)):
+                them.append(np.zeros(len(them[0]), np.int64) if packed is None else packed.skip)
+            have = {at: i for i, at in enumerate(zip(*(c.tolist() for c in columns), strict=True))}
             rows = np.array([have.get(at, -1) for at in zip(*(c.tolist() for c in there), strict=True)], np.int64)
         if not self.count:
             return np.full(len(listing), -1)

@@ -136,6 +136,10 @@ class Dali(EngineConfig):
         ahead = (2 * s.prefetch_factor + 1) * batch
         if s.dataset.has_frames:  # decoded ahead of the graph
             return uses + workload.decoded(staging, ahead)
+        if (
+            s.dataset.kind == "files" and not s.dataset.whole_files
+        ):  # read ahead of the graph, which reads them in place
+            uses += workload.encoded(staging, ahead)
         if share := share_by_pillow(s.dataset):
             handed = workload.decoded(staging, math.ceil(share * ahead))
             uses += [replace(use, what="images that Pillow decodes") for use in handed]

@@ -64,7 +64,8 @@ class DaliEngine(Engine):
         self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
         self.feed = feed_of(setup.dataset, ACCEPTS, is_safe)
-        self.scheduled = 0
+        self._scheduled: deque[Loaded] = deque()
+        """What DALI works on, oldest first: it reads their bytes in place."""
         self.pillow_speed = PillowSpeed()
         self.unexplained = 0
         """Batches that DALI failed on although Pillow decodes all of their samples."""
@@ -106,7 +107,7 @@ class DaliEngine(Engine):
         return ops if plan.frames is None else repeat_per_frame(ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
-        while self.scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
+        while self._scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
             with contextlib.suppress(RuntimeError):
                 self.outputs()
         return DaliRun(self, plans)
@@ -132,16 +133,16 @@ class DaliEngine(Engine):
                 graph.pipe.feed_input(inp.name, array)
         # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
         graph.pipe._run_once()
-        self.scheduled += 1
+        self._scheduled.append(ready)
 
     def outputs(self) -> tuple[Any, Any]:
         """The images of the oldest scheduled plan, one list for each view, and i64[M, 3] the shapes of those that DALI
         decoded, as their headers have them (``None`` of pixels), as DALI's lists. Raises RuntimeError if that plan
         failed."""
-        self.scheduled -= 1
-        graph = self.graph
+        graph, done = self.graph, self._scheduled.popleft()
         with made_current(self.device):
             images = graph.pipe.outputs(**self._stream())
+        del done  # now, and not before
         views = len(graph.outputs)
         return tuple(images[:views]), images[views] if len(images) > views else None
 
@@ -249,15 +250,16 @@ class DaliEngine(Engine):
     def rebuild(self) -> None:
         """Throw the pipeline object away; the next access builds another."""
         self._graph = None
-        self.scheduled = 0
+        self._scheduled.clear()
 
     def close(self) -> None:
+        built = self._graph is not None
+        self._graph = None  # before the memory that they read
+        self._scheduled.clear()
         if self._reader is not None:
             self._reader.close()
+        self._reader = None
         self._threads.close()
-        built = self._graph is not None
-        self._reader = self._graph = None
-        self.scheduled = 0
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
             # keep all of a GPU's.
@@ -378,7 +380,8 @@ class DaliRun(Run):
         bad = self._engine.changed(ready, shapes)
         if bad:
             return _Begun(ready, bad=bad)
-        keep = (images, ready.owner) if self._engine.on_gpu else None
+        # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
+        keep = (images, ready) if self._engine.on_gpu else None
         return _Begun(ready, self._engine.start(images, ready), keep=keep)
 
     def _top_up(self) -> None:

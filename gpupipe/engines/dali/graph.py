@@ -73,7 +73,8 @@ def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, pr
 
 def encoded(form: Form, own: Callable[[Any], Any] = lambda node: node) -> Any:
     """A node with the bytes of the files; ``own`` takes those rows of a node that are encoded."""
-    fed = own(fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu"))
+    # The engine keeps the bytes until the batch is there; the matrix of paths is small, and made anew.
+    fed = own(fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu", no_copy=form == "encoded"))
     # Not memory-mapped: a file that shrinks while it is read would kill the process with SIGBUS.
     return fn.io.file.read(fed, dont_use_mmap=True) if form == "paths" else fed
 

@@ -19,6 +19,7 @@ from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.cuts import Cuts, moved
+from ...reading.files import read_encoded
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
 from ...transforms.compose import Compose
 from ...types import Plan
@@ -59,10 +60,14 @@ class Decode:
         head = None if plan.ops is None else head_and_tail(plan.ops)[0]
         images: list[Any] = []
         targets: list[Any] = []
+        # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
+        by_place = self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None
+        encoded = read_encoded(self.dataset, plan.indices) if by_place else None
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    pictures, target, cut = fetch(partial(self._pictures, plan=plan, row=row), row)
+                    make = partial(self._pictures, plan=plan, row=row, encoded=encoded)
+                    pictures, target, cut = fetch(make, row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
@@ -82,7 +87,9 @@ class Decode:
         made = stack_images([apply_sample(image, head, row) for row, image in enumerate(images)])
         return Decoded(made, target, plan, [])
 
-    def _pictures(self, index: int, plan: Plan, row: int) -> tuple[list[Picture], Any, Cut | None]:
+    def _pictures(
+        self, index: int, plan: Plan, row: int, encoded: list[bytes | Undecodable] | None
+    ) -> tuple[list[Picture], Any, Cut | None]:
         """(the images of a sample: one, or the frames of a clip; its target; what the image was cut to)"""
         dataset = self.dataset
         if plan.frames is not None:
@@ -92,7 +99,9 @@ class Decode:
             raise cut
         if cut is not None:
             return [open_rgb(cut.data)], None, cut
-        media, target = dataset.fetch(index)
+        media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
+        if isinstance(media, Undecodable):
+            raise media
         image = open_rgb(
             media,
             exif=dataset.exif,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..codecs.files import MAX_BYTES
-from ..sources.tar import TarShards
-from .images import EncodedImages
-from .list import below, texts_of
+from ...codecs.files import MAX_BYTES
+from ...sources.remote.options import Remote
+from ...sources.tar import TarShards
+from .base import PathsLike, Sharded, files_of, names_of
 
 __all__ = ["WebDataset"]
 
 
-class WebDataset(EncodedImages):
+class WebDataset(Sharded):
     """Images in tar files. Members that follow each other and have one name up to its first dot are one sample:
     ``0001.jpg`` and ``0001.cls``, which holds the class number.
 
@@ -22,10 +20,13 @@ class WebDataset(EncodedImages):
     exactly, and every sample is named ``shards/000.tar:0001.jpg``.
 
     Args:
-        paths: the tar files, or one.
+        paths: the tar files: ``"shards/{000..127}.tar"``, ``"shards/*.tar"``, a folder, a URL, several of these with
+            ``::`` between them, or a list.
         transform: a gpupipe ``Compose``, or transforms for one.
         image: extensions that an image may have, as webdataset writes them; a sample's first one in this order is it.
-        label: the extension of the class number, in decimal digits. Where no sample has one there are no labels.
+        label: the extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
+            with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one
+            there are no labels.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -34,14 +35,20 @@ class WebDataset(EncodedImages):
         strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
             bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
             :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
 
     Raises:
         DatasetError: a file that is missing, compressed, no tar file, or cut.
+
+    >>> WebDataset("shards/{000..127}.tar")  # doctest: +SKIP
+    WebDataset(1,281,167 samples in 128 tar files below '/data/shards/')
     """
+
+    _what = "tar files"
 
     def __init__(
         self,
-        paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+        paths: PathsLike,
         transform: Any = None,
         *,
         image: str = "jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff",
@@ -50,14 +57,9 @@ class WebDataset(EncodedImages):
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
         strict: bool = False,
+        remote: Remote | None = None,
     ):
-        given: Iterable[Any] = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
-        shards = below([os.path.expanduser(path) for path in texts_of(given, "WebDataset")], None, False, "WebDataset")
-        extensions = tuple(e.lower() for e in image.replace(";", " ").split())
-        source = TarShards(shards, extensions, label.lower())
+        shards, storage = files_of(paths, (".tar",), "WebDataset", remote)
+        extensions = tuple(name.lower() for name in names_of(image.replace(" ", ";"), "WebDataset", "image"))
+        source = TarShards(shards, extensions, label.lower() if ":" not in label else label, storage=storage)
         super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
-
-    def __repr__(self) -> str:
-        return (
-            f"WebDataset({len(self):,} samples in {self._index.containers:,} tar files below {self._shown_prefix()!r})"
-        )

@@ -1,0 +1,57 @@
+"""What datasets of images in large files have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import DatasetError
+from ...sources.files import Paths
+from ...sources.names import expand
+from ...sources.remote.files import RemoteFiles
+from ...sources.remote.options import Remote
+from ...sources.shards import Shards
+from ...sources.storage import Storage
+from ..images import EncodedImages
+
+__all__ = ["PathsLike", "Sharded", "files_of", "names_of", "storage_of"]
+
+PathsLike = Any
+"""A path or URL, or several: ``shards/{000..127}.tar``, ``shards/*.tar``, a folder, ``s3://bucket/shards/{000..127}.tar``,
+several of these with ``::`` between them, or a list."""
+
+
+class Sharded(EncodedImages):
+    """Images in large files. Made by its subclasses."""
+
+    _what = "files"
+    """What the files are called, for ``repr``."""
+
+    def __init__(
+        self, source: Shards, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int, strict: bool
+    ):
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
+
+    def __repr__(self) -> str:
+        shards = self._index.containers
+        return f"{type(self).__name__}({len(self):,} samples in {shards:,} {self._what} below {self._shown_prefix()!r})"
+
+
+def files_of(given: PathsLike, suffixes: tuple[str, ...], owner: str, remote: Remote | None) -> tuple[Paths, Storage]:
+    """The files that were meant, and what opens them. Raises :class:`DatasetError`."""
+    return expand(given, suffixes, owner, storage_of(remote, owner))
+
+
+def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:
+    """What reads URLs. Raises :class:`DatasetError`."""
+    options = Remote() if remote is None else remote
+    if not isinstance(options, Remote):
+        raise DatasetError(f"{owner}: remote must be gpupipe.datasets.Remote(...), not {remote!r}")
+    return RemoteFiles(options)
+
+
+def names_of(text: str, owner: str, argument: str) -> tuple[str, ...]:
+    """Several names in one text, separated by ``;``. Raises :class:`DatasetError`."""
+    names = tuple(name.strip() for name in text.split(";") if name.strip()) if isinstance(text, str) else ()
+    if not names:
+        raise DatasetError(f"{owner}: {argument} must be a name, or several with ; between them, not {text!r}")
+    return names

@@ -1,0 +1,96 @@
+"""``HuggingFace``: the images of a ``datasets.Dataset``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...codecs.files import MAX_BYTES
+from ...errors import DatasetError
+from ...sources.huggingface import HuggingFaceRows
+from ..images import EncodedImages
+
+__all__ = ["HuggingFace"]
+
+
+class HuggingFace(EncodedImages):
+    """The images of a Hugging Face ``datasets.Dataset``: their bytes are read from its Arrow files, or from the image
+    files that it names, without that package. Rows that ``select``, ``shuffle``, ``filter`` or ``train_test_split``
+    chose are these, in that order. Its own format and transform (``with_transform``) are not run.
+
+    Args:
+        dataset: a map-style ``datasets.Dataset``, such as ``load_dataset(..., split="train")``, that lies in files.
+        transform: a gpupipe ``Compose``, or transforms for one.
+        image: the column of images. ``None``: the only one of type ``Image``.
+        label: the column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if there is one.
+        exif: turn images upright by their EXIF orientation.
+        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
+            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+
+    Raises:
+        DatasetError: an iterable dataset, one that lies in memory, several splits, or a column that cannot be used.
+
+    >>> HuggingFace(datasets.load_dataset("imagenet-1k", split="train"))  # doctest: +SKIP
+    HuggingFace(1,281,167 samples of 'image' with 'label', 1,000 classes)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        transform: Any = None,
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        exif: bool = False,
+        max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        strict: bool = False,
+    ):
+        features = _features(dataset)
+        column = _only(features, "Image", image, "image")
+        if column is None:
+            raise DatasetError(
+                f"HuggingFace: name the column of images by image=; the columns are {', '.join(map(str, features))}"
+            )
+        target = _only(features, "ClassLabel", label, "label")
+        if target is None and label is None and "label" in features:
+            target = "label"
+        names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
+        self._columns = column, target
+        super().__init__(
+            HuggingFaceRows(dataset, column, target, names), transform, exif, max_pixels, max_bytes, strict
+        )
+
+    def __repr__(self) -> str:
+        image, label = self._columns
+        labels = "" if label is None else f" with {label!r}"
+        classes = f", {len(self.classes):,} classes" if self.classes else ""
+        return f"HuggingFace({len(self):,} samples of {image!r}{labels}{classes})"
+
+
+def _features(dataset: Any) -> dict[str, Any]:
+    """The columns of a dataset and their types. Raises :class:`DatasetError` if it is none with rows."""
+    kind = type(dataset).__name__
+    if kind in ("DatasetDict", "IterableDatasetDict"):
+        raise DatasetError(
+            f"HuggingFace: this has several splits; choose one: dataset[{next(iter(dataset), 'train')!r}]"
+        )
+    if kind == "IterableDataset":
+        raise DatasetError("HuggingFace: an IterableDataset has no rows to choose; load it without streaming=True")
+    if not all(hasattr(dataset, name) for name in ("features", "data", "cache_files", "_indices")):
+        raise DatasetError(f"HuggingFace: {type(dataset).__module__}.{kind} is no datasets.Dataset")
+    return dict(dataset.features)
+
+
+def _only(features: dict[str, Any], kind: str, given: str | None, argument: str) -> str | None:
+    """The column that was named, or else the only one of a type."""
+    if given is None:
+        found = [name for name, feature in features.items() if type(feature).__name__ == kind]
+        return found[0] if len(found) == 1 else None
+    if given not in features:
+        raise DatasetError(f"HuggingFace: there is no column {argument}={given!r}; there are {', '.join(features)}")
+    return given

@@ -1,0 +1,65 @@
+"""Probing many images behind a network: read here, many at a time, neighbours together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from ...codecs.files import Place, Undecodable
+from ...codecs.probe import KINDS, Probe
+from ...sources.storage import Storage
+from .probe_pool import PictureReader
+
+__all__ = ["probe_remote"]
+
+_BYTES = 32 << 20
+_ROWS = 1024
+"""Of one part, at most."""
+_AHEAD = 4
+"""Parts that are read at the same time."""
+
+
+def probe_remote(
+    storage: Storage,
+    count: int,
+    place_of: Callable[[int], Place],
+    store: Callable[[int, Probe], None],
+    progress: Callable[[int], None],
+    reader: PictureReader,
+) -> None:
+    """As :func:`~gpupipe.datasets.index.probe_pool.probe_all`, of samples that ``storage`` reads."""
+
+    def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
+        start, places = part
+        with reader.quiet():
+            return start, [
+                Probe(KINDS.index(data.kind), reason=data.reason)
+                if isinstance(data, Undecodable)
+                else reader.of_bytes(data)
+                for data in storage.read(places)
+            ]
+
+    done = 0
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="gpupipe-probe") as pool:
+        parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=reader.max_bytes))
+        while some := [part for _, part in zip(range(_AHEAD), parts, strict=False)]:
+            for start, results in pool.map(probed, some):
+                for k, result in enumerate(results, start):
+                    store(k, result)
+                done += len(results)
+                progress(done)
+
+
+def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, list[Place]]]:
+    """(number of the first, places) of samples that are read together."""
+    part: list[Place] = []
+    size = 0
+    for k in range(count):
+        place = place_of(k)
+        if part and (size + place.length > _BYTES or len(part) == _ROWS):
+            yield k - len(part), part
+            part, size = [], 0
+        part.append(place)
+        size += place.length
+    if part:
+        yield count - len(part), part

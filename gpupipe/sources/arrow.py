@@ -1,0 +1,165 @@
+"""Arrow files and streams with a column of encoded images. Their buffers lie in the file as they do in memory, so that
+an image is a range of bytes.
+
+https://arrow.apache.org/docs/format/Columnar.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .extras import need
+from .parquet import class_names
+from .shards import Row, Shards
+
+__all__ = ["ArrowFiles", "bytes_of", "checked_labels", "rows_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowFiles(Shards):
+    """Args:
+    image: the column of images, plain or in the struct ``{bytes, path}``.
+    label: the column of class numbers or names.
+    """
+
+    image: str
+    label: str | None
+
+    owner: ClassVar[str] = "Arrow"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "arrow", *self.paths.key, self.image, self.label
+
+    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
+        return class_names(_reader(_mapped(file)).schema.metadata, self.label)
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        return rows_of(_mapped(file), 0, self.image, self.label)
+
+
+def rows_of(content: Any, start: int, image: str, label: str | None) -> Iterator[Row]:
+    """The rows of an Arrow file or stream. Its content, anything that has a buffer, begins at byte ``start`` of a file.
+
+    Raises :class:`ValueError` with what is wrong.
+    """
+    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
+    buffer, number = pa.py_buffer(content), 0
+
+    def position(address: int, size: int) -> int:
+        at = address - buffer.address
+        if not 0 <= at <= at + size <= buffer.size:
+            raise ValueError("its columns are compressed; write it again without compression")
+        return start + int(at)
+
+    for batch in _batches(_reader(buffer)):
+        names = batch.schema.names
+        if image not in names:
+            raise ValueError(f"it has no column {image!r}; it has {', '.join(names)}; name one by image=")
+        labels = None
+        if label is not None and label in names:
+            labels = checked_labels(batch.column(label))
+        starts, lengths, called = bytes_of(batch.column(image), position)
+        for i, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            name = ((called[i].as_py() if called is not None else None) or str(number)).encode()
+            if length < 0:
+                yield Row(name, 0, 0, problem="it has no bytes; a path alone is not followed")
+            else:
+                yield Row(name, at, length, None if labels is None else labels[i])
+            number += 1
+
+
+def _mapped(file: IO[bytes]) -> Any:
+    """An open file as a buffer."""
+    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
+    try:
+        return pa.memory_map(file.name).read_buffer()
+    except (OSError, ValueError) as e:
+        raise ValueError(f"it cannot be mapped: {e}") from None
+
+
+def _reader(content: Any) -> Any:
+    """A reader of batches."""
+    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
+    try:
+        if content.size >= 6 and bytes(content[:6]) == b"ARROW1":
+            return pa.ipc.open_file(content)
+        return pa.ipc.open_stream(content)
+    except (OSError, ValueError) as e:
+        raise ValueError(f"it is no whole Arrow file or stream: {e}") from None
+
+
+def _batches(reader: Any) -> Iterator[Any]:
+    try:
+        if hasattr(reader, "num_record_batches"):
+            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+        else:
+            yield from reader
+    except (OSError, ValueError) as e:
+        raise ValueError(f"it is cut or damaged: {e}") from None
+
+
+def checked_labels(column: Any) -> list[Any]:
+    """Class numbers or names of a column. Raises :class:`ValueError`."""
+    pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
+    types = pa.types
+    if not (types.is_integer(column.type) or types.is_string(column.type) or types.is_large_string(column.type)):
+        raise ValueError(f"its labels are {column.type}; they must be integers or class names")
+    column.validate(full=True)  # ArrowInvalid is a ValueError
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def bytes_of(
+    column: Any, locate: Callable[[int, int], int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
+    """Where the bytes of a column lie: (i64[N] from ``locate(address, bytes)`` on, i64[N] bytes or -1 if there are
+    none, the column of paths beside them).
+
+    Raises :class:`ValueError` if it is no column of bytes, or damaged.
+    """
+    pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
+    if isinstance(column.type, pa.ExtensionType):
+        column = column.storage
+    paths = None
+    there = np.ones(len(column), np.bool_)
+    if pa.types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        if "bytes" not in names:
+            raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that has them")
+        there &= _valid(column)
+        if "path" in names:
+            path = column.field("path")
+            path.validate(full=True)
+            paths = path
+        column = column.field("bytes")
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        dtype: np.dtype[Any] = np.dtype("<i4")
+    elif pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
+        dtype = np.dtype("<i8")
+    else:
+        raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that has them")
+    there &= _valid(column)
+    _, offsets, data = column.buffers()
+    n = len(column)
+    if not n or offsets is None:
+        return np.zeros(n, np.int64), np.full(n, -1), paths
+    if offsets.size < (column.offset + n + 1) * dtype.itemsize:
+        raise ValueError("it is damaged: a column is shorter than it says")
+    ends = np.frombuffer(offsets, dtype)[column.offset : column.offset + n + 1].astype(np.int64)
+    size = 0 if data is None else data.size
+    lengths = np.diff(ends)
+    if (lengths < 0).any() or ends[0] < 0 or ends[-1] > size:
+        raise ValueError("it is damaged: a column's values lie outside of it")
+    base = 0 if not size else locate(data.address, data.size)
+    return base + ends[:-1], np.where(there, lengths, -1), paths
+
+
+def _valid(column: Any) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid

@@ -1,0 +1,211 @@
+"""Encoded images in HDF5 files: arrays of bytes of different lengths in one dataset, or a dataset of bytes per image.
+
+Both lie in the file as they are, so that an image is a range of bytes, and h5py is needed only to find them. Arrays of
+different lengths are in *global heaps*; an array of references says in which and where (*HDF5 File Format
+Specification*, III.E and IV.B.1; h5py does not tell).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+import numpy as np
+
+from .extras import need
+from .shards import Row, Shards
+
+__all__ = ["Hdf5Files", "h5py", "label_column", "opened"]
+
+_REFERENCE = struct.Struct("<IQI")
+"""Bytes of the array, where its heap is, its number there."""
+_HEAP = struct.Struct("<4sB3xQ")
+_OBJECT = struct.Struct("<HHIQ")
+_HEAPS = 16
+"""Heaps that are remembered: neighbours share one."""
+_DEFLATE, _SHUFFLE = 1, 2
+
+
+def h5py() -> Any:
+    """The module. Raises :class:`~gpupipe.errors.MissingDependency`."""
+    return need("h5py", "hdf5", "HDF5 files are opened with h5py")
+
+
+def opened(file: IO[bytes]) -> Any:
+    """An open file as h5py's. Raises :class:`ValueError` if it is no whole HDF5 file."""
+    try:
+        return h5py().File(file, "r")
+    except OSError as e:
+        raise ValueError(f"it is no whole HDF5 file: {e}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Hdf5Files(Shards):
+    """Args:
+    image: the dataset of images u8[?] each, or the group that has a dataset u8[L] for each.
+    label: the dataset int[N] or of N class names; without it there are no labels, or the folders in a group are it.
+    """
+
+    image: str
+    label: str | None
+
+    owner: ClassVar[str] = "HDF5"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "hdf5", *self.paths.key, self.image, self.label
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        h5 = h5py()
+        with opened(file) as root:
+            try:
+                images = root.get(self.image)
+                if images is None:
+                    raise ValueError(f"it has no {self.image!r}; it has {_names(root)}; name one by image=")
+                labels = None if self.label is None or self.label not in root else root[self.label]
+                if labels is not None:
+                    count = len(images) if isinstance(images, h5.Dataset) else None
+                    labels = label_column(labels, count)
+                if isinstance(images, h5.Dataset):
+                    yield from self._of_dataset(file, root, images, labels)
+                else:
+                    yield from self._of_group(images, labels)
+            except (RuntimeError, KeyError, OSError) as e:  # h5py's words for damage
+                raise ValueError(f"it is damaged: {e}") from None
+
+    def _of_dataset(self, file: IO[bytes], root: Any, images: Any, labels: list[Any] | None) -> Iterator[Row]:
+        kind = h5py().check_vlen_dtype(images.dtype)
+        if images.ndim > 1 and images.dtype == np.uint8:
+            raise ValueError(f"{self.image!r} is uint8{list(images.shape)}, which is pixels; use HDF5Arrays")
+        if h5py().check_string_dtype(images.dtype) is not None:
+            raise ValueError(
+                f"{self.image!r} has texts, which end at a zero byte as no image does; write arrays of uint8"
+            )
+        if images.ndim != 1 or kind is None or np.dtype(kind).itemsize != 1:
+            raise ValueError(
+                f"{self.image!r} is {images.dtype}{list(images.shape)}; encoded images are arrays of uint8 of any "
+                "length, dtype=h5py.vlen_dtype(numpy.uint8)"
+            )
+        heaps = _Heaps(file, root.userblock_size)
+        for i, (length, address, number) in enumerate(_references(file, images)):
+            label = None if labels is None else labels[i]
+            if not length:
+                yield Row(b"%d" % i, 0, 0, label)
+                continue
+            at, size = heaps.find(address, number)
+            if length > size:
+                raise ValueError(f"it is damaged: array {i} of {self.image!r} is longer than its place")
+            yield Row(b"%d" % i, at, length, label)
+
+    def _of_group(self, images: Any, labels: list[Any] | None) -> Iterator[Row]:
+        h5, found = h5py(), list[tuple[str, Any]]()
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5.Dataset) and item.ndim == 1 and item.dtype == np.uint8:
+                found.append((name, item))
+
+        images.visititems(visit)
+        if labels is not None and len(labels) != len(found):
+            raise ValueError(f"it has {len(found)} images and {len(labels)} labels")
+        for i, (name, item) in enumerate(found):
+            label = labels[i] if labels is not None else name.rpartition("/")[0].rpartition("/")[2] or None
+            at = item.id.get_offset()
+            if at is None and item.size:
+                problem = "it is stored in chunks, and not in one piece; write it without chunks and compression"
+                yield Row(name.encode(), 0, 0, problem=problem)
+            else:
+                yield Row(name.encode(), at or 0, item.size, label)
+
+
+def _names(root: Any) -> str:
+    return ", ".join(repr(name) for name in root) or "nothing"
+
+
+def label_column(labels: Any, count: int | None) -> list[Any]:
+    """A dataset int[N] or of N texts, as numbers or texts. Raises :class:`ValueError`."""
+    if not hasattr(labels, "dtype") or labels.ndim != 1 or (count is not None and len(labels) != count):
+        raise ValueError(f"its labels are {labels!r}; they must be one for each of the {count} images")
+    if h5py().check_string_dtype(labels.dtype) is not None or labels.dtype.kind == "S":
+        return [t.decode(errors="replace") if isinstance(t, bytes) else str(t) for t in labels[()].tolist()]
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"its labels are {labels.dtype}; they must be integers or class names")
+    column: list[Any] = labels[()].tolist()
+    return column
+
+
+def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
+    """(bytes, address of the heap, number there) of every array of a dataset."""
+    low, count, plist = images.id, len(images), images.id.get_create_plist()
+    if images.chunks is None:
+        at = low.get_offset()
+        if at is None:
+            raise ValueError(f"{images.name!r} has no place of its own in the file; write it again")
+        file.seek(at)
+        raw = file.read(count * _REFERENCE.size)
+        if len(raw) < count * _REFERENCE.size:
+            raise ValueError(f"{images.name!r} ends after byte {at + len(raw)}: it is cut")
+        yield from _REFERENCE.iter_unpack(raw)
+        return
+    filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+    if set(filters) - {_DEFLATE, _SHUFFLE}:
+        raise ValueError(
+            f"{images.name!r} has references that are packed by filters {filters}; write it again with h5repack -f NONE"
+        )
+    each = images.chunks[0]
+    for first in range(0, count, each):
+        mask, raw = low.read_direct_chunk((first,))
+        for i, kind in reversed(list(enumerate(filters))):
+            if mask >> i & 1:
+                continue
+            if kind == _DEFLATE:
+                try:
+                    raw = zlib.decompress(raw)
+                except zlib.error as e:
+                    raise ValueError(f"{images.name!r} is damaged: {e}") from None
+            else:
+                raw = np.frombuffer(raw, np.uint8).reshape(_REFERENCE.size, -1).T.tobytes()
+        if len(raw) != each * _REFERENCE.size:
+            raise ValueError(f"{images.name!r} is damaged: its chunk at {first} has {len(raw)} bytes")
+        yield from _REFERENCE.iter_unpack(raw[: min(each, count - first) * _REFERENCE.size])
+
+
+class _Heaps:
+    """Where the arrays of a file lie."""
+
+    def __init__(self, file: IO[bytes], base: int):
+        self._file, self._base = file, base
+        self._known: OrderedDict[int, dict[int, tuple[int, int]]] = OrderedDict()
+
+    def find(self, address: int, number: int) -> tuple[int, int]:
+        """(position in the file, bytes). Raises :class:`ValueError` if it is not there."""
+        heap = self._known.get(address)
+        if heap is None:
+            heap = self._known[address] = self._objects(address + self._base)
+            if len(self._known) > _HEAPS:
+                self._known.popitem(last=False)
+        if number not in heap:
+            raise ValueError(f"it is damaged: there is no array {number} in the heap at byte {address}")
+        return heap[number]
+
+    def _objects(self, start: int) -> dict[int, tuple[int, int]]:
+        self._file.seek(start)
+        head = self._file.read(_HEAP.size)
+        if len(head) < _HEAP.size or head[:4] != b"GCOL":
+            raise ValueError(f"it is cut or damaged: there is no heap at byte {start}")
+        _, _, size = _HEAP.unpack(head)
+        found, at = dict[int, tuple[int, int]](), start + _HEAP.size
+        while at + _OBJECT.size <= start + size:
+            self._file.seek(at)
+            head = self._file.read(_OBJECT.size)
+            if len(head) < _OBJECT.size:
+                raise ValueError(f"it is cut or damaged: the heap at byte {start} does not end")
+            number, _, _, length = _OBJECT.unpack(head)
+            if not number:  # what is left is free
+                break
+            found[number] = at + _OBJECT.size, length
+            at += _OBJECT.size + (length + 7 & ~7)
+        return found

@@ -1,0 +1,101 @@
+"""Pixels in HDF5 files. A dataset in one piece is read by ranges of bytes; one in chunks goes through h5py."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.files import Place, Undecodable
+from .hdf5 import h5py
+from .storage import LOCAL
+
+__all__ = ["ContiguousRows", "H5Rows", "PixelRows"]
+
+U8 = npt.NDArray[np.uint8]
+
+
+class PixelRows:
+    """u8[N, ...] that looks like an array as far as its rows go."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, path: str, shape: tuple[int, ...]):
+        self._path = path
+        self.shape = shape
+        self.ndim = len(shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class ContiguousRows(PixelRows):
+    """Rows that lie one after another from ``offset`` on."""
+
+    def __init__(self, path: str, shape: tuple[int, ...], offset: int):
+        super().__init__(path, shape)
+        self._offset = offset
+
+    def __getitem__(self, i: int) -> U8:
+        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        row = np.empty(self.shape[1:], np.uint8)
+        place = Place(os.fsencode(self._path), self._offset + i * row.size, row.size)
+        (problem,) = LOCAL.read_into([place], [row.reshape(-1)])
+        if problem is not None:
+            raise problem
+        return row
+
+
+class H5Rows(PixelRows):
+    """Rows that h5py reads. The file is opened when the first one is asked for, in every process anew: before a fork it
+    is closed, because the two processes would share what the library keeps of it."""
+
+    def __init__(self, path: str, shape: tuple[int, ...], name: str):
+        super().__init__(path, shape)
+        self._name = name
+        self._file: Any = None
+        _all.add(self)
+
+    def __getitem__(self, i: int) -> U8:
+        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        with _lock:
+            try:
+                if self._file is None:
+                    self._file = h5py().File(self._path, "r")
+                row: U8 = self._file[self._name][i]
+            except FileNotFoundError as e:
+                raise Undecodable("missing", e.strerror or str(e)) from None
+            except (OSError, RuntimeError, KeyError) as e:
+                raise Undecodable("undecodable", f"h5py cannot read it: {e}") from None
+            return row
+
+    def close(self) -> None:
+        """Reading opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return H5Rows, (self._path, self.shape, self._name)
+
+
+_all: weakref.WeakSet[H5Rows] = weakref.WeakSet()
+_lock = threading.RLock()
+
+
+def _before_fork() -> None:
+    _lock.acquire()  # so that no thread is reading
+    for rows in _all:
+        rows.close()
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=lambda: _lock.release(), after_in_child=_in_child)

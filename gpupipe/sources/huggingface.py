@@ -1,0 +1,163 @@
+"""Datasets of Hugging Face's ``datasets`` whose table is mapped from Arrow files: the bytes of images are found in the
+files, and never go through that package again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DatasetError
+from .arrow import bytes_of, checked_labels
+from .base import Listing, Source
+from .mapped import MappedFiles
+from .rows import Row, Rows
+from .storage import LOCAL
+
+__all__ = ["HuggingFaceRows"]
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class HuggingFaceRows(Source):
+    """Args:
+    dataset: only asked while the index is made.
+    image: the column of images.
+    label: the column of class numbers or names.
+    classes: the names of the classes, by number.
+    """
+
+    dataset: Any = field(repr=False)
+    image: str
+    label: str | None
+    classes: tuple[str, ...]
+
+    whole_files: ClassVar[bool] = False
+
+    @property
+    def prefix(self) -> bytes:
+        return b"/"
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Of the files, which parts of them are the table, and which rows of it are chosen in which order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for chunk in self._chunks:
+            digest.update(repr((chunk.file, chunk.at, len(chunk.starts))).encode())
+            digest.update(chunk.starts[:1].tobytes())
+        chosen = self._chosen
+        digest.update(b"all" if chosen is None else chosen.astype("<i8").tobytes())
+        return "huggingface", digest.hexdigest(), self.image, self.label, self.classes
+
+    @cached_property
+    def _chosen(self) -> I64 | None:
+        """i64[M]: the rows of the table that ``select`` or ``shuffle`` chose; ``None``: all of them."""
+        indices = self.dataset._indices
+        return None if indices is None else np.asarray(indices.column(0).to_numpy(), np.int64)
+
+    @cached_property
+    def _chunks(self) -> list[_Chunk]:
+        maps = MappedFiles()
+        files = self.dataset.cache_files
+        other = os.fsencode(files[0]["filename"]) if files else b""
+        return [_chunk(part, maps, other) for part in self.dataset.data.column(self.image).chunks]
+
+    def listing(self, progress: Callable[[int], None]) -> Listing:
+        started, rows, containers = time.time_ns(), Rows(), dict[bytes, int]()
+
+        def container(path: bytes) -> int:
+            if path not in containers:
+                (found,) = LOCAL.look([path])
+                if isinstance(found, OSError):
+                    raise DatasetError(
+                        f"HuggingFace: {os.fsdecode(path)} cannot be used: {found.strerror}; load it again"
+                    )
+                containers[path] = rows.container(path.removeprefix(b"/"), found)
+            return containers[path]
+
+        chunks = self._chunks
+        first = np.cumsum([0, *(len(chunk.starts) for chunk in chunks)])
+        chosen = np.arange(first[-1]) if self._chosen is None else self._chosen
+        labels = self._labels
+        for i, k in zip(chosen.tolist(), (np.searchsorted(first, chosen, side="right") - 1).tolist(), strict=True):
+            path, row = chunks[k].row(i - int(first[k]), i)
+            if not row.problem and labels is not None:
+                row = row._replace(label=labels[i])
+            rows.add(container(path), row)
+            if len(rows) % 4096 == 0:
+                progress(len(rows))
+        if not len(rows):
+            raise DatasetError("HuggingFace: this dataset has no rows")
+        try:
+            return rows.listing(self.prefix, started, classes=self.classes)
+        except ValueError as e:
+            raise DatasetError(f"HuggingFace: {e}; name another column by label=") from None
+
+    @cached_property
+    def _labels(self) -> list[Any] | None:
+        if self.label is None:
+            return None
+        try:
+            return [label for part in self.dataset.data.column(self.label).chunks for label in checked_labels(part)]
+        except ValueError as e:
+            raise DatasetError(f"HuggingFace: {e}; name another column by label=") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        key = self.key
+        return {**self.__dict__, "dataset": None, "_chunks": None, "_chosen": None, "_labels": None, "key": key}
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A part of the table."""
+
+    file: bytes
+    at: int
+    """Where the data of the column begin in the file."""
+    starts: I64
+    lengths: I64
+    """i64[N], bytes of the images in the file; -1 if there are none."""
+    paths: Any
+    """The column of paths, or nothing."""
+
+    def row(self, j: int, number: int) -> tuple[bytes, Row]:
+        """(file, row) of one; ``number`` is its name if it has no path."""
+        named = self.paths[j].as_py() if self.paths is not None else None
+        name = (named or str(number)).encode(errors="surrogateescape")
+        if self.lengths[j] >= 0:
+            return self.file, Row(name, int(self.starts[j]), int(self.lengths[j]))
+        path = os.path.abspath(named) if named and "://" not in named else ""
+        try:
+            return os.fsencode(path), Row(name, 0, os.stat(path).st_size)
+        except (OSError, ValueError):
+            return self.file, Row(name, 0, 0, problem=f"it has no bytes, and there is no file {named!r}")
+
+
+def _chunk(part: Any, maps: MappedFiles, other: bytes) -> _Chunk:
+    """``other``: the file that is named if there are no bytes in any."""
+    found: list[tuple[bytes, int]] = []
+
+    def locate(address: int, size: int) -> int:
+        where = maps.find(address, size)
+        if where is None:
+            raise DatasetError(
+                "HuggingFace: this dataset lies in memory, and not in Arrow files; write it with "
+                "ds.save_to_disk(folder), and open it with datasets.load_from_disk(folder)"
+            )
+        found.append(where)
+        return where[1]
+
+    try:
+        starts, lengths, paths = bytes_of(part, locate)
+    except ValueError as e:
+        raise e if isinstance(e, DatasetError) else DatasetError(f"HuggingFace: {e}; name a column by image=") from None
+    file, at = found[0] if found else (other, 0)
+    return _Chunk(file, at, starts, lengths, paths)

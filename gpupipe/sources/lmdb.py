@@ -1,0 +1,228 @@
+"""LMDB databases, read without the library: it trusts the pages of a file, and a damaged one would take the process
+down.
+
+A database is a tree of pages. A value that does not fit into a page lies in pages of its own, one after another, and so
+is a range of bytes of the file. (The format: ``mdb.c`` of https://git.openldap.org/openldap/openldap, version 1 of the
+data.)
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar, NamedTuple
+
+from .protobuf import BYTES, VARINT, fields, signed
+from .shards import Row, Shards
+
+__all__ = ["LmdbFiles", "Value", "values"]
+
+_META = struct.Struct("<II16x48x48xQQ")
+"""Magic number, version, last page, number of the transaction; with the two trees in between."""
+_TREE = struct.Struct("<IHHQQQQQ")
+"""Size of pages (of the first tree only), flags, depth, pages of three kinds, entries, number of the root page."""
+_TREES = 16 + 24
+_PAGE = struct.Struct("<QHHHH")
+"""Number, padding, flags, where the free space begins and where it ends."""
+_NODE = struct.Struct("<HHHH")
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
+_BIG, _TREE_NODE, _DUPLICATES = 1, 2, 4
+_NOTHING = (1 << 64) - 1
+_ABOUT = re.compile(rb"__.*__|num[-_]samples|length")
+"""Keys of what is no sample, but says something about all of them."""
+_IMAGE = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
+
+
+class Value(NamedTuple):
+    """One entry of a database."""
+
+    key: bytes
+    offset: int
+    length: int
+    """Bytes of the value in the file."""
+
+
+@dataclass(frozen=True, eq=False)
+class LmdbFiles(Shards):
+    """Args:
+    image: what keys of images look like; ``*`` is any text.
+    label: what the keys of their labels look like; ``*`` is the same text.
+    database: the name of a database within the file.
+    """
+
+    image: str
+    label: str | None
+    database: str | None
+
+    owner: ClassVar[str] = "LMDB"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "lmdb", *self.paths.key, self.image, self.label, self.database
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        before, _, after = self.image.encode().partition(b"*")
+        labels = self._labels(file)
+        for value in values(file, self.database):
+            key = value.key
+            if _ABOUT.fullmatch(key) and self.image == "*":
+                continue
+            if len(key) < len(before + after) or not (key.startswith(before) and key.endswith(after)):
+                continue
+            row = self._row(file, value)
+            if labels is not None and not row.problem:
+                text = labels.get(key[len(before) : len(key) - len(after)])
+                if text is not None and not _NUMBER.fullmatch(text):
+                    row = row._replace(problem=f"its label is {text!r}, which is no class number")
+                else:
+                    row = row._replace(label=None if text is None else int(text))
+            yield row
+
+    def _labels(self, file: IO[bytes]) -> dict[bytes, bytes] | None:
+        """By what stands for the ``*``."""
+        if self.label is None:
+            return None
+        before, _, after = self.label.encode().partition(b"*")
+        found = {}
+        for key, offset, length in values(file, self.database):
+            if len(key) >= len(before + after) and key.startswith(before) and key.endswith(after):
+                file.seek(offset)
+                found[key[len(before) : len(key) - len(after)]] = file.read(min(length, 32))
+        return found
+
+    def _row(self, file: IO[bytes], value: Value) -> Row:
+        """An image as it is, or in a ``Datum`` of Caffe's."""
+        key, offset, length = value
+        folder = key.rpartition(b"/")[0].rpartition(b"/")[2].decode(errors="replace") or None
+        file.seek(offset)
+        head = file.read(min(length, 16))
+        if head.startswith(_IMAGE):
+            return Row(key, offset, length, folder)
+        file.seek(offset)
+        data = file.read(length)
+        image, label, encoded = None, None, False
+        try:
+            for field in fields(data):
+                if (field.number, field.wire) == (4, BYTES):
+                    image = offset + field.start, field.end - field.start
+                elif (field.number, field.wire) == (5, VARINT):
+                    label = signed(field.value)
+                elif (field.number, field.wire) == (7, VARINT):
+                    encoded = bool(field.value)
+        except ValueError:
+            image = None
+        if image is None:
+            problem = f"it begins with {head!r}: neither an image nor a Datum of Caffe's"
+            return Row(key, 0, 0, problem=problem, kind="undecodable")
+        if not encoded:
+            problem = "it is a Datum of plain pixels; write it with encoded=True, as convert_imageset does"
+            return Row(key, 0, 0, problem=problem, kind="undecodable")
+        return Row(key, *image, label)
+
+
+def values(file: IO[bytes], database: str | None = None) -> Iterator[Value]:
+    """Every entry of a database, in the order of the keys. Raises :class:`ValueError` if it is damaged or none."""
+    total = file.seek(0, 2)
+    pages = _Pages(file, total)
+    root = pages.root
+    if database is not None:
+        wanted = database.encode()
+        found = [v for v in pages.walk(root, trees=True) if v.key == wanted]
+        if not found:
+            names = ", ".join(v.key.decode(errors="replace") for v in pages.walk(root, trees=True)) or "none"
+            raise ValueError(f"there is no database {database!r} in it; there are {names}")
+        root = _TREE.unpack(pages.bytes_at(found[0].offset, _TREE.size))[-1]
+    empty = True
+    for value in pages.walk(root):
+        empty = False
+        yield value
+    if empty and database is None and root != _NOTHING:
+        names = ", ".join(repr(v.key.decode(errors="replace")) for v in pages.walk(root, trees=True))
+        if names:
+            raise ValueError(f"its entries are in the databases {names}; name one by database=")
+
+
+class _Pages:
+    def __init__(self, file: IO[bytes], total: int):
+        self._file, self._total = file, total
+        # The second of the two heads lies behind the first page, whose size the first head has.
+        found = []
+        size = 0
+        for number in range(2):
+            head = self._read(number * size + 16, _META.size)
+            magic, version, _, transaction = _META.unpack(head)
+            if magic != _MAGIC:
+                raise ValueError("it is no LMDB database, or damaged at its beginning")
+            if version != _VERSION:
+                raise ValueError(f"it is of version {version} of LMDB's format, and only version {_VERSION} is known")
+            size = _TREE.unpack_from(head, _TREES - 16)[0]
+            if not 256 <= size <= 1 << 16 or size & (size - 1):
+                raise ValueError(f"it says that its pages have {size} bytes, so it is damaged")
+            found.append((transaction, _TREE.unpack_from(head, _TREES - 16 + _TREE.size)[-1]))
+        self.size = size
+        self.root: int = max(found)[1]
+        self._seen = 0
+
+    def bytes_at(self, offset: int, length: int) -> bytes:
+        """Raises :class:`ValueError` if the file ends before."""
+        return self._read(offset, length)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        if offset + length > self._total:
+            raise ValueError(f"it is cut: byte {offset + length} of {self._total} is asked for")
+        self._file.seek(offset)
+        return self._file.read(length)
+
+    def walk(self, root: int, *, trees: bool = False) -> Iterator[Value]:
+        """The values below a page; ``trees``: databases within it instead."""
+        if root == _NOTHING:
+            return
+        todo = [(root, 0)]
+        seen = 0
+        while todo:
+            number, depth = todo.pop()
+            seen += 1
+            if depth > 64 or seen > self._total // self.size:
+                raise ValueError(f"it is damaged: its tree comes back to page {number}")
+            page = self._read(number * self.size, self.size)
+            own, _, flags, lower, upper = _PAGE.unpack_from(page)
+            if own != number or not flags & (_BRANCH | _LEAF) or not _PAGE.size <= lower <= upper <= self.size:
+                raise ValueError(f"it is damaged: page {number} is none")
+            nodes = struct.unpack_from(f"<{(lower - _PAGE.size) // 2}H", page, _PAGE.size)
+            if flags & _BRANCH:
+                below = []
+                for at in nodes:
+                    low, high, more, _ = self._node(page, at)
+                    below.append((low | high << 16 | more << 32, depth + 1))
+                todo += reversed(below)
+                continue
+            for at in nodes:
+                low, high, kind, n = self._node(page, at)
+                begin, length = at + _NODE.size + n, low | high << 16
+                key = page[at + _NODE.size : begin]
+                if kind & _TREE_NODE or kind & _DUPLICATES:
+                    if trees and kind & _TREE_NODE:
+                        yield Value(key, number * self.size + begin, length)
+                    continue
+                if trees:
+                    continue
+                offset = number * self.size + begin
+                if kind & _BIG:
+                    if begin + 8 > self.size:
+                        raise ValueError(f"it is damaged: page {number} is none")
+                    offset = int.from_bytes(page[begin : begin + 8], "little") * self.size + _PAGE.size
+                if offset + length > self._total or (not kind & _BIG and begin + length > self.size):
+                    raise ValueError(f"it is cut or damaged: the value of {key!r} lies outside of it")
+                yield Value(key, offset, length)
+
+    def _node(self, page: bytes, at: int) -> tuple[int, int, int, int]:
+        if at + _NODE.size > self.size:
+            raise ValueError("it is damaged: an entry lies outside of its page")
+        node: tuple[int, int, int, int] = _NODE.unpack_from(page, at)
+        if at + _NODE.size + node[3] > self.size:
+            raise ValueError("it is damaged: a key lies outside of its page")
+        return node

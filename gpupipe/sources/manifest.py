@@ -1,0 +1,188 @@
+"""Samples that a list names by their place: path, offset, length, label."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.files import open_regular
+from ..errors import DatasetError
+from .base import Listing, Source, TextList, Texts
+from .files import Paths
+from .names import below, is_url, urls_below
+from .rows import Row, Rows
+from .storage import LOCAL, Found, Storage
+
+__all__ = ["Manifested", "read_manifest"]
+
+I64 = npt.NDArray[np.int64]
+
+_COLUMNS = ("path", "offset", "length", "label", "name")
+
+
+@dataclass(frozen=True, eq=False)
+class Manifested(Source):
+    """The rows of a list, in its order. A file that is missing makes bad rows, and is no error."""
+
+    paths: Paths
+    """The files, each once."""
+    container: I64 = field(repr=False)
+    """i64[N]: which file a row is in."""
+    offset: I64 = field(repr=False)
+    length: I64 = field(repr=False)
+    """i64[N], bytes; -1: up to the end of the file."""
+    labels: tuple[int | str | None, ...] = field(repr=False)
+    """Empty if there are none."""
+    names: Texts = field(repr=False)
+    storage: Storage = field(default=LOCAL, repr=False)
+
+    whole_files: ClassVar[bool] = False
+
+    @property
+    def prefix(self) -> bytes:
+        return self.paths.below
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        digest = hashlib.blake2b(digest_size=16)
+        for column in (self.container, self.offset, self.length, self.names.offsets):
+            digest.update(column.astype("<i8").tobytes())
+        digest.update(bytes(self.names.blob))
+        digest.update(repr(self.labels).encode())
+        return "manifest", *self.paths.key, digest.hexdigest()
+
+    def listing(self, progress: Callable[[int], None]) -> Listing:
+        started, rows = time.time_ns(), Rows()
+        found = self.storage.look([self.paths[k] for k in range(len(self.paths))])
+        for k, known in enumerate(found):
+            rows.container(self.paths.rows[k], Found(0, 0) if isinstance(known, OSError) else known)
+        columns = (self.container, self.offset, self.length)
+        for i, (k, offset, length) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            known = found[k]
+            label = self.labels[i] if self.labels else None
+            row = Row(self.names[i] or b"%d" % i, offset, length, label)
+            if isinstance(known, OSError):
+                row = row._replace(offset=0, length=0, problem=known.strerror or str(known))
+            elif length < 0:
+                row = row._replace(length=max(known.size - offset, 0))
+            rows.add(k, row)
+            if i % 4096 == 0:
+                progress(i)
+        try:
+            return rows.listing(self.prefix, started, absolute=self.paths.absolute)
+        except ValueError as e:
+            raise DatasetError(f"Manifest: {e}; correct the column label") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        nothing = np.empty(0, np.int64)  # all of it is in the index
+        return {
+            **self.__dict__,
+            **dict.fromkeys(("container", "offset", "length"), nothing),
+            "labels": (),
+            "names": Texts.of([]),
+        }
+
+
+def read_manifest(file: str, root: str | None, allow_outside: bool, remote: Storage) -> Manifested:
+    """The samples that a CSV or JSONL file lists.
+
+    Raises :class:`DatasetError` if it cannot be read, or names the line that is wrong.
+    """
+    path = os.path.abspath(os.path.expanduser(file))
+    numbers: dict[str, int] = {}
+    columns = [array("q") for _ in range(3)]
+    labels: list[int | str | None] = []
+    names = TextList()
+    for line, row in _lines(path):
+        where = row.get("path")
+        if not isinstance(where, str) or not where:
+            raise DatasetError(f"Manifest: line {line} of {file} has no path; every line needs one")
+        for column, name, otherwise in zip(columns[1:], ("offset", "length"), (0, -1), strict=True):
+            column.append(_integer(row.get(name), otherwise, name, line, file))
+        columns[0].append(numbers.setdefault(where, len(numbers)))
+        labels.append(_label(row.get("label"), line, file))
+        names.append(str(row.get("name") or "").encode(errors="surrogateescape"))
+    if not labels:
+        raise DatasetError(f"Manifest: {file} lists no sample")
+    given = list(numbers)
+    base = root if root is not None else os.path.dirname(path)
+    if is_url(base):
+        given = [name if is_url(name) else f"{base.rstrip('/')}/{name}" for name in given]
+    storage: Storage = LOCAL
+    if any(map(is_url, given)):
+        if not all(map(is_url, given)):
+            raise DatasetError(f"Manifest: {file} has files and URLs; make a list of each kind")
+        paths, storage = urls_below(given, "Manifest"), remote
+    else:
+        base = os.path.abspath(os.path.expanduser(base))
+        paths = below(given, base, root is not None and not allow_outside, "Manifest")
+    container, offset, length = (np.frombuffer(column, np.int64) for column in columns)
+    return Manifested(paths, container, offset, length, _numbers(labels), names.texts(), storage)
+
+
+def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
+    """Nothing if no row has a label. Numbers, if all texts are some: a CSV file has texts only."""
+    if all(label is None for label in labels):
+        return ()
+    try:
+        return tuple(None if label is None else int(label) for label in labels)
+    except ValueError:
+        return tuple(labels)
+
+
+def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, columns) of every line that is not empty."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="", opener=open_regular) as file:
+            first = file.readline()
+            file.seek(0)
+            if first.lstrip().startswith("{"):
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        row = json.loads(line)
+                        if not isinstance(row, dict):
+                            raise DatasetError(f"Manifest: line {number} of {path} is no JSON object")
+                        yield number, row
+                return
+            reader = csv.DictReader(file, delimiter="\t" if "\t" in first else ",", strict=True)
+            if "path" not in (reader.fieldnames or ()):
+                raise DatasetError(f"Manifest: the first line of {path} must name the columns {','.join(_COLUMNS)}")
+            for row in reader:
+                if None in row or None in row.values():
+                    raise DatasetError(f"Manifest: line {reader.line_num} of {path} has other columns than the first")
+                yield reader.line_num, row
+    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as e:
+        why = (e.strerror or e) if isinstance(e, OSError) else e
+        raise DatasetError(f"Manifest: {path} cannot be read: {why}") from None
+
+
+def _integer(value: Any, otherwise: int, name: str, line: int, file: str) -> int:
+    if value is None or value == "":
+        return otherwise
+    try:
+        number = int(value)
+        if isinstance(value, (bool, float)) or not -1 <= number < 1 << 62 or (number < 0 and name == "offset"):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise DatasetError(
+            f"Manifest: line {line} of {file} has {name} {value!r}, which is no number of bytes"
+        ) from None
+    return number
+
+
+def _label(value: Any, line: int, file: str) -> int | str | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise DatasetError(f"Manifest: line {line} of {file} has label {value!r}; it must be a number or a name")
+    return value

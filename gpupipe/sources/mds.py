@@ -1,0 +1,215 @@
+"""Shards of MosaicML Streaming (MDS) and chunks of LitData. Both begin with the number of samples and the position of
+each; a sample begins with the sizes of its fields.
+
+https://docs.mosaicml.com/projects/streaming, https://github.com/Lightning-AI/litData
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import IO, Any, ClassVar, NamedTuple
+
+from ..errors import DatasetError
+from .arrow import rows_of
+from .files import Paths
+from .names import below, is_url, urls_below
+from .shards import Row, Shards
+from .storage import LOCAL, Storage
+
+__all__ = ["Field", "LitDataChunks", "MdsShards", "litdata_index"]
+
+_INTEGERS = {
+    **{f"int{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
+    **{f"uint{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "B"), (2, "H"), (4, "I"), (8, "Q"))},
+    "int": struct.Struct("<q"),
+}
+_TEXTS = ("str", "str_int", "text")
+_IMAGES = ("bytes", "jpeg", "png", "image", "tifffile")
+
+
+_FOOTER = struct.Struct("<I8s")
+_ARROW = b"LDARW01\0"
+"""How a chunk of LitData ends whose samples are the rows of an Arrow file, which lies before it, and its length. New
+versions write so what is a dictionary of bytes, texts and numbers."""
+
+
+class Field(NamedTuple):
+    """One field of every sample."""
+
+    name: str
+    encoding: str
+    size: int | None = None
+    """Bytes, if all have the same and no sample says it."""
+
+
+def _positions(file: IO[bytes]) -> list[int]:
+    """Where every sample begins, and where the last one ends."""
+    total = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    head = file.read(4)
+    count = int.from_bytes(head, "little")
+    if len(head) < 4 or 4 * (count + 2) > total:
+        raise ValueError("it is cut, or of another format")
+    positions = list(struct.unpack(f"<{count + 1}I", file.read(4 * (count + 1))))
+    if positions != sorted(positions) or positions[0] < 4 * (count + 2) or positions[-1] > total:
+        raise ValueError("it is cut or damaged: its samples lie outside of it")
+    return positions
+
+
+def _samples(
+    file: IO[bytes], positions: Sequence[int], fields: Sequence[Field], image: str, label: str | None
+) -> Iterator[Row]:
+    names = [field.name for field in fields]
+    if image not in names:
+        raise ValueError(f"it has no field {image!r}; it has {', '.join(names)}; name one by image=")
+    encoding = fields[names.index(image)].encoding
+    if encoding.partition(":")[0] not in _IMAGES:
+        raise ValueError(
+            f"its field {image!r} is stored as {encoding!r}, which is no encoded image; write JPEG or bytes"
+        )
+    known = label is not None and label in names
+    free = [field for field in fields if field.size is None]
+    sizes = struct.Struct(f"<{len(free)}I")
+    for number, (start, end) in enumerate(pairwise(positions)):
+        name = b"%d" % number
+        file.seek(start)
+        head = file.read(sizes.size)
+        if len(head) < sizes.size:
+            raise ValueError("it is cut")
+        each = iter(sizes.unpack(head))
+        at, where = start + sizes.size, {}
+        for field in fields:
+            length = next(each) if field.size is None else field.size
+            where[field.name] = at, length
+            at += length
+        if at > end:
+            yield Row(name, 0, 0, problem="its fields are longer than itself: it is damaged", kind="undecodable")
+            continue
+        value: int | str | None = None
+        if known:
+            assert label is not None
+            try:
+                value = _value(file, fields[names.index(label)].encoding, *where[label])
+            except ValueError as e:
+                yield Row(name, 0, 0, problem=f"its label {e}")
+                continue
+        yield Row(name, *where[image], value)
+
+
+def _value(file: IO[bytes], encoding: str, at: int, length: int) -> int | str:
+    file.seek(at)
+    data = file.read(min(length, 256))
+    if encoding in _TEXTS:
+        text = data.decode(errors="replace")
+        return int(text) if encoding == "str_int" else text
+    if encoding not in _INTEGERS:
+        raise ValueError(f"is stored as {encoding!r}, which is neither a number nor a name")
+    if len(data) != _INTEGERS[encoding].size:
+        raise ValueError(f"has {length} bytes")
+    number: int = _INTEGERS[encoding].unpack(data)[0]
+    return number
+
+
+@dataclass(frozen=True, eq=False)
+class MdsShards(Shards):
+    """Args:
+    image, label: names of fields.
+    """
+
+    image: str
+    label: str | None
+
+    owner: ClassVar[str] = "MDS"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "mds", *self.paths.key, self.image, self.label
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        positions = _positions(file)
+        begin = 4 * (len(positions) + 1)
+        file.seek(begin)
+        try:
+            about = json.loads(file.read(positions[0] - begin))
+            columns = zip(about["column_names"], about["column_encodings"], about["column_sizes"], strict=True)
+            fields = [Field(str(name), str(encoding), size) for name, encoding, size in columns]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError("it is no MDS shard: it does not say which fields it has") from None
+        if any(not (field.size is None or (type(field.size) is int and field.size >= 0)) for field in fields):
+            raise ValueError("it is damaged: a field has no size")
+        yield from _samples(file, positions, fields, self.image, self.label)
+
+
+@dataclass(frozen=True, eq=False)
+class LitDataChunks(Shards):
+    """Args:
+    fields: of every sample, which only ``index.json`` says.
+    image, label: names of fields.
+    """
+
+    fields: tuple[Field, ...]
+    image: str
+    label: str | None
+
+    owner: ClassVar[str] = "LitData"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "litdata", *self.paths.key, self.fields, self.image, self.label
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        end = file.seek(0, os.SEEK_END) - _FOOTER.size
+        file.seek(max(end, 0))
+        footer = file.read()
+        if not footer.endswith(_ARROW) or end < 0:
+            return _samples(file, _positions(file), self.fields, self.image, self.label)
+        length, _ = _FOOTER.unpack(footer)
+        if length > end:
+            raise ValueError("it is damaged: what it says of its end is longer than itself")
+        file.seek(end - length)
+        return rows_of(file.read(length), end - length, self.image, self.label)
+
+
+def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Field, ...]]:
+    """(chunks, fields) of a folder that LitData wrote, from its ``index.json``. Raises :class:`DatasetError`."""
+    folder = root.removesuffix("index.json").rstrip("/")
+    file = f"{folder}/index.json"
+    try:
+        with storage.open(os.fsencode(file)) as opened:
+            index = json.loads(opened.read())
+        config, names = index["config"], [str(chunk["filename"]) for chunk in index["chunks"]]
+        formats = [str(f) for f in config["data_format"]]
+        spec = config["data_spec"]
+        leaves = _leaves(json.loads(spec)[1] if isinstance(spec, str) else spec[1])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
+        why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
+        raise DatasetError(
+            f"LitData: {file} cannot be used: {why}; give the folder that litdata.optimize wrote"
+        ) from None
+    for what in ("compression", "encryption"):
+        if config.get(what):
+            raise DatasetError(f"LitData: {root} was written with {what}={config[what]!r}; write it again without")
+    if len(leaves) != len(formats) or any("/" in name for name in names):
+        raise DatasetError(f"LitData: {file} is damaged: it has {len(leaves)} names for {len(formats)} fields")
+    paths = [f"{folder}/{name}" for name in names]
+    found = urls_below(paths, "LitData") if is_url(root) else below(paths, None, False, "LitData")
+    return found, tuple(Field(name, encoding) for name, encoding in zip(leaves, formats, strict=True))
+
+
+def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
+    """The names of the fields of nested dictionaries and lists, in torch's order: ``image``, ``0``, ``meta.id``."""
+    children = spec.get("children_spec") or []
+    if spec.get("type") is None:
+        return [name or "0"]
+    context = spec.get("context")
+    keys = json.loads(context) if isinstance(context, str) and context not in ("", "null") else None
+    if not isinstance(keys, list) or len(keys) != len(children):
+        keys = list(range(len(children)))
+    return [
+        leaf for key, child in zip(keys, children, strict=True) for leaf in _leaves(child, f"{name}.{key}".lstrip("."))
+    ]

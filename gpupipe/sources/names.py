@@ -1,0 +1,173 @@
+"""Which files a user means: ``{000..127}``, ``*``, ``::`` and folders, on this machine and behind a network."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..errors import DatasetError
+from .base import Texts
+from .braces import braces
+from .files import Paths
+from .storage import LOCAL, Storage
+
+__all__ = ["below", "expand", "is_url", "texts_of", "urls_below"]
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_WILD = re.compile(r"[*?\[]")
+
+
+def is_url(text: str) -> bool:
+    """Whether it names something behind a network.
+
+    >>> is_url("s3://bucket/a.tar"), is_url("/data/a.tar")
+    (True, False)
+    """
+    return _URL.match(text) is not None
+
+
+def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
+    """Paths as texts. Raises :class:`DatasetError` for what is none."""
+    found = []
+    for i, path in enumerate(paths):
+        try:
+            found.append(path if type(path) is str else os.fsdecode(path))
+        except TypeError:
+            raise DatasetError(f"{owner}: path {i} is {path!r}; paths are text or pathlib.Path") from None
+    return found
+
+
+def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> tuple[Paths, Storage]:
+    """The files that were meant, in the order of their names where a pattern or a folder stands for several.
+
+    Args:
+        given: a path or URL, or several. In each ``::`` separates several, ``{000..127}`` and ``{a,b}`` stand for all,
+            ``*`` for any name; a folder for the files in it that end as this format's do. A file with such a name is
+            meant itself.
+        suffixes: endings of this format's files, in lower case.
+        remote: what opens a URL.
+
+    Raises :class:`DatasetError` if a pattern or a folder stands for no file.
+    """
+    texts = texts_of([given] if isinstance(given, (str, bytes, os.PathLike)) else given, owner)
+    found: list[str] = []
+    for text in texts:
+        if not is_url(text) and os.path.isfile(os.path.expanduser(text)):
+            found.append(text)
+            continue
+        for part in text.split("::"):
+            try:
+                names = braces(part)
+            except ValueError as e:
+                raise DatasetError(f"{owner}: {e}; correct it, or list the files") from None
+            for name in names:
+                found += _matching(name, suffixes, owner, remote)
+    behind = [is_url(name) for name in found]
+    if not any(behind):
+        return below([os.path.expanduser(name) for name in found], None, False, owner), LOCAL
+    if not all(behind):
+        at = behind.index(False)
+        raise DatasetError(
+            f"{owner}: {found[at]!r} is a file and {found[behind.index(True)]!r} is not; make two datasets"
+        )
+    return urls_below(found, owner), remote
+
+
+def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -> Iterable[str]:
+    wild = _WILD.search(name) is not None
+    if is_url(name):
+        _check_url(name, owner)
+        folder = name.endswith("/")
+        if not wild and not folder:
+            return [name]
+        start = name[: _WILD.search(name).start()] if wild else name  # type: ignore[union-attr]
+        try:
+            there = remote.names(os.fsencode(start.rpartition("/")[0] + "/"))
+        except (OSError, ValueError) as e:
+            raise DatasetError(f"{owner}: {name} cannot be listed: {e}") from None
+        texts = map(os.fsdecode, there)
+        if wild:
+            found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]
+        else:
+            found = [t for t in texts if t.lower().endswith(tuple(suffixes)) and t.count("/") == name.count("/")]
+    else:
+        path = os.path.expanduser(name)
+        folder = os.path.isdir(path)
+        if folder:
+            found = [os.path.join(path, t) for t in os.listdir(path) if t.lower().endswith(tuple(suffixes))]
+        elif not wild or os.path.exists(path):
+            return [path]  # if it is missing, opening it says so
+        else:
+            found = glob.glob(path)
+    if not found:
+        what = f"no file in the folder {name} ends in {' or '.join(suffixes)}" if folder else f"no file matches {name}"
+        raise DatasetError(f"{owner}: {what}; correct the path, or list the files")
+    return sorted(found)
+
+
+def urls_below(urls: list[str], owner: str) -> Paths:
+    """URLs below the folder that they have in common. Raises :class:`DatasetError`."""
+    for url in urls:
+        _check_url(url, owner)
+    parts = [url.split("/") for url in urls]
+    least, greatest = min(parts), max(parts)  # what these have in common all have
+    depth = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
+    if not depth:
+        raise DatasetError(f"{owner}: {urls[0]!r} and others are not in one kind of store; make a dataset of each")
+    prefix = "/".join(least[: max(2, min(depth, min(map(len, parts)) - 1))]) + "/"
+    return Paths(os.fsencode(prefix), Texts.of(os.fsencode(url[len(prefix) :]) for url in urls))
+
+
+def _check_url(url: str, owner: str) -> None:
+    """Raises :class:`DatasetError`, without the URL if it may hold a secret."""
+    scheme, _, rest = url.partition("://")
+    if "@" in rest.partition("/")[0] or "?" in rest:
+        raise DatasetError(
+            f"{owner}: a URL ({scheme}://...) has an @ before its path or a ?, and so perhaps a password or a "
+            "signature, which would be kept in index files and messages; give the plain URL, and leave credentials to "
+            "the client's own ways"
+        )
+    if "\0" in url or not rest.strip("/"):
+        raise DatasetError(f"{owner}: the URL {url!r} names no file")
+
+
+def below(paths: list[str], base: str | None, strict: bool, owner: str) -> Paths:
+    """The paths below ``base``, or below the folder that they have in common. ``strict``: none may lie outside.
+
+    Raises :class:`DatasetError`.
+    """
+    if base is None:
+        here = os.getcwd()
+        paths = [os.path.join(here, p) for p in paths]
+        # The first and the last in sorted order have in common what all have; so the same files elsewhere
+        # have the same rows, and the same fingerprint.
+        folders = [os.path.dirname(p) for p in (min(paths), max(paths))] if paths else [here]
+        base = os.path.commonpath(folders)
+    prefix = os.path.join(base, "")
+    rows, absolute = [], False
+    for i, path in enumerate(paths):
+        if ".." in path and ".." in path.split("/"):
+            full = os.path.join(base, path)
+            outside = not os.path.normpath(full).startswith(prefix)
+            if strict and not outside:  # behind a link, ".." leads to the folder above the link's target
+                outside = not os.path.realpath(full).startswith(os.path.join(os.path.realpath(base), ""))
+        else:
+            outside = path.startswith("/") and not path.startswith(prefix)
+        if outside and strict:
+            raise DatasetError(
+                f"{owner}: path {i} is {path!r}, which leads out of root {base!r}; correct it, or pass "
+                "allow_outside=True if the list can be trusted"
+            )
+        if path.startswith(prefix):
+            path = path[len(prefix) :].lstrip("/")
+        absolute = absolute or path.startswith("/")
+        rows.append(path)
+    encoded = Texts.of(map(os.fsencode, rows))
+    if b"\0" in encoded.blob:
+        at = next(i for i, row in enumerate(rows) if "\0" in row)
+        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
+    return Paths(os.fsencode(prefix), encoded, absolute)

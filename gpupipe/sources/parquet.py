@@ -1,0 +1,103 @@
+"""Parquet files with a column of encoded images, plain or in the struct ``{bytes, path}`` that Hugging Face writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+from .extras import need
+from .parquet_pages import Column, places
+from .shards import Row, Shards
+
+__all__ = ["ParquetFiles", "class_names"]
+
+_CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetFiles(Shards):
+    """Args:
+    image: the column of images.
+    label: the column of class numbers or names.
+    """
+
+    image: str
+    label: str | None
+
+    owner: ClassVar[str] = "Parquet"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "parquet", *self.paths.key, self.image, self.label
+
+    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
+        return class_names(self._open(file).schema_arrow.metadata, self.label)
+
+    def _open(self, file: IO[bytes]) -> Any:
+        parquet = need("pyarrow.parquet", "parquet", "the columns of Parquet files are found with pyarrow")
+        try:
+            return parquet.ParquetFile(file)
+        except (OSError, ValueError) as e:
+            raise ValueError(f"it is no whole Parquet file: {e}") from None
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        table = self._open(file)
+        schema = table.metadata.schema
+        columns = {schema.column(i).path: i for i in range(len(schema))}
+        image = next((columns[n] for n in (f"{self.image}.bytes", self.image) if n in columns), None)
+        if image is None:
+            raise ValueError(f"it has no column {self.image!r}; it has {', '.join(columns)}; name one by image=")
+        about = schema.column(image)
+        if about.physical_type != "BYTE_ARRAY" or about.max_repetition_level:
+            raise ValueError(f"the column {about.path!r} has no bytes; name another one by image=")
+        name = f"{self.image}.path"
+        extra = [n for n in (self.label, name) if n is not None and n in columns]
+        number = 0
+        for group in range(table.metadata.num_row_groups):
+            chunk = table.metadata.row_group(group).column(image)
+            if chunk.compression not in _CODECS:
+                raise ValueError(f"its images are compressed with {chunk.compression}; write it again without")
+            start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)
+            column = Column(
+                start,
+                chunk.total_compressed_size,
+                chunk.num_values,
+                _CODECS[chunk.compression],
+                about.max_definition_level,
+            )
+            labels, names = self._others(table, group, extra, name)
+            for i, where in enumerate(places(file, column)):
+                called = names[i].encode() if names is not None and names[i] else b"%d" % number
+                label = None if labels is None else labels[i]
+                if where is None:
+                    yield Row(called, 0, 0, problem="it has no bytes; a path alone is not followed")
+                elif label is not None and not isinstance(label, (int, str)):
+                    yield Row(called, 0, 0, problem=f"its label is {label!r}, neither a number nor a name")
+                else:
+                    yield Row(called, where.offset, where.length, label, packed=where.packed)
+                number += 1
+
+    def _others(
+        self, table: Any, group: int, columns: list[str], name: str
+    ) -> tuple[list[Any] | None, list[Any] | None]:
+        """(labels, names) of a group of rows."""
+        try:
+            read = table.read_row_group(group, columns=columns) if columns else None
+        except (OSError, ValueError) as e:
+            raise ValueError(f"it is damaged: {e}") from None
+        labels = None if read is None or self.label not in columns else read.column(self.label).to_pylist()
+        if read is None or name not in columns:
+            return labels, None
+        return labels, [value and value.get("path") for value in read.column(self.image).to_pylist()]
+
+
+def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
+    """What Hugging Face wrote beside the columns: the names of the classes of a ``ClassLabel``, by number."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
+    except (KeyError, ValueError, TypeError):
+        return ()
+    return tuple(map(str, names)) if isinstance(names, list) else ()

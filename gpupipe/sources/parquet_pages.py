@@ -1,0 +1,232 @@
+"""Where the values of a column of bytes lie in a Parquet file.
+
+A column of a group of rows is a run of pages: perhaps a dictionary, then pages of values, or of positions in the
+dictionary. In pages that are not compressed a value is a range of bytes of the file; of a compressed page it is a part.
+(https://parquet.apache.org/docs/file-format)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from ..codecs.unpack import CODECS, Packed
+from .thrift import Reader
+
+__all__ = ["Column", "Where", "places"]
+
+_DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
+_PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
+_HEADER = 1 << 16
+_LARGEST = 4 << 20
+"""Bytes of a compressed page that may be unpacked for one image."""
+
+
+class Where(NamedTuple):
+    """Where one value is."""
+
+    offset: int
+    length: int
+    packed: Packed | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of one group of rows."""
+
+    start: int
+    """Where its first page begins."""
+    size: int
+    """Bytes of all its pages."""
+    count: int
+    """Values, those that are missing too."""
+    codec: str
+    """One of :data:`gpupipe.codecs.unpack.CODECS`, or empty."""
+    levels: int
+    """How deep a value may be missing: 0 never, 1 the value, 2 the struct that it is in, ..."""
+
+
+class _Page(NamedTuple):
+    kind: int
+    header: dict[int, Any]
+    start: int
+    """Of its body in the file."""
+    stored: int
+    size: int
+    """After unpacking."""
+
+
+def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
+    """Where every value of a column is; ``None`` of one that is missing. Raises :class:`ValueError`."""
+    at, end, left = column.start, column.start + column.size, column.count
+    dictionary: list[Where] = []
+    while left > 0:
+        if at >= end:
+            raise ValueError(f"a column that begins at byte {column.start} lacks {left} values")
+        page = _page(file, at, end)
+        at = page.start + page.stored
+        if page.kind == _DICTIONARY:
+            body = _Body(file, page, column.codec, skip=0, packed=True)
+            dictionary = list(body.values(page.header[7].get(1, 0), 0))
+            continue
+        if page.kind not in (_DATA, _DATA_V2):
+            continue
+        found = _of_data_page(file, page, column, dictionary)
+        if len(found) > left:
+            raise ValueError(f"the page at byte {page.start} has more values than its column")
+        left -= len(found)
+        yield from found
+
+
+def _page(file: IO[bytes], at: int, end: int) -> _Page:
+    for room in (_HEADER, 64 * _HEADER):  # headers may hold the least and the greatest value
+        file.seek(at)
+        reader = Reader(file.read(min(room, end - at)))
+        try:
+            header = reader.struct()
+        except EOFError:
+            continue
+        kind, size, stored = (header.get(i) for i in (1, 2, 3))
+        start = at + reader.at
+        whole = isinstance(kind, int) and isinstance(size, int) and isinstance(stored, int)
+        if not whole or stored < 0 or size < 0 or start + stored > end:  # type: ignore[operator]
+            break
+        expected = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind)  # type: ignore[arg-type]
+        if expected is not None and not isinstance(header.get(expected), dict):
+            break
+        return _Page(kind, header, start, stored, size)  # type: ignore[arg-type]
+    raise ValueError(f"there is no page at byte {at}: it is cut or damaged")
+
+
+def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list[Where]) -> list[Where | None]:
+    if page.kind == _DATA_V2:
+        head = page.header[8]
+        count, encoding, skip = head.get(1, 0), head.get(4), head.get(5, 0) + head.get(6, 0)
+        body = _Body(file, page, column.codec, skip=skip, packed=head.get(7, True))
+        file.seek(page.start + head.get(6, 0))
+        levels = file.read(head.get(5, 0))
+        begin = 0
+    else:
+        head = page.header[5]
+        count, encoding = head.get(1, 0), head.get(2)
+        body = _Body(file, page, column.codec, skip=0, packed=True)
+        levels, begin = b"", 0
+        if column.levels:
+            length = int.from_bytes(body.read(0, 4), "little")
+            levels, begin = body.read(4, length), 4 + length
+    if not 0 <= count <= column.count:
+        raise ValueError(f"the page at byte {page.start} has {count} values")
+    there = _hybrid(levels, column.levels.bit_length(), count) == column.levels if column.levels else None
+    present = count if there is None else int(there.sum())
+    if encoding == _PLAIN:
+        values = list(body.values(present, begin))
+    elif encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY):
+        indices = body.read(begin, body.size - begin)
+        chosen = _hybrid(indices[1:], indices[0] if indices else 0, present)
+        if len(chosen) and chosen.max() >= len(dictionary):
+            raise ValueError(f"the page at byte {page.start} refers to what its dictionary does not have")
+        values = [dictionary[i] for i in chosen.tolist()]
+    else:
+        raise ValueError(f"its values are encoded in way {encoding}; write it again with column_encoding='PLAIN'")
+    if there is None:
+        return list(values)
+    following = iter(values)
+    return [next(following) if is_there else None for is_there in there.tolist()]
+
+
+class _Body:
+    """The content of a page: in the file, or unpacked here."""
+
+    def __init__(self, file: IO[bytes], page: _Page, codec: str, *, skip: int, packed: bool):
+        self._file, self._page, self._skip = file, page, skip
+        self._codec = codec if packed else ""
+        self.size = (page.size if self._codec else page.stored) - skip
+        self._whole: bytes | None = None
+        if self._codec:
+            if self.size > _LARGEST:
+                raise ValueError(
+                    f"its images are compressed with {codec} in pages of {self.size / 1e6:.0f} MB, and one cannot be "
+                    "read without its page; HuggingFace(datasets.load_dataset('parquet', data_files=...)) unpacks "
+                    "it once, or write it again with compression='none'"
+                )
+            file.seek(page.start + skip)
+            stored = file.read(page.stored - skip)
+            try:
+                self._whole = CODECS[codec](stored, self.size)
+            except (OSError, ValueError) as e:
+                raise ValueError(f"the page at byte {page.start} is damaged: {e}") from None
+            if len(self._whole) != self.size:
+                raise ValueError(f"the page at byte {page.start} is damaged")
+
+    def read(self, at: int, length: int) -> bytes:
+        """Raises :class:`ValueError` if the page ends before."""
+        if length < 0 or at + length > self.size:
+            raise ValueError(f"the page at byte {self._page.start} is cut or damaged")
+        if self._whole is not None:
+            return self._whole[at : at + length]
+        self._file.seek(self._page.start + self._skip + at)
+        return self._file.read(length)
+
+    def values(self, count: int, at: int) -> Iterator[Where]:
+        """Where plain values are that begin at ``at``: each has its length before it."""
+        start, stored = self._page.start + self._skip, self._page.stored - self._skip
+        for _ in range(count):
+            length = int.from_bytes(self.read(at, 4), "little")
+            at += 4
+            if at + length > self.size:
+                raise ValueError(f"the page at byte {self._page.start} is cut or damaged")
+            if self._whole is None:
+                yield Where(start + at, length)
+            else:
+                yield Where(start, stored, Packed(self._codec, self.size, at, length))
+            at += length
+
+
+def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """i64[count] of runs and of packed bits. Raises :class:`ValueError`."""
+    if width > 32:
+        raise ValueError("a page has numbers of more than 32 bits")
+    out = np.zeros(count, np.int64)
+    if not width:
+        return out
+    done, reader, each = 0, _Bits(data), (width + 7) // 8
+    while done < count:
+        head = reader.varint()
+        if head & 1:
+            raw = reader.take((head >> 1) * width)
+            bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").reshape(-1, width)
+            numbers = bits.astype(np.int64) @ (1 << np.arange(width, dtype=np.int64))
+            n = min(len(numbers), count - done)
+            out[done : done + n] = numbers[:n]
+        else:
+            n = min(head >> 1, count - done)
+            out[done : done + n] = int.from_bytes(reader.take(each), "little")
+        if not n:
+            raise ValueError("a page has an empty run")
+        done += n
+    return out
+
+
+class _Bits:
+    def __init__(self, data: bytes):
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        self._at += count
+        if self._at > len(self._data):
+            raise ValueError("a page ends too early")
+        return self._data[self._at - count : self._at]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 35:
+                raise ValueError("a number does not end")

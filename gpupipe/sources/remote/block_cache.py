@@ -1,0 +1,163 @@
+"""Blocks of containers on this machine's disk.
+
+Every block is a file of its own, written under another name and renamed, so that a process that is killed leaves no
+half block, and all processes of a machine use the same ones. The oldest are removed when there are too many bytes. Age
+counts from when a block was loaded: in an epoch every sample comes once, so having been used lately says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BlockCache"]
+
+U8 = npt.NDArray[np.uint8]
+
+_log = logging.getLogger("gpupipe")
+
+_SHARE = 64
+"""A process looks after the whole when it has written this part of it."""
+_OLD_TEMPORARY = 3600.0
+
+
+class BlockCache:
+    """Files in a folder that is ours alone. Safe in any thread; several processes may share the folder.
+
+    Args:
+        folder: absolute; made when the first block is written.
+        limit: bytes, of all files together. Each process may be over by a part of it.
+    """
+
+    def __init__(self, folder: str, limit: int):
+        self._folder = folder
+        self._limit = limit
+        self._written = limit  # so that the first block looks at what others have left
+        self._lock = threading.Lock()
+        self._broken = not limit
+
+    def _file(self, url: bytes, version: int, number: int) -> str:
+        name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
+        return os.path.join(self._folder, name[:2], f"{name[2:]}-{number}.block")
+
+    def read(self, url: bytes, version: int, number: int, start: int, view: U8) -> bool:
+        """Fill ``view`` with the bytes of a block from ``start`` on. Whether they were there."""
+        fd = self._open(url, version, number)
+        if fd < 0:
+            return False
+        try:
+            return os.preadv(fd, [view.data], start) == len(view)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+
+    def has(self, url: bytes, version: int, number: int) -> bool:
+        return version != 0 and os.path.exists(self._file(url, version, number))
+
+    def _open(self, url: bytes, version: int, number: int) -> int:
+        from ...datasets.index.cache import distrust
+
+        try:
+            fd = os.open(self._file(url, version, number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return -1
+        if distrust(os.fstat(fd)) is None:
+            return fd
+        os.close(fd)
+        return -1
+
+    def put(self, url: bytes, version: int, number: int, block: bytes | memoryview) -> None:
+        """Keep a block. One that cannot be written is not kept."""
+        if self._broken or not version:  # a store that tells no versions could change what it has unseen
+            return
+        path = self._file(url, version, number)
+        try:
+            self._make(os.path.dirname(path))
+            temporary = f"{path}.{os.getpid()}-{threading.get_ident():x}.tmp"
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                with open(fd, "wb") as file:
+                    file.write(block)
+                os.replace(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError as e:
+            with self._lock:
+                known, self._broken = self._broken, True
+            if not known:
+                _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, e.strerror)
+            return
+        with self._lock:
+            self._written += len(block)
+            due = self._written >= self._limit / _SHARE
+            if due:
+                self._written = 0
+        if due:
+            self.trim()
+
+    def _make(self, folder: str) -> None:
+        from ...datasets.index.cache import make_folder
+
+        if not os.path.isdir(folder):
+            make_folder(self._folder)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+
+    def trim(self) -> None:
+        """Remove the oldest blocks until no more than 7/8 of the limit are left. One process at a time does it."""
+        try:
+            lock = os.open(os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._trim()
+        except OSError:
+            pass  # another process is at it, or the file system has no locks
+        finally:
+            os.close(lock)
+
+    def _trim(self) -> None:
+        found, now = [], time.time()
+        for path, entry in self._files():
+            if path.endswith(".tmp"):
+                if now - entry.st_mtime > _OLD_TEMPORARY:  # of a process that was killed
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+            else:
+                found.append((entry.st_mtime_ns, entry.st_size, path))
+        total = sum(size for _, size, _ in found)
+        free = shutil.disk_usage(self._folder).free
+        most = min(self._limit * 7 // 8, (total + free) // 2)
+        for _, size, path in sorted(found):
+            if total <= most:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            total -= size
+
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        for folder in os.scandir(self._folder):
+            if len(folder.name) == 2 and folder.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
+                    for entry in entries:
+                        if entry.name.endswith((".block", ".tmp")):  # nothing but what we wrote
+                            with contextlib.suppress(OSError):
+                                yield entry.path, entry.stat(follow_symlinks=False)
+
+    def forked(self) -> None:
+        """Another thread may have held the lock, which the child does not have."""
+        self._lock = threading.Lock()

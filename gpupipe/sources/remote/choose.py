@@ -1,0 +1,41 @@
+"""Which client reads a kind of URL in this process."""
+
+from __future__ import annotations
+
+import os
+
+from ...errors import MissingDependency
+from .clients import Client, Fsspec, Obstore
+from .helper import Helper
+
+__all__ = ["client_for"]
+
+_OBSTORE = {"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https"}
+"""What obstore knows."""
+
+_started_in: int | None = None
+"""The process in which a client was first made: after a fork its threads are gone, and it would wait for them for
+ever."""
+
+
+def client_for(scheme: str, connections: int, timeout: float) -> Client:
+    """The client of a kind of URL, for this process. Raises :class:`MissingDependency`."""
+    global _started_in
+    if _started_in not in (None, os.getpid()):
+        return Helper(scheme, connections, timeout)
+    _started_in = os.getpid()
+    if scheme in _OBSTORE and _installed("obstore"):
+        return Obstore(connections, timeout)
+    if _installed("fsspec"):
+        import fsspec
+
+        if scheme in fsspec.available_protocols():
+            return Fsspec(connections)
+    hint = "pip install 'gpupipe[remote]'" if scheme in _OBSTORE else f"install fsspec, and its package for {scheme}"
+    raise MissingDependency(f"{scheme}:// cannot be read by what is installed here: {hint}")
+
+
+def _installed(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None

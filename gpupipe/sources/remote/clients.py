@@ -1,0 +1,259 @@
+"""Who talks to the stores: obstore, fsspec for what that does not know, and in forked processes a process of its own.
+
+All of them answer many questions at once, try again what passes by itself, and say what went wrong in the words of the
+operating system, without anything that the store's own messages may give away.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+from ...codecs.retry import REMOTE_WAITS, log, with_retries
+from ..storage import Found
+
+__all__ = ["Client", "Fsspec", "Obstore", "Range"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+_WHOLE = re.compile("non-partial response|Range request not supported")
+"""How obstore says that it asked for a range and got all, of S3 and of HTTP."""
+_STATUS = re.compile(r"status code: (\d{3})")
+
+
+class Range(NamedTuple):
+    """Bytes that are asked for."""
+
+    url: str
+    start: int
+    end: int
+
+
+class Client(ABC):
+    """What a store is asked. Safe in any thread of the process that made it."""
+
+    @abstractmethod
+    def look(self, urls: Sequence[str]) -> list[Found | OSError]: ...
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """The URLs of all containers below a folder, which ends with a slash. Raises :class:`OSError`."""
+
+    @abstractmethod
+    def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+        """The bytes of every range; fewer where a container ends before."""
+
+
+class _Threads(Client):
+    """Many questions at once, by threads that wait."""
+
+    def __init__(self, connections: int):
+        self._pool = ThreadPoolExecutor(connections, thread_name_prefix="gpupipe-remote")
+
+    def _each(self, work: Callable[[A], R], name: Callable[[A], str], given: Sequence[A]) -> list[R | OSError]:
+        def one(it: A) -> R | OSError:
+            try:
+                return with_retries(lambda: name(it), lambda: work(it), REMOTE_WAITS)
+            except OSError as e:
+                return e
+
+        return [one(given[0])] if len(given) == 1 else list(self._pool.map(one, given))
+
+    def look(self, urls: Sequence[str]) -> list[Found | OSError]:
+        return self._each(self._look, str, urls)
+
+    def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+        return self._each(self._checked, lambda r: f"{r.url} from byte {r.start} on", ranges)
+
+    def _checked(self, range: Range) -> bytes:
+        data = self._fetch(range)
+        if len(data) < range.end - range.start and self._look(range.url).size > range.start + len(data):
+            raise ConnectionError("the answer was cut")
+        return data
+
+    def names(self, folder: str) -> list[str]:
+        return with_retries(lambda: folder, lambda: self._names(folder), REMOTE_WAITS)
+
+    @abstractmethod
+    def _look(self, url: str) -> Found: ...
+
+    @abstractmethod
+    def _names(self, folder: str) -> list[str]: ...
+
+    @abstractmethod
+    def _fetch(self, range: Range) -> bytes: ...
+
+
+class Obstore(_Threads):
+    """S3, Google Cloud Storage, Azure and HTTP, by obstore."""
+
+    def __init__(self, connections: int, timeout: float):
+        super().__init__(connections)
+        self._timeout = timeout
+        self._stores: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._whole: set[str] = set()
+        """Stores that answer with the whole object whatever is asked for."""
+
+    def _at(self, url: str) -> tuple[str, Any, str]:
+        """(the store's URL, the store, the path in it)"""
+        scheme, _, rest = url.partition("://")
+        host, _, path = rest.partition("/")
+        base = f"{scheme}://{host}"
+        with self._lock:
+            if base not in self._stores:
+                from obstore.store import from_url
+
+                plain = scheme == "http" or _endpoint().startswith("http://")
+                seconds = {"timeout": self._timeout, "connect_timeout": min(self._timeout, 10.0)}
+                options: dict[str, Any] = {name: f"{value}s" for name, value in seconds.items()}
+                options |= {"allow_http": True} if plain else {}
+                # Patience is kept in one place: see with_retries.
+                self._stores[base] = from_url(base, client_options=options, retry_config={"max_retries": 0})
+            return base, self._stores[base], path
+
+    def _look(self, url: str) -> Found:
+        import obstore
+
+        _, store, path = self._at(url)
+        return _mapped(url, lambda: _found(obstore.head(store, path)))
+
+    def _names(self, folder: str) -> list[str]:
+        import obstore
+
+        base, store, path = self._at(folder)
+
+        def listed() -> list[str]:
+            return [
+                f"{base}/{it['path']}" for some in obstore.list(store, prefix=path.rstrip("/") or None) for it in some
+            ]
+
+        return _mapped(folder, listed)
+
+    def _fetch(self, range: Range) -> bytes:
+        import obstore
+
+        base, store, path = self._at(range.url)
+
+        def fetched() -> bytes:
+            if base not in self._whole:
+                try:
+                    return bytes(obstore.get_range(store, path, start=range.start, end=range.end))
+                except obstore.exceptions.BaseError as e:
+                    if "status code: 416" in str(e):  # it has become shorter than this
+                        return b""
+                    if not _WHOLE.search(str(e)):
+                        raise
+                with self._lock:
+                    known = base in self._whole
+                    self._whole.add(base)
+                if not known:
+                    log.warning("%s answers every request with whole files, so each is loaded as a whole", base)
+            parts, at = [], 0
+            for part in obstore.get(store, path):  # as a stream: what is not wanted is not kept
+                a, b = max(range.start - at, 0), max(range.end - at, 0)
+                if a < len(part) and b:
+                    parts.append(bytes(part)[a:b])
+                at += len(part)
+                if at >= range.end:
+                    break
+            return b"".join(parts)
+
+        return _mapped(range.url, fetched)
+
+
+def _endpoint() -> str:
+    """Where the environment says that S3 is."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if name in os.environ), "")
+
+
+def _found(meta: Any) -> Found:
+    said = meta.get("e_tag") or meta.get("version") or meta.get("last_modified")
+    return Found(int(meta["size"]), _version(said))
+
+
+def _version(said: Any) -> int:
+    """A negative number made of what a store says of a version: no time is one. 0 if it says nothing."""
+    if not said:
+        return 0
+    digest = hashlib.blake2b(str(said).strip('"').encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") | -(1 << 63)
+
+
+def _mapped(url: str, work: Callable[[], R]) -> R:
+    """Foreign errors as those of the operating system. Of their text no more than the HTTP status is kept: it may hold
+    signatures."""
+    try:
+        return work()
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+    except (NotImplementedError, ImportError):
+        raise
+    except OSError as e:
+        if e.errno is not None:
+            raise OSError(e.errno, os.strerror(e.errno)) from None
+        raise ConnectionError(f"{type(e).__name__} of the store") from None
+    except Exception as e:
+        kind, text = type(e).__name__, str(e)
+        status = _STATUS.search(text)
+        code = int(status.group(1)) if status else 0
+        if kind in ("PermissionDeniedError", "UnauthenticatedError") or code in (401, 403):
+            what = "the store refuses access; are credentials in the environment that its client reads?"
+            raise PermissionError(errno.EACCES, what) from None
+        if code and code not in (408, 425, 429) and code < 500:
+            raise OSError(errno.EINVAL, f"the store answers with status {code}") from None
+        if kind in ("NotSupportedError", "InvalidPathError", "UnknownConfigurationKeyError", "ValueError"):
+            raise OSError(errno.EINVAL, f"the store's client refuses it ({kind})") from None
+        said = f"status {code}" if code else "the connection failed, was cut, or took too long"
+        raise ConnectionError(f"{said} ({kind})") from None
+
+
+class Fsspec(_Threads):
+    """Whatever fsspec opens."""
+
+    def __init__(self, connections: int):
+        super().__init__(connections)
+
+    def _at(self, url: str) -> tuple[Any, str]:
+        import fsspec
+
+        fs, path = fsspec.core.url_to_fs(url)
+        return fs, path
+
+    def _look(self, url: str) -> Found:
+        def looked() -> Found:
+            fs, path = self._at(url)
+            info = fs.info(path)
+            names = ("ETag", "etag", "e_tag", "version_id", "LastModified", "last_modified", "mtime", "created")
+            said = next((info[n] for n in names if info.get(n)), None)
+            return Found(int(info["size"]), _version(said))
+
+        return _mapped(url, looked)
+
+    def _names(self, folder: str) -> list[str]:
+        scheme = folder.partition("://")[0]
+
+        def listed() -> list[str]:
+            fs, path = self._at(folder)
+            base = fs._strip_protocol(folder).rstrip("/")
+            found: Iterable[str] = fs.find(path)
+            prefix = folder.rstrip("/")
+            return [prefix + name[len(base) :] if name.startswith(base) else f"{scheme}://{name}" for name in found]
+
+        return _mapped(folder, listed)
+
+    def _fetch(self, range: Range) -> bytes:
+        def fetched() -> bytes:
+            fs, path = self._at(range.url)
+            return bytes(fs.cat_file(path, start=range.start, end=range.end))
+
+        return _mapped(range.url, fetched)

@@ -1,0 +1,314 @@
+"""Containers behind a network: read by ranges, ahead of what an indexer asks for, and kept on disk block by block."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import IO, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...codecs.files import Place, Undecodable, ends_before, unpacked
+from ..storage import Found, Storage, runs_of
+from .block_cache import BlockCache
+from .choose import client_for
+from .clients import Client, Range
+from .options import Remote
+
+__all__ = ["RemoteFiles"]
+
+U8 = npt.NDArray[np.uint8]
+Key = tuple[bytes, int, int]
+"""URL, version, number of a block."""
+
+_GAP = 64 << 10
+"""Bytes between two samples that are loaded and thrown away: they take less time than another request."""
+_LONGEST = 8 << 20
+"""Bytes of one request."""
+_CHUNK = 1 << 20
+_CHUNKS = 16
+_AHEAD = 8
+"""How an indexer's container is read: in chunks, of which so many are kept, and so many loaded at once at most."""
+
+
+class RemoteFiles(Storage):
+    """See :class:`~gpupipe.datasets.Remote`. All of a process with the same options share connections."""
+
+    remote: ClassVar[bool] = True
+
+    def __init__(self, options: Remote, total: int | None = None):
+        self._options = options
+        self._total = total
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteFiles, (self._options, self._total)
+
+    def expect(self, total: int) -> None:
+        """Bytes of all containers together, once they are known."""
+        self._total = total
+
+    @property
+    def by_blocks(self) -> bool:
+        """Whether blocks are loaded, and kept, or just what is asked for."""
+        o = self._options
+        if o.fetch != "auto":
+            return o.fetch == "blocks"
+        return o.cache_bytes >= 64 * o.block_bytes and (self._total is None or self._total <= o.cache_bytes * 7 // 8)
+
+    def __repr__(self) -> str:
+        return f"{'blocks kept on disk' if self.by_blocks else 'samples'}, {self._options.connections} connections"
+
+    def look(self, paths: Sequence[bytes]) -> list[Found | OSError]:
+        urls = [os.fsdecode(path) for path in paths]
+        return self._client(urls[0]).look(urls) if urls else []
+
+    def names(self, folder: bytes) -> Iterator[bytes]:
+        url = os.fsdecode(folder)
+        return map(os.fsencode, self._client(url).names(url))
+
+    def open(self, path: bytes) -> IO[bytes]:
+        (found,) = self.look([path])
+        if isinstance(found, OSError):
+            raise found
+        return io.BufferedReader(_Container(self, path, found), 1 << 16)
+
+    def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
+        problems: list[Undecodable | None] = [None] * len(places)
+        raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]
+        if not self.by_blocks:
+            self._samples(range(len(places)), places, raw, problems)
+        else:
+            order = sorted(range(len(places)), key=lambda i: places[i][:2])
+            for some in self._shares(order, places):
+                self._blocks(some, places, raw, problems)
+        for i, place in enumerate(places):
+            if place.packed is not None and problems[i] is None:
+                try:
+                    views[i][:] = np.frombuffer(unpacked(raw[i].tobytes(), place.packed), np.uint8)
+                except Undecodable as e:
+                    problems[i] = e
+        return problems
+
+    def _client(self, url: str) -> Client:
+        return _connections(self._options).client(url.partition("://")[0])
+
+    # ---- what is asked for, and no more
+
+    def _samples(
+        self, rows: Sequence[int], places: Sequence[Place], views: list[U8], problems: list[Undecodable | None]
+    ) -> None:
+        some = [places[i] for i in rows]
+        runs = runs_of(some, _GAP, _LONGEST)
+        ranges = [Range(os.fsdecode(run.path), run.start, run.end) for run in runs]
+        for run, got in zip(runs, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
+            for k in run.rows:
+                i, place = rows[k], some[k]
+                if isinstance(got, OSError):
+                    problems[i] = _problem(got)
+                    continue
+                at = place.offset - run.start
+                if len(got) < at + place.length:
+                    problems[i] = ends_before(place, run.start + len(got))
+                else:
+                    views[i][:] = np.frombuffer(got, np.uint8, place.length, at)
+
+    # ---- blocks
+
+    def _shares(self, order: list[int], places: Sequence[Place]) -> Iterator[list[int]]:
+        """Parts of ``order`` whose blocks are loaded at the same time: as many as there are connections, so that no
+        more memory is taken."""
+        share: list[int] = []
+        blocks = 0
+        for i in order:
+            first, last = self._span(places[i])
+            if share and blocks + last - first >= self._options.connections:
+                yield share
+                share, blocks = [], 0
+            share.append(i)
+            blocks += last - first
+        if share:
+            yield share
+
+    def _span(self, place: Place) -> tuple[int, int]:
+        """(first block, the one after the last) of a place."""
+        size = self._options.block_bytes
+        return place.offset // size, -(-(place.offset + place.length) // size)
+
+    def _blocks(
+        self, rows: list[int], places: Sequence[Place], views: list[U8], problems: list[Undecodable | None]
+    ) -> None:
+        size, cache = self._options.block_bytes, _connections(self._options).cache
+        keys = {
+            (places[i].path, places[i].version, k): None for i in rows for k in range(*self._span(places[i]))
+        }  # a dict for its order
+        have = self._load(list(keys))
+        again = []
+        for i in rows:
+            path, start, length, version = places[i][:4]
+            end, at = start + length, start
+            while at < end:
+                k = at // size
+                stop = min(end, (k + 1) * size)
+                part = views[i][at - start : stop - start]
+                block = have.get((path, version, k))
+                if isinstance(block, OSError):
+                    problems[i] = _problem(block)
+                    break
+                if block is None:
+                    if not cache.read(path, version, k, at - k * size, part):
+                        again.append(i)  # removed, or spoiled, between the two looks
+                        break
+                elif len(block) < stop - k * size:
+                    problems[i] = ends_before(places[i], k * size + len(block))
+                    break
+                else:
+                    part[:] = np.frombuffer(block, np.uint8, len(part), at - k * size)
+                at = stop
+        self._samples(again, places, views, problems)
+
+    def _load(self, keys: list[Key]) -> dict[Key, memoryview | OSError]:
+        """The blocks that are not on disk; each is loaded once, whatever other threads ask for."""
+        shared = _connections(self._options)
+        mine: list[Key] = []
+        theirs: dict[Key, Future[memoryview | OSError]] = {}
+        with shared.lock:
+            for key in keys:
+                if key in shared.coming:
+                    theirs[key] = shared.coming[key]
+                elif not shared.cache.has(*key):
+                    shared.coming[key] = Future()
+                    mine.append(key)
+        have: dict[Key, memoryview | OSError] = {}
+        try:
+            have = self._fetched(mine)
+        finally:
+            with shared.lock:
+                waiting = {key: shared.coming.pop(key) for key in mine}
+            for key, future in waiting.items():
+                future.set_result(have.get(key, ConnectionError("the thread that loaded it failed")))
+        return have | {key: future.result() for key, future in theirs.items()}
+
+    def _fetched(self, keys: list[Key]) -> dict[Key, memoryview | OSError]:
+        """Blocks from the store, neighbours together, and now on disk too."""
+        size, cache = self._options.block_bytes, _connections(self._options).cache
+        places = [Place(path, k * size, size, version) for path, version, k in keys]
+        runs = runs_of(places, 0, max(_LONGEST, size))
+        ranges = [Range(os.fsdecode(run.path), run.start, run.end) for run in runs]
+        have: dict[Key, memoryview | OSError] = {}
+        for run, got in zip(runs, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
+            for i in run.rows:
+                if isinstance(got, OSError):
+                    have[keys[i]] = got
+                    continue
+                at = places[i].offset - run.start
+                block = memoryview(got)[at : at + size]
+                have[keys[i]] = block
+                if block:
+                    cache.put(*keys[i], block)
+        return have
+
+
+def _problem(error: OSError) -> Undecodable:
+    kind = "missing" if error.errno == errno.ENOENT else "unreadable"
+    return Undecodable(kind, error.strerror or str(error))
+
+
+class _Container(io.RawIOBase):
+    """A container as a file. Chunks are loaded ahead while they are read one after another."""
+
+    def __init__(self, storage: RemoteFiles, path: bytes, found: Found):
+        self._storage, self._path, self._found = storage, path, found
+        self._at = 0
+        self._chunks: OrderedDict[int, U8] = OrderedDict()
+        self._next = 0
+        self._ahead = 1
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = offset + (0, self._at, self._found.size)[whence]
+        if at < 0:
+            raise ValueError(f"byte {at} is before the beginning")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._chunk(self._at // _CHUNK) if self._at < self._found.size else np.empty(0, np.uint8)
+        part = chunk[self._at % _CHUNK :][: len(buffer)]
+        buffer[: len(part)] = part.tobytes()
+        self._at += len(part)
+        return len(part)
+
+    def _chunk(self, k: int) -> U8:
+        if k not in self._chunks:
+            self._ahead = min(2 * self._ahead, _AHEAD) if k == self._next else 1
+            start, end = k * _CHUNK, min((k + self._ahead) * _CHUNK, self._found.size)
+            data = np.empty(end - start, np.uint8)
+            (problem,) = self._storage.read_into([Place(self._path, start, end - start, self._found.version)], [data])
+            if problem is not None:
+                raise OSError(errno.EIO, problem.reason)
+            for i in range(0, len(data), _CHUNK):
+                self._chunks[k + i // _CHUNK] = data[i : i + _CHUNK]
+            self._next = k + self._ahead
+            while len(self._chunks) > _CHUNKS:
+                self._chunks.popitem(last=False)
+        self._chunks.move_to_end(k)
+        return self._chunks[k]
+
+
+@dataclass
+class _Connections:
+    """What all storages with the same options share in a process."""
+
+    options: Remote
+    cache: BlockCache
+    coming: dict[Key, Future[memoryview | OSError]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _clients: dict[str, Client] = field(default_factory=dict)
+
+    def client(self, scheme: str) -> Client:
+        with self.lock:
+            if scheme not in self._clients:
+                self._clients[scheme] = client_for(scheme, self.options.connections, self.options.timeout)
+            return self._clients[scheme]
+
+
+_shared: dict[Remote, _Connections] = {}
+_lock = threading.Lock()
+
+
+def _connections(options: Remote) -> _Connections:
+    from ...datasets.index.cache import cache_folder
+
+    with _lock:
+        if options not in _shared:
+            folder = cache_folder("remote") if options.cache_folder is None else os.fspath(options.cache_folder)
+            _shared[options] = _Connections(options, BlockCache(os.path.abspath(folder), options.cache_bytes))
+        return _shared[options]
+
+
+_parents: list[Any] = []
+
+
+def _forked() -> None:
+    """What there is belongs to the parent. It is kept, because ending it would wait for threads that are not here."""
+    global _shared, _lock
+    _parents.append(_shared)
+    _shared, _lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)

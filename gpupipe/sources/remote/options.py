@@ -1,0 +1,56 @@
+"""How containers behind a network are read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ...errors import ConfigError
+
+__all__ = ["Fetch", "Remote"]
+
+Fetch = Literal["auto", "blocks", "samples"]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """How ``s3://``, ``gs://``, ``az://``, ``http(s)://`` and whatever fsspec opens are read: by ranges of bytes, many
+    at a time. Credentials are no arguments: the clients find them (in ``AWS_ACCESS_KEY_ID``, the instance's role, ...).
+
+    >>> Remote(fetch="blocks", cache_bytes=10**9)  # doctest: +ELLIPSIS
+    Remote(fetch='blocks', ...)
+
+    Args:
+        fetch: what is asked for. ``"samples"``: the bytes of samples, neighbours together; nothing is kept.
+            ``"blocks"``: blocks of containers, which are kept on disk, so that later epochs read them there.
+            ``"auto"``: blocks if all containers together fit into the cache.
+        block_bytes: of one block.
+        cache_bytes: of all blocks on this machine's disk; the oldest are removed. Never more than half of the space
+            that is free.
+        cache_folder: where they are; ``None``: ``remote`` in gpupipe's cache folder.
+        connections: requests at the same time, for each process.
+        timeout: seconds for one request, which is then tried again.
+    """
+
+    fetch: Fetch = "auto"
+    block_bytes: int = 1 << 20
+    cache_bytes: int = 20_000_000_000
+    cache_folder: str | os.PathLike[str] | None = None
+    connections: int = 32
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.fetch not in get_args(Fetch):
+            raise ConfigError(f"Remote: fetch must be one of {', '.join(get_args(Fetch))}, not {self.fetch!r}")
+        for name, least in (("block_bytes", 4096), ("cache_bytes", 0), ("connections", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ConfigError(f"Remote: {name} must be an integer of at least {least}, not {value!r}")
+        if isinstance(self.timeout, bool) or not isinstance(self.timeout, (int, float)) or not self.timeout > 0:
+            raise ConfigError(f"Remote: timeout must be seconds, not {self.timeout!r}")
+        if self.fetch == "blocks" and self.cache_bytes < 64 * self.block_bytes:
+            raise ConfigError(
+                f"Remote: cache_bytes={self.cache_bytes} is less than 64 blocks of {self.block_bytes} bytes, so they "
+                "would be gone before they are used again; make it larger"
+            )

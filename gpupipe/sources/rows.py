@@ -1,0 +1,151 @@
+"""Rows of containers as they are found, one by one: columns that grow."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.probe import KINDS, MISSING, OK
+from ..codecs.unpack import CODECS, Packed
+from .base import Listing, PackedColumns, TextList
+from .storage import Found
+
+__all__ = ["Row", "Rows"]
+
+_LARGEST = 1 << 63
+"""Beyond 64 bits there is no column for a label."""
+_CODE = {"": 0, **{name: code for code, name in enumerate(CODECS, 1)}}
+
+
+class Row(NamedTuple):
+    """One sample of a container."""
+
+    name: bytes
+    offset: int
+    """Bytes from the beginning of the file."""
+    length: int
+    """Bytes."""
+    label: int | str | None = None
+    """A number, or the name of a class."""
+    problem: str = ""
+    """Why the sample cannot be used, if that shows already."""
+    packed: Packed | None = None
+    """How the bytes there become those of the sample, if they are not."""
+    kind: str = "missing"
+    """Of the problem; one of :data:`gpupipe.codecs.probe.KINDS`."""
+
+
+class Rows:
+    """Containers and their rows, in the order that they are added in."""
+
+    def __init__(self) -> None:
+        self._paths = TextList()
+        self._size, self._version = array("q"), array("q")
+        self._names = TextList()
+        self._container, self._offset, self._length = array("i"), array("q"), array("q")
+        self._codec = bytearray()
+        self._whole, self._skip, self._take = array("q"), array("q"), array("q")
+        self._status = bytearray()
+        self._reasons: dict[int, str] = {}
+        self._labels = array("q")
+        self._unlabelled: list[int] = []
+        self._classes: dict[str, int] = {}
+        self._numbers = False
+
+    def __len__(self) -> int:
+        return len(self._status)
+
+    def container(self, path: bytes, found: Found) -> int:
+        """Add a container; its number."""
+        self._paths.append(path)
+        self._size.append(found.size)
+        self._version.append(found.version)
+        return len(self._size) - 1
+
+    def add(self, container: int, row: Row) -> None:
+        size = self._size[container]
+        if not row.problem and not (0 <= row.offset <= row.offset + row.length <= size):
+            where = f"bytes {row.offset} to {row.offset + row.length} of a file of {size} bytes"
+            row = row._replace(offset=0, length=0, packed=None, problem=f"it should be {where}", kind="truncated")
+        if isinstance(row.label, int) and not -_LARGEST <= row.label < _LARGEST:
+            row = row._replace(label=None, problem=f"its label is {row.label}, which is no class number")
+        if row.problem:
+            self._reasons[len(self)] = row.problem
+        elif row.label is None:
+            self._unlabelled.append(len(self))
+        self._status.append(KINDS.index(row.kind) if row.problem else OK)
+        self._names.append(row.name)
+        self._container.append(container)
+        self._offset.append(row.offset)
+        self._length.append(row.length)
+        codec, *numbers = row.packed or ("", 0, 0, row.length)
+        self._codec.append(_CODE[codec])
+        for column, number in zip((self._whole, self._skip, self._take), numbers, strict=True):
+            column.append(number)
+        if isinstance(row.label, str):
+            self._labels.append(self._classes.setdefault(row.label, len(self._classes)))
+        else:
+            self._numbers = self._numbers or row.label is not None
+            self._labels.append(-1 if row.label is None else row.label)
+
+    def listing(
+        self,
+        prefix: bytes,
+        started_ns: int,
+        *,
+        classes: tuple[str, ...] = (),
+        absolute: bool = False,
+    ) -> Listing:
+        """All of them.
+
+        Args:
+            classes: the names of all classes, by number. Without them, classes that labels name are sorted.
+
+        Raises:
+            ValueError: some labels are numbers and others names, or one is none of ``classes``.
+        """
+        labels: npt.NDArray[Any] = np.frombuffer(self._labels, np.int64)
+        if self._classes:
+            if self._numbers:
+                raise ValueError("some labels are numbers, and others names of classes")
+            labels, classes = self._named(labels, classes)
+        labelled = len(self._unlabelled) < len(self) - len(self._reasons)
+        for i in self._unlabelled if labelled else ():
+            self._status[i] = MISSING
+            self._reasons[i] = "it has no label, and other samples have one"
+        packed = None
+        if any(self._codec):
+            codec = np.frombuffer(self._codec, np.uint8)
+            packed = PackedColumns(codec, *(np.frombuffer(x, np.int64) for x in (self._whole, self._skip, self._take)))
+        return Listing(
+            prefix,
+            self._paths.texts(),
+            np.frombuffer(self._size, np.int64),
+            np.frombuffer(self._version, np.int64),
+            np.frombuffer(self._status, np.uint8),
+            self._reasons,
+            started_ns,
+            labels=labels if labelled else None,
+            container=np.frombuffer(self._container, np.int32),
+            offset=np.frombuffer(self._offset, np.int64),
+            length=np.frombuffer(self._length, np.int64),
+            packed=packed,
+            names=self._names.texts(),
+            classes=classes if labelled else (),
+            absolute=absolute,
+        )
+
+    def _named(
+        self, labels: npt.NDArray[Any], classes: tuple[str, ...]
+    ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+        """Numbers in the order of the classes, in the place of numbers in the order of their first sample."""
+        order = classes or tuple(sorted(self._classes))
+        unknown = self._classes.keys() - set(order)
+        if unknown:
+            raise ValueError(f"the label {min(unknown)!r} is none of the {len(order)} classes")
+        number = {name: i for i, name in enumerate(order)}
+        place = np.array([number[name] for name in self._classes] + [-1], np.int64)  # the last is that of -1
+        return place[labels], order

@@ -1,0 +1,259 @@
+"""What containers are stored in: files of this machine here, objects behind a network in :mod:`.remote`. Both are read
+by ranges of bytes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked
+
+__all__ = ["LOCAL", "Found", "LocalFiles", "Run", "Storage", "runs_of"]
+
+U8 = npt.NDArray[np.uint8]
+
+_OPEN_FILES = 64
+_LOCAL_GAP = 16 << 10
+"""Bytes between two samples that are read and thrown away rather than asked for separately: as long as one more call
+takes."""
+_MOST_PARTS = 512
+"""Of one read; Linux takes 1024, and a gap is a part too."""
+
+
+class Found(NamedTuple):
+    """What is known of a container without reading it."""
+
+    size: int
+    """Bytes."""
+    version: int
+    """What changes when the content does: of local files the time of modification in nanoseconds, of others a negative
+    number that is made of their ETag."""
+
+
+class Run(NamedTuple):
+    """Samples of one container that lie so close together that one read brings them all."""
+
+    path: bytes
+    start: int
+    end: int
+    """Bytes from the beginning of the container."""
+    rows: list[int]
+    """Which places, by offset. They may overlap."""
+
+
+def runs_of(places: Sequence[Place], gap: int, most: int = 1 << 62) -> list[Run]:
+    """Places joined into as few reads as can be: neighbours if not more than ``gap`` bytes lie between them, as long as
+    a read does not become longer than ``most`` bytes.
+
+    >>> [run[1:] for run in runs_of([Place(b"a", 50, 10), Place(b"a", 0, 30), Place(b"b", 70, 5)], gap=20)]
+    [(0, 60, [1, 0]), (70, 75, [2])]
+    """
+    runs: list[Run] = []
+    for i in sorted(range(len(places)), key=lambda i: places[i][:2]):
+        path, start, length = places[i][:3]
+        end = start + length
+        if runs:
+            last = runs[-1]
+            if last.path == path and start - last.end <= gap and max(end, last.end) - last.start <= most:
+                last.rows.append(i)
+                runs[-1] = last._replace(end=max(end, last.end))
+                continue
+        runs.append(Run(path, start, end, [i]))
+    return runs
+
+
+class Storage(ABC):
+    """Where containers are. Picklable, and safe in any thread; opens nothing before it must, and then once per
+    process."""
+
+    remote: ClassVar[bool]
+    """Whether reading waits for a network rather than for a processor."""
+
+    def expect(self, total: int) -> None:  # noqa: B027
+        """Told how many bytes all containers have together, once that is known."""
+
+    @abstractmethod
+    def look(self, paths: Sequence[bytes]) -> list[Found | OSError]:
+        """What is known of containers without reading them."""
+
+    @abstractmethod
+    def open(self, path: bytes) -> IO[bytes]:
+        """A container to be read here and there, as an indexer does. Raises :class:`OSError`, and :class:`ValueError`
+        with what it is if it is no file."""
+
+    @abstractmethod
+    def names(self, folder: bytes) -> Iterator[bytes]:
+        """All containers below a folder, which ends with a slash. Raises :class:`OSError`."""
+
+    @abstractmethod
+    def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
+        """Fill ``views``, u8[place.size] each, with the bytes of samples; of those that cannot be read why. Places have
+        a length."""
+
+    def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
+        """The bytes of samples, in the order of ``places``; of one that cannot be read why, or that it has more bytes
+        than ``max_bytes``."""
+        found: list[bytes | Undecodable] = [_too_large(place) or b"" for place in places]
+        rows = [i for i, known in enumerate(found) if not known]
+        some = [places[i] for i in rows]
+        views = [np.empty(place.size, np.uint8) for place in some]
+        for i, view, why in zip(rows, views, self.read_into(some, views), strict=True):
+            found[i] = view.tobytes() if why is None else why
+        return found
+
+
+class LocalFiles(Storage):
+    """Files of this machine, and of file systems that are mounted.
+
+    They stay open, because opening one takes longer than reading a sample; at most 64, and the one that was not read
+    for the longest time is closed. Reading is by position, so threads share them, and a forked child may go on with its
+    parent's.
+    """
+
+    remote: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[bytes, _Handle] = OrderedDict()
+        self._lock = threading.Lock()
+        _ALL.add(self)
+
+    def look(self, paths: Sequence[bytes]) -> list[Found | OSError]:
+        return [_look(path) for path in paths]
+
+    def open(self, path: bytes) -> IO[bytes]:
+        return open(path, "rb", opener=open_regular)
+
+    def names(self, folder: bytes) -> Iterator[bytes]:
+        with os.scandir(folder) as entries:
+            yield from (entry.path for entry in entries if entry.is_file())
+
+    def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
+        problems: list[Undecodable | None] = [None] * len(places)
+        for run in runs_of(places, _LOCAL_GAP):
+            if len(run.rows) == 1 or not self._together(run, places, views):
+                for i in run.rows:
+                    try:
+                        self._one(places[i], views[i])
+                    except Undecodable as e:
+                        problems[i] = e
+        return problems
+
+    def _together(self, run: Run, places: Sequence[Place], views: Sequence[U8]) -> bool:
+        """Read neighbours in one call. Whether that went well; why not shows when they are read one by one."""
+        parts: list[Any] = []
+        at = run.start
+        for i in run.rows:
+            place = places[i]
+            if place.packed is not None or place.offset < at:
+                return False
+            if place.offset > at:
+                parts.append(bytearray(place.offset - at))
+            parts.append(views[i].data)
+            at = place.offset + place.length
+        try:
+            handle = self._handle(run.path)
+            start = run.start
+            for k in range(0, len(parts), _MOST_PARTS):
+                some = parts[k : k + _MOST_PARTS]
+                length = sum(map(len, some))
+                if os.preadv(handle.fd, some, start) != length:
+                    return False
+                start += length
+        except (OSError, Undecodable):
+            return False
+        return True
+
+    def _one(self, place: Place, view: U8) -> None:
+        """Raises :class:`Undecodable`."""
+        handle = self._handle(place.path)
+        try:
+            _fill(handle.fd, place, view)
+        except OSError:  # a network file system lost it; with retries, by a fresh one
+            with self._lock:
+                self._files.pop(place.path, None)
+            attempts(place.path, lambda file: _fill(file.fileno(), place, view))
+
+    def _handle(self, path: bytes) -> _Handle:
+        with self._lock:
+            handle = self._files.get(path)
+            if handle is not None:
+                self._files.move_to_end(path)
+                return handle
+        handle = attempts(path, lambda file: _Handle(os.dup(file.fileno())))
+        with self._lock:
+            self._files[path] = handle
+            while len(self._files) > _OPEN_FILES:
+                self._files.popitem(last=False)  # it closes when the last thread that reads it lets go
+        return handle
+
+    def forked(self) -> None:
+        """Another thread may have held the lock, which the child does not have."""
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return _local, ()
+
+
+_ALL: weakref.WeakSet[LocalFiles] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for files in _ALL:
+        files.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+LOCAL = LocalFiles()
+"""One for the whole process: datasets of the same files share what is open."""
+
+
+def _local() -> LocalFiles:
+    return LOCAL
+
+
+class _Handle:
+    def __init__(self, fd: int):
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+
+
+def _too_large(place: Place) -> Undecodable | None:
+    try:
+        refuse_large(place.size, place.max_bytes)
+    except Undecodable as e:
+        return e
+    return None
+
+
+def _look(path: bytes) -> Found | OSError:
+    try:
+        found = os.stat(path)
+    except OSError as e:
+        return e
+    except ValueError as e:  # a NUL, in an index that is not ours
+        return OSError(None, str(e))
+    return Found(found.st_size, found.st_mtime_ns)
+
+
+def _fill(fd: int, place: Place, view: U8) -> None:
+    """Raises :class:`OSError` and :class:`Undecodable`."""
+    if place.packed is not None:
+        stored = np.empty(place.length, np.uint8)
+        _fill(fd, place._replace(packed=None), stored)
+        view[:] = np.frombuffer(unpacked(stored.tobytes(), place.packed), np.uint8)
+        return
+    at = 0
+    while at < place.length:
+        n = os.preadv(fd, [view[at : at + (1 << 30)].data], place.offset + at)
+        if not n:
+            raise ends_before(place, os.fstat(fd).st_size)
+        at += n

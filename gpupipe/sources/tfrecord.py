@@ -1,0 +1,125 @@
+"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow.
+
+A record is its length, a checksum of that, the message and a checksum of that
+(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details); a message maps names to lists of
+bytes or numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+from .extras import need
+from .protobuf import BYTES, VARINT, fields, signed, varints
+from .shards import Row, Shards
+
+__all__ = ["TFRecords", "features_of"]
+
+_HEAD = struct.Struct("<QI")
+_FOOT = struct.Struct("<I")
+
+
+@dataclass(frozen=True, eq=False)
+class TFRecords(Shards):
+    """Args:
+    image: features that an image may have; the first one that a record has is taken.
+    label: likewise, with a class number or the name of a class.
+    """
+
+    image: tuple[str, ...]
+    label: tuple[str, ...]
+
+    owner: ClassVar[str] = "TFRecord"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "tfrecord", *self.paths.key, self.image, self.label
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        checksum: Callable[[bytes], int] = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
+        if file.read(2) == b"\x1f\x8b":
+            raise ValueError("it is compressed with gzip, so its records cannot be read one by one; unpack it (gunzip)")
+        at = number = 0
+        while True:
+            file.seek(at)
+            head = file.read(_HEAD.size)
+            if not head:
+                return
+            if len(head) < _HEAD.size:
+                raise ValueError(f"it ends within record {number}, at byte {at + len(head)}")
+            length, crc = _HEAD.unpack(head)
+            if _masked(checksum(head[:8])) != crc:
+                raise ValueError(f"it is no TFRecord, or damaged at byte {at}, in the length of record {number}")
+            data = file.read(length + _FOOT.size)
+            if len(data) < length + _FOOT.size:
+                raise ValueError(f"it ends within record {number}, at byte {at + _HEAD.size + len(data)}")
+            message, start = data[:length], at + _HEAD.size
+            if _FOOT.unpack_from(data, length) != (_masked(checksum(message)),):
+                yield Row(b"%d" % number, 0, 0, problem="its checksum is wrong: it is damaged", kind="undecodable")
+            else:
+                yield self._row(message, start, b"%d" % number)
+            at = start + length + _FOOT.size
+            number += 1
+
+    def _row(self, message: bytes, start: int, name: bytes) -> Row:
+        try:
+            found = features_of(message)
+        except ValueError as e:
+            return Row(name, 0, 0, problem=f"it is no tf.train.Example: {e}", kind="undecodable")
+        image = next((found[n] for n in self.image if isinstance(found.get(n), slice)), None)
+        if not isinstance(image, slice):
+            has = ", ".join(sorted(found)) or "no features"
+            return Row(name, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
+        at, length = start + image.start, image.stop - image.start
+        label = next((found[n] for n in self.label if n in found), None)
+        if isinstance(label, slice):
+            return Row(name, at, length, message[label].decode(errors="replace"))
+        return Row(name, at, length, label)
+
+
+def _masked(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def features_of(message: bytes) -> dict[str, slice | int]:
+    """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of a list the
+    first. One that is empty or has floats is left out.
+
+    Raises :class:`ValueError` if it is none.
+    """
+    found: dict[str, slice | int] = {}
+    for features in fields(message):
+        if (features.number, features.wire) != (1, BYTES):
+            continue
+        for entry in fields(message, features.start, features.end):
+            if (entry.number, entry.wire) != (1, BYTES):
+                continue
+            name, value = "", None
+            for part in fields(message, entry.start, entry.end):
+                if part.wire == BYTES and part.number == 1:
+                    name = message[part.start : part.end].decode()
+                elif part.wire == BYTES and part.number == 2:
+                    value = _first(message, part.start, part.end)
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def _first(message: bytes, start: int, end: int) -> slice | int | None:
+    """What a ``tf.train.Feature`` has."""
+    for kind in fields(message, start, end):
+        if kind.wire != BYTES or kind.number not in (1, 3):
+            continue
+        for value in fields(message, kind.start, kind.end):
+            if value.number != 1:
+                continue
+            if kind.number == 1 and value.wire == BYTES:
+                return slice(value.start, value.end)
+            if kind.number == 3 and value.wire == VARINT:
+                return signed(value.value)
+            if kind.number == 3 and value.wire == BYTES and value.end > value.start:
+                return signed(next(varints(message, value.start, value.end)))
+    return None

@@ -1,0 +1,87 @@
+"""Just enough of Thrift's compact protocol to read the headers of Parquet's pages.
+
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Reader"]
+
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_DEEPEST = 16
+
+
+class Reader:
+    """Reads structs from ``data``. Raises :class:`ValueError` for what is none, :class:`EOFError` if it is cut."""
+
+    def __init__(self, data: bytes):
+        self._data = data
+        self.at = 0
+        """Where the next read begins."""
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Fields by number: numbers, bytes, and dictionaries of structs; lists are passed over."""
+        if depth > _DEEPEST:
+            raise ValueError("structs lie too deep in each other")
+        found: dict[int, Any] = {}
+        number = 0
+        while kind := (head := self._byte()) & 15:
+            delta = head >> 4
+            number = number + delta if delta else self._zigzag()
+            found[number] = self._value(kind, depth)
+        return found
+
+    def _byte(self) -> int:
+        if self.at >= len(self._data):
+            raise EOFError
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number does not end")
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind == _BYTE:
+            return self._byte()
+        if kind in (_I16, _I32, _I64):
+            return self._zigzag()
+        if kind == _DOUBLE:
+            return self._bytes(8)
+        if kind == _BINARY:
+            return self._bytes(self._varint())
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in (_LIST, _SET):
+            head = self._byte()
+            count, each = head >> 4, head & 15
+            if count == 15:
+                count = self._varint()
+            for _ in range(count):
+                if each in (_TRUE, _FALSE):
+                    self._byte()
+                else:
+                    self._value(each, depth + 1)
+            return None
+        raise ValueError(f"there is no type {kind}")
+
+    def _bytes(self, count: int) -> bytes:
+        if self.at + count > len(self._data):
+            raise EOFError
+        self.at += count
+        return self._data[self.at - count : self.at]

@@ -1,0 +1,90 @@
+"""ZIP archives of images. What is stored in one is a range of bytes; what is deflated is inflated when it is read."""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+from ..codecs.unpack import Packed
+from .shards import Row, Shards
+
+__all__ = ["ZipFiles"]
+
+_LOCAL = struct.Struct("<4s22xHH")
+_MOST = 1032
+"""Bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
+_NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
+
+
+@dataclass(frozen=True, eq=False)
+class ZipFiles(Shards):
+    """Args:
+    extensions: endings of images, in lower case.
+    root: the folder in the archive that holds the class folders; ``None``: the one that all images have in common.
+    """
+
+    extensions: tuple[str, ...]
+    root: str | None
+
+    owner: ClassVar[str] = "Zip"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "zip", *self.paths.key, self.extensions, self.root
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        try:
+            members = zipfile.ZipFile(file).infolist()
+        except (zipfile.BadZipFile, NotImplementedError, struct.error, EOFError) as e:
+            raise ValueError(f"it is no whole ZIP archive: {e}") from None
+        images = [m for m in members if not m.is_dir() and m.filename.lower().endswith(self.extensions)]
+        root = self._root([m.filename for m in images])
+        # As torchvision's ImageFolder has them after unpacking.
+        inside = [m for m in images if m.filename.startswith(root)]
+        images = [m for m in inside if _class(m.filename, root)] or inside
+        images.sort(key=lambda m: (_class(m.filename, root), *posixpath.split(m.filename)))
+        for member in images:
+            yield self._row(file, member, _class(member.filename, root) or None)
+
+    def _root(self, names: list[str]) -> str:
+        if self.root is not None:
+            return self.root.strip("/") + "/" if self.root.strip("/") else ""
+        folders = {posixpath.dirname(name) for name in names}
+        common = posixpath.commonpath(folders) if folders and "" not in folders else ""
+        # All images in one folder are of no class, and not of one.
+        return f"{common}/" if common else ""
+
+    def _row(self, file: IO[bytes], member: zipfile.ZipInfo, label: str | None) -> Row:
+        name = member.filename.encode(errors="surrogateescape")
+        if member.flag_bits & 1:
+            return Row(name, 0, 0, problem="it is encrypted; unpack it with its password first", kind="unreadable")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            codec = _NAMES.get(member.compress_type, f"method {member.compress_type}")
+            return Row(
+                name, 0, 0, problem=f"it is compressed with {codec}; pack it again with zip -0", kind="unreadable"
+            )
+        file.seek(member.header_offset)
+        head = file.read(30)
+        if len(head) < 30 or head[:4] != b"PK\3\4":
+            problem = f"there is no member at byte {member.header_offset}: the archive is damaged"
+            return Row(name, 0, 0, problem=problem, kind="undecodable")
+        _, n, m = _LOCAL.unpack(head)
+        at, size = member.header_offset + 30 + n + m, member.file_size
+        if size > (
+            member.compress_size if member.compress_type == zipfile.ZIP_STORED else _MOST * member.compress_size
+        ):
+            problem = f"{size} bytes cannot come out of {member.compress_size}: the archive is damaged"
+            return Row(name, 0, 0, problem=problem, kind="undecodable")
+        if member.compress_type == zipfile.ZIP_STORED:
+            return Row(name, at, size, label)
+        return Row(name, at, member.compress_size, label, packed=Packed("deflate", size, 0, size))
+
+
+def _class(name: str, root: str) -> str:
+    """The folder below ``root`` that a member is in."""
+    below = name[len(root) :]
+    return below.partition("/")[0] if "/" in below else ""

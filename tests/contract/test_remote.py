@@ -1,0 +1,396 @@
+"""Every format behind a network is what it is on this machine; and a store that fails, cuts, refuses or changes loses
+nothing, repeats nothing, and is named."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from formats import FORMATS, Format
+from store import BUCKET, SECRET, Asked, Fault, Store, store
+from support import BATCH, SEED, TRAIN, N, all_seen, same
+
+from gpupipe import DataLoader
+from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
+from gpupipe.errors import ConfigError, DatasetError, MissingDependency
+from gpupipe.sources.remote import choose, clients
+from gpupipe.testing.formats import write_tar
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
+
+LOCAL_ONLY = {"arrow", "arrow-stream", "huggingface"}
+REMOTE = [name for name in FORMATS if name not in LOCAL_ONLY]
+ENGINES = ("torch", "dali")
+FETCHES = ("blocks", "samples")
+
+
+@pytest.fixture(scope="module")
+def images(numbered: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    with store() as found:
+        for name, value in found.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(clients, "REMOTE_WAITS", (0.01, 0.02, 0.05, 0.1, 0.2))
+        yield found
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    """Options of this test alone: its connections and its blocks are no other one's."""
+    return Remote(cache_folder=tmp_path / "blocks", block_bytes=4096, timeout=5.0)
+
+
+@pytest.fixture(scope="module")
+def folder_batches(numbered: Path) -> dict[str, list[Any]]:
+    found = {}
+    for engine in ENGINES:
+        with loader(ImageFolder(numbered, TRAIN), engine) as it:
+            found[engine] = list(it)
+    return found
+
+
+def loader(dataset: Any, engine: str, **arguments: Any) -> DataLoader:
+    given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED, **arguments}
+    return DataLoader(dataset, **given)
+
+
+def upload(s3: Store, folder: Path, below: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            s3.objects[f"{below}/{path.relative_to(folder)}"] = path.read_bytes()
+
+
+def tars(s3: Store, images: list[bytes], folder: Path) -> str:
+    """The images in two tar files of the bucket; what WebDataset takes."""
+    folder.mkdir(exist_ok=True)
+    write_tar(images, folder)
+    upload(s3, folder, f"{BUCKET}/data")
+    return f"s3://{BUCKET}/data/{{000..001}}.tar"
+
+
+def everything(dataset: Any) -> list[bytes]:
+    return [dataset.fetch(i)[0] for i in range(len(dataset))]
+
+
+def open_at(format: Format, given: Any, folder: Path, url: str, remote: Remote) -> Any:
+    """What was written to ``folder`` on this machine, and lies below ``url`` now."""
+    if format.name == "manifest":
+        return Manifest(given, TRAIN, root=url, remote=remote)
+    where = str(given).replace(str(folder), url)
+    if Path(given).is_dir() and not format.name.startswith("litdata"):
+        where = f"{where}/data.mdb" if format.name == "lmdb" else f"{where}/"
+    return format.open(where, TRAIN, remote=remote)
+
+
+@pytest.mark.parametrize("fetch", FETCHES)
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_format_behind_s3_is_the_folder(
+    name: str, fetch: Any, s3: Store, images: list[bytes], tmp_path: Path, folder_batches: dict[str, list[Any]]
+) -> None:
+    format, folder = FORMATS[name], tmp_path / "data"
+    folder.mkdir()
+    given = format.write(images, folder)
+    upload(s3, folder, f"{BUCKET}/data")
+    if name != "manifest":
+        for path in folder.rglob("*"):
+            path.is_file() and path.unlink()
+    remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+    dataset = open_at(format, given, folder, f"s3://{BUCKET}/data", remote)
+    assert everything(dataset) == images
+    assert np.array_equal(dataset.labels, np.arange(N))
+    assert dataset.index_summary().bad == ()
+    assert dataset.describe(3).startswith(f"s3://{BUCKET}/data/")
+    for engine in ENGINES:
+        with loader(dataset, engine) as it:
+            assert same(list(it), folder_batches[engine])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_http_is_read_by_ranges(
+    engine: str, s3: Store, images: list[bytes], tmp_path: Path, folder_batches: dict[str, list[Any]]
+) -> None:
+    write_tar(images, tmp_path)
+    upload(s3, tmp_path, "public")
+    dataset = WebDataset(
+        f"{s3.url}/public/{{000..001}}.tar", TRAIN, remote=Remote(fetch="samples", cache_folder=tmp_path)
+    )
+    s3.asked.clear()
+    with loader(dataset, engine, shuffle=False) as it:
+        assert all_seen(it) == list(range(N))
+    assert s3.counts()["GET"] < N  # neighbours come together
+    assert s3.bytes_asked() < 2 * sum(map(len, images))
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_store_that_knows_no_ranges_is_read_all_the_same(
+    kind: str, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = tars(s3, images, tmp_path / "data")
+    upload(s3, tmp_path / "data", "public")
+    s3.ranges = False
+    dataset = WebDataset(given if kind == "s3" else f"{s3.url}/public/{{000..001}}.tar", remote=remote)
+    assert everything(dataset) == images
+    said = [record for record in caplog.records if "whole files" in record.message]
+    assert len(said) == 1
+
+
+class TestNames:
+    @pytest.fixture
+    def shards(self, s3: Store, images: list[bytes], tmp_path: Path) -> list[str]:
+        """More than one answer to a question for names holds."""
+        write_tar(images, tmp_path)
+        content = (tmp_path / "000.tar").read_bytes()
+        names = [f"data/train-{k:03d}.tar" for k in range(16)]
+        for name in names:
+            s3.objects[f"{BUCKET}/{name}"] = content
+        s3.objects |= {f"{BUCKET}/data/other.txt": b"", f"{BUCKET}/data/deeper/train-000.tar": content}
+        return names
+
+    @pytest.mark.parametrize("given", ["data/train-{000..015}.tar", "data/train-*.tar", "data/"])
+    def test_braces_patterns_and_folders(self, shards: list[str], s3: Store, given: str, remote: Remote) -> None:
+        dataset = WebDataset(f"s3://{BUCKET}/{given}", remote=remote)
+        each = len(dataset) // 16
+        assert [dataset.describe(k * each).partition(":0")[0] for k in range(16)] == [
+            f"s3://{BUCKET}/{name}" for name in shards
+        ]
+
+    @pytest.mark.parametrize("given", ["data/none-*.tar", "nothing/"])
+    def test_what_matches_nothing(self, shards: list[str], given: str, remote: Remote) -> None:
+        with pytest.raises(DatasetError, match="no file"):
+            WebDataset(f"s3://{BUCKET}/{given}", remote=remote)
+
+    def test_what_is_missing(self, shards: list[str], remote: Remote) -> None:
+        with pytest.raises(DatasetError, match=r"train-099.tar cannot be used: No such file"):
+            WebDataset(f"s3://{BUCKET}/data/train-099.tar", remote=remote)
+
+    def test_files_and_urls_do_not_mix(self, s3: Store, tmp_path: Path, remote: Remote) -> None:
+        with pytest.raises(DatasetError, match="make two datasets"):
+            WebDataset([f"s3://{BUCKET}/a.tar", str(tmp_path / "b.tar")], remote=remote)
+
+    @pytest.mark.parametrize("url", ["s3://key:secret@bucket/a.tar", "https://host/a.tar?X-Amz-Signature=5ec"])
+    def test_a_password_in_a_url_is_refused_and_not_repeated(self, url: str) -> None:
+        with pytest.raises(DatasetError, match="credentials") as caught:
+            WebDataset(url)
+        assert "secret" not in str(caught.value)
+        assert "5ec" not in str(caught.value)
+
+
+def now_and_then(kinds: tuple[Fault, ...], share: float, seed: int = 3) -> Callable[[Asked], Fault]:
+    chance = random.Random(seed)
+    return lambda asked: chance.choice(kinds) if chance.random() < share else "none"
+
+
+@pytest.mark.parametrize("fetch", FETCHES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_requests_that_fail_lose_nothing_and_repeat_nothing(
+    engine: str, fetch: Any, s3: Store, images: list[bytes], tmp_path: Path, folder_batches: dict[str, list[Any]]
+) -> None:
+    s3.fault = now_and_then(("500", "503", "cut", "reset"), share=0.2)
+    remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+    dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+    with loader(dataset, engine) as it:
+        assert same(list(it), folder_batches[engine])
+        assert it.report().samples == []
+
+
+def test_a_store_that_is_slow_is_asked_many_at_a_time(s3: Store, images: list[bytes], tmp_path: Path) -> None:
+    remote = Remote(fetch="samples", cache_folder=tmp_path / "blocks", connections=4)
+    dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+    s3.delay, s3.most_at_once = 0.02, 0
+    with loader(dataset, "dali") as it:
+        assert sorted(all_seen(it)) == list(range(N))
+    assert 1 < s3.most_at_once <= 4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"), [("404", "missing", "No such file"), ("403", "unreadable", "access")]
+)
+def test_what_stays_wrong_makes_bad_samples_with_names(
+    fault: Fault, kind: str, says: str, engine: str, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote
+) -> None:
+    dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+    for path in (tmp_path / "blocks").rglob("*.block"):
+        path.unlink()
+    s3.fault = lambda asked: fault if asked.path.endswith("000.tar") else "none"
+    with loader(dataset, engine, on_error="skip") as it:
+        labels = all_seen(it)
+        bad = it.report().samples
+    assert sorted(labels) == list(range(11, N))
+    assert sorted(b.index for b in bad) == list(range(11))
+    assert {b.kind for b in bad} == {kind}
+    assert all(says in b.reason and b.path == dataset.describe(b.index) for b in bad)
+
+
+def test_an_object_that_changes_is_read_anew(s3: Store, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
+    given = tars(s3, images, tmp_path / "data")
+    first = WebDataset(given, remote=remote)
+    assert everything(first) == images
+    assert not WebDataset(given, remote=remote)._index.built
+    tars(s3, images[::-1], tmp_path / "data")
+    second = WebDataset(given, remote=remote)
+    assert second._index.built
+    assert everything(second) == images[::-1]
+
+
+@pytest.mark.parametrize("fetch", FETCHES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_object_that_becomes_shorter_makes_bad_samples(
+    engine: str, fetch: Any, s3: Store, images: list[bytes], tmp_path: Path
+) -> None:
+    remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+    dataset: Any = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+    for path in (tmp_path / "blocks").rglob("*.block"):
+        path.unlink()
+    cut = dataset.place(17).offset
+    s3.objects[f"{BUCKET}/data/001.tar"] = s3.objects[f"{BUCKET}/data/001.tar"][:cut]
+    with loader(dataset, engine, on_error="skip") as it:
+        labels, bad = all_seen(it), it.report().samples
+    assert sorted(labels) == list(range(17))
+    assert sorted((b.index, b.kind) for b in bad) == [(i, "truncated") for i in range(17, N)]
+
+
+class TestBlocks:
+    def test_an_epoch_asks_for_each_byte_once_and_the_next_one_for_none(
+        self, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote
+    ) -> None:
+        dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+        with loader(dataset, "torch") as it:
+            list(it)
+            total = sum(len(data) for data in s3.objects.values())
+            assert s3.bytes_asked() < total + 2 * 4096
+            s3.asked.clear()
+            list(it)
+        assert s3.counts() == {}
+
+    def test_another_process_uses_them(self, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
+        dataset = WebDataset(tars(s3, images, tmp_path / "data"), remote=remote)
+        assert everything(dataset) == images
+        s3.asked.clear()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.apply(_everything, (pickle.dumps(dataset),)) == images
+        assert s3.counts()["GET"] == 0
+
+    def test_they_are_bounded_and_nothing_else_is_removed(self, s3: Store, images: list[bytes], tmp_path: Path) -> None:
+        limit = 64 * 4096
+        (tmp_path / "blocks" / "ab").mkdir(parents=True)
+        (tmp_path / "blocks" / "ab" / "thesis.txt").write_text("not ours")
+        remote = Remote(fetch="blocks", cache_folder=tmp_path / "blocks", block_bytes=4096, cache_bytes=limit)
+        many = images * 6
+        dataset = WebDataset(tars(s3, many, tmp_path / "data"), remote=remote)
+        assert everything(dataset) == many
+        kept = [path.stat().st_size for path in (tmp_path / "blocks").rglob("*.block")]
+        assert sum(map(len, many)) > 1.5 * limit
+        assert limit // 2 < sum(kept) <= limit
+        assert (tmp_path / "blocks" / "ab" / "thesis.txt").read_text() == "not ours"
+
+    def test_half_a_block_is_not_used(self, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
+        dataset = WebDataset(tars(s3, images, tmp_path / "data"), remote=remote)
+        blocks = list((tmp_path / "blocks").rglob("*.block"))
+        assert blocks
+        for path in blocks:
+            os.truncate(path, path.stat().st_size // 2)
+            path.with_name(f"{path.name}.1-2.tmp").write_bytes(b"of a process that was killed")
+        assert everything(dataset) == images
+
+    def test_a_folder_that_cannot_be_written_costs_one_warning(
+        self, s3: Store, images: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        remote = Remote(fetch="blocks", cache_folder=tmp_path / "file" / "blocks", block_bytes=4096)
+        assert everything(WebDataset(tars(s3, images, tmp_path / "data"), remote=remote)) == images
+        assert len([r for r in caplog.records if "blocks cannot be kept" in r.message]) == 1
+
+
+def _everything(sent: bytes) -> list[bytes]:
+    return everything(pickle.loads(sent))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_worker_processes(
+    context: str, s3: Store, images: list[bytes], tmp_path: Path, folder_batches: dict[str, list[Any]]
+) -> None:
+    """After a fork the threads of a client are gone: it would wait for ever."""
+    remote = Remote(fetch="samples", cache_folder=tmp_path / "blocks")
+    dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+    assert dataset.fetch(0)[0] == images[0]
+    with loader(dataset, "torch", num_workers=2, multiprocessing_context=context) as it:
+        assert same(list(it), folder_batches["torch"])
+
+
+def test_no_secret_is_kept(s3: Store, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
+    dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+    with loader(dataset, "torch") as it:
+        next(iter(it))
+        said = [repr(it), repr(dataset), repr(dataset.source), json.dumps(it.state_dict()), str(it.stats())]
+    said += [pickle.dumps(dataset).decode("latin-1")]
+    kept = [path.read_bytes() for path in Path(os.environ["GPUPIPE_CACHE"]).rglob("*") if path.is_file()]
+    assert kept
+    assert not any(SECRET in text for text in said)
+    assert not any(SECRET.encode() in data for data in kept)
+
+
+class TestClients:
+    def test_fsspec_opens_what_obstore_does_not_know(self, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
+        write_tar(images, tmp_path)
+        dataset = WebDataset(f"file://{tmp_path}/*.tar", remote=remote)
+        assert everything(dataset) == images
+        assert dataset.describe(0).startswith(f"file://{tmp_path}/000.tar")
+        with pytest.raises(DatasetError, match="No such file"):
+            WebDataset(f"file://{tmp_path}/none.tar", remote=remote)
+
+    def test_a_scheme_that_nothing_knows(self, remote: Remote) -> None:
+        with pytest.raises(MissingDependency, match=r"nothing:// cannot be read by what is installed"):
+            WebDataset("nothing://a/b.tar", remote=remote)
+
+    def test_what_to_install(self, monkeypatch: pytest.MonkeyPatch, remote: Remote) -> None:
+        monkeypatch.setattr(choose, "_installed", lambda name: False)
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[remote\]'"):
+            WebDataset("s3://a/b.tar", remote=remote)
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            ({"fetch": "all"}, "fetch must be one of auto, blocks, samples, not 'all'"),
+            ({"connections": 0}, "connections must be an integer of at least 1"),
+            ({"block_bytes": 1.5}, "block_bytes must be an integer"),
+            ({"timeout": 0}, "timeout must be seconds"),
+            ({"fetch": "blocks", "cache_bytes": 10**6}, "less than 64 blocks"),
+        ],
+    )
+    def test_a_wrong_one_is_refused(self, arguments: dict[str, Any], says: str) -> None:
+        with pytest.raises(ConfigError, match=says):
+            Remote(**arguments)
+
+    def test_something_else_is_refused(self) -> None:
+        with pytest.raises(DatasetError, match=r"remote must be gpupipe.datasets.Remote"):
+            WebDataset("s3://a/b.tar", remote={"connections": 3})
+
+    def test_local_files_start_no_client(self, images: list[bytes], tmp_path: Path) -> None:
+        """Nor import one."""
+        write_tar(images, tmp_path)
+        code = (
+            "import sys; from gpupipe.datasets import WebDataset; WebDataset(sys.argv[1]).fetch(0); "
+            "print([m for m in ('obstore', 'fsspec', 'h5py', 'pyarrow', 'google_crc32c') if m in sys.modules])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+        )
+        assert done.stdout.strip() in ("[]", "['fsspec']")  # torch imports fsspec

@@ -1,0 +1,153 @@
+"""A dataset of another library, or a path, in the place of a dataset: torch's loader gets it as it is, and the message
+says which class reads the same samples."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from support import TRAIN, N, write_photos
+from torch.utils.data import DataLoader as TorchLoader, Subset
+
+from gpupipe import DataLoader, datasets as ours
+from gpupipe.errors import DatasetError, TranslationError
+from gpupipe.loader import warnings
+from gpupipe.testing.formats import write_huggingface, write_tar
+
+hf = pytest.importorskip("datasets")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = write_photos(tmp_path_factory.mktemp("photos"))
+    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+
+
+@pytest.fixture
+def dataset(images: list[bytes], tmp_path: Path) -> Any:
+    return hf.load_from_disk(str(write_huggingface(images, tmp_path)))
+
+
+def to_tensors(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    pixels = [
+        torch.frombuffer(bytearray(i.convert("RGB").resize((8, 8)).tobytes()), dtype=torch.uint8) for i in rows["image"]
+    ]
+    return {"pixels": pixels, "label": rows["label"]}
+
+
+def test_a_hugging_face_dataset_names_its_class(dataset: Any) -> None:
+    with pytest.raises(TranslationError, match=r"dictionaries; gpupipe\.datasets\.HuggingFace\(dataset, transform\)"):
+        DataLoader(dataset, engine="dali")
+    loader = DataLoader(ours.HuggingFace(dataset, TRAIN), batch_size=5, engine="dali", device="cpu")
+    assert sorted(i for _, labels in loader for i in labels.tolist()) == list(range(N))
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_with_a_transform_of_its_own_it_is_torchs(part: bool, dataset: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Its samples are dictionaries, so that no other form of batches would be the same."""
+    given = dataset.with_transform(to_tensors)
+    if part:
+        given = Subset(given, [3, 1, 4, 1, 5, 9])
+    caplog.set_level(logging.WARNING, "gpupipe")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        want = list(TorchLoader(given, batch_size=5, shuffle=True))
+        torch.manual_seed(seed)
+        with DataLoader(given, batch_size=5, shuffle=True, device="cpu") as it:
+            got = list(it)
+        assert [b["label"].tolist() for b in got] == [b["label"].tolist() for b in want]
+        assert all(torch.equal(a["pixels"], b["pixels"]) for a, b in zip(got, want, strict=True))
+
+
+def test_the_warning_says_what_to_write(
+    dataset: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warnings, "_SAID", set())
+    caplog.set_level(logging.WARNING, "gpupipe")
+    with DataLoader(dataset.with_transform(to_tensors).with_format("torch", columns=["label"]), device="cpu"):
+        pass
+    assert any("gpupipe.datasets.HuggingFace(dataset, transform)" in r.message for r in caplog.records)
+
+
+def test_several_splits(dataset: Any) -> None:
+    with pytest.raises(TranslationError, match=r'HuggingFace\(dataset\["train"\], transform\)'):
+        DataLoader(hf.DatasetDict({"train": dataset}), engine="dali")
+
+
+def test_a_stream_of_webdataset(images: list[bytes], tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    stream = webdataset.WebDataset(write_tar(images, tmp_path), shardshuffle=False).to_tuple("jpg", "cls")
+    with pytest.raises(TranslationError, match=r"is a stream; gpupipe\.datasets\.WebDataset\("):
+        DataLoader(stream, engine="dali")
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [("streaming.base.dataset", "MDS"), ("litdata.streaming.dataset", "LitData"), ("wids.wids", "WebDataset")],
+)
+def test_other_libraries(module: str, names: str) -> None:
+    kind = type("StreamingDataset", (), {"__module__": module, "__len__": lambda self: 3, "__getitem__": lambda *_: 0})
+    with pytest.raises(TranslationError, match=rf"gpupipe\.datasets\.{names}\("):
+        DataLoader(kind(), engine="dali")
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("shards/{000..127}.tar", "WebDataset"),
+        ("s3://bucket/train.parquet", "Parquet"),
+        (Path("list.csv"), "Manifest"),
+        ("/data/train", "ImageFolder"),
+    ],
+)
+def test_a_path(path: Any, names: str) -> None:
+    with pytest.raises(TranslationError, match=rf"write gpupipe\.datasets\.{names}\('"):
+        DataLoader(path, engine="dali")
+
+
+def test_a_package_of_the_users_that_has_such_a_name() -> None:
+    kind = type("Coco", (), {"__module__": "datasets.coco", "__len__": lambda self: 3, "__getitem__": lambda *_: 0})
+    with pytest.raises(TranslationError, match="does not know what it reads"):
+        DataLoader(kind(), engine="dali")
+
+
+def test_rows_that_were_chosen(dataset: Any, images: list[bytes]) -> None:
+    chosen = ours.HuggingFace(dataset.select([7, 3, 3, 22]).shuffle(seed=1))
+    want = dataset.select([7, 3, 3, 22]).shuffle(seed=1)["label"]
+    assert [chosen.fetch(i) for i in range(4)] == [(images[k], k) for k in want]
+    parts = dataset.train_test_split(test_size=5, seed=2)
+    for part in parts.values():
+        ours_part = ours.HuggingFace(part)
+        assert [ours_part.fetch(i)[1] for i in range(len(part))] == list(part["label"])
+
+
+def test_classes_are_those_of_its_label(images: list[bytes], tmp_path: Path) -> None:
+    features = hf.Features(
+        {"img": hf.Image(), "fine": hf.ClassLabel(names=["cat", "dog", "emu"]), "id": hf.Value("int64")}
+    )
+    rows = {
+        "img": [{"bytes": i, "path": None} for i in images],
+        "fine": [k % 3 for k in range(N)],
+        "id": list(range(N)),
+    }
+    hf.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "hf")
+    found = ours.HuggingFace(hf.load_from_disk(str(tmp_path / "hf")))
+    assert found.classes == ["cat", "dog", "emu"]
+    assert found.labels is not None
+    assert found.labels.tolist() == [k % 3 for k in range(N)]
+    assert repr(found) == "HuggingFace(23 samples of 'img' with 'fine', 3 classes)"
+    assert ours.HuggingFace(hf.load_from_disk(str(tmp_path / "hf")), label="id").fetch(9)[1] == 9
+
+
+def test_a_table_in_memory_says_what_to_do() -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "jpeg")
+    rows = {"image": [{"bytes": buffer.getvalue(), "path": None}], "label": [0]}
+    features = hf.Features({"image": hf.Image(), "label": hf.Value("int64")})
+    with pytest.raises(DatasetError, match="save_to_disk"):
+        ours.HuggingFace(hf.Dataset.from_dict(rows, features=features))

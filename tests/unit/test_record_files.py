@@ -1,0 +1,369 @@
+"""What is special about TFRecord, RecordIO, LMDB, ZIP, MDS and LitData; what all formats share is in
+``contract/test_formats.py``. Files that are written by a few lines of the tests are read by DALI's own readers too."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import write_photos
+
+from gpupipe.datasets import LMDB, MDS, ImageFolder, LitData, RecordIO, TFRecord, Zip
+from gpupipe.errors import DatasetError, MissingDependency
+from gpupipe.testing.formats import (
+    MAGIC,
+    example,
+    image_record,
+    message,
+    record,
+    tfrecord,
+    write_litdata,
+    write_mds,
+    write_recordio,
+    write_tfrecord,
+)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"), 6)
+
+
+@pytest.fixture(scope="module")
+def images(photos: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(photos.rglob("*.jpg"))]
+
+
+def content(dataset: Any) -> list[tuple[bytes, int | None]]:
+    return [dataset.fetch(i) for i in range(len(dataset))]
+
+
+def bad(dataset: Any) -> dict[int, tuple[str, str]]:
+    return {sample.index: (sample.kind, sample.reason) for sample in dataset.index_summary().bad}
+
+
+def numbered(images: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    return [(image, i) for i, image in enumerate(images)]
+
+
+class TestTFRecord:
+    def write(self, folder: Path, *records: bytes) -> Path:
+        path = folder / "a.tfrecord"
+        path.write_bytes(tfrecord(*records))
+        return path
+
+    def test_dali_reads_what_the_tests_write(self, images: list[bytes], tmp_path: Path) -> None:
+        from nvidia.dali import Pipeline, fn, tfrecord as dali_features
+
+        write_tfrecord(images, tmp_path)
+        files = sorted(map(str, tmp_path.iterdir()))
+        indices = []
+        for file in files:
+            data, at, lines = Path(file).read_bytes(), 0, []
+            while at < len(data):
+                size = struct.unpack_from("<Q", data, at)[0] + 16
+                lines.append(f"{at} {size}\n")
+                at += size
+            indices.append(tmp_path / f"{Path(file).name}.index")
+            indices[-1].write_text("".join(lines))
+
+        pipe = Pipeline(batch_size=len(images), num_threads=1, device_id=None)
+        with pipe:
+            read: Any = fn.readers.tfrecord(
+                path=files,
+                index_path=[str(i) for i in indices],
+                features={
+                    "image/encoded": dali_features.FixedLenFeature((), dali_features.string, ""),
+                    "image/class/label": dali_features.FixedLenFeature([1], dali_features.int64, -1),
+                },
+            )
+            pipe.set_outputs(read["image/encoded"], read["image/class/label"])
+        encoded, labels = pipe.run()
+        assert [np.asarray(encoded[i]).tobytes() for i in range(len(images))] == images
+        assert [int(np.asarray(labels[i]).item()) for i in range(len(images))] == list(range(len(images)))
+
+    def test_the_names_of_features(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(tmp_path, example({"photo": images[0], "kind": 7}), example({"photo": images[1], "kind": 8}))
+        assert content(TFRecord(path, image="none;photo", label="kind")) == [(images[0], 7), (images[1], 8)]
+        found = bad(TFRecord(path))
+        assert found[0] == ("missing", "it has kind, photo, and none of these is an image; name it by image=")
+
+    def test_classes_by_name(self, images: list[bytes], tmp_path: Path) -> None:
+        records = [
+            example({"image": image, "label": name}) for image, name in zip(images, (b"emu", b"cat"), strict=False)
+        ]
+        found = TFRecord(self.write(tmp_path, *records))
+        assert found.classes == ["cat", "emu"]
+        assert content(found) == [(images[0], 1), (images[1], 0)]
+
+    def test_labels_below_zero(self, images: list[bytes], tmp_path: Path) -> None:
+        assert content(TFRecord(self.write(tmp_path, example({"image": images[0], "label": -1}))))[0][1] == -1
+
+    def test_a_damaged_record_is_one_bad_sample(self, images: list[bytes], tmp_path: Path) -> None:
+        records = [example({"image": image, "label": i}) for i, image in enumerate(images)]
+        path = self.write(tmp_path, *records)
+        data = bytearray(path.read_bytes())
+        data[len(tfrecord(*records[:2])) + 100] ^= 1
+        path.write_bytes(data)
+        found = TFRecord(path)
+        assert bad(found) == {2: ("undecodable", "its checksum is wrong: it is damaged")}
+        assert found.describe(2) == f"{path}:2"
+        assert found.fetch(3) == (images[3], 3)
+
+    def test_a_damaged_length_ends_all(self, images: list[bytes], tmp_path: Path) -> None:
+        records = [example({"image": image, "label": i}) for i, image in enumerate(images)]
+        path = self.write(tmp_path, *records)
+        data = bytearray(path.read_bytes())
+        data[len(tfrecord(*records[:2])) + 1] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(DatasetError, match=r"damaged at byte \d+, in the length of record 2"):
+            TFRecord(path)
+
+    def test_gzip_is_refused_with_the_reason(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(tmp_path, example({"image": images[0], "label": 1}))
+        path.write_bytes(gzip.compress(path.read_bytes()))
+        with pytest.raises(
+            DatasetError, match=r"compressed with gzip, so its records cannot be read one by one; unpack"
+        ):
+            TFRecord(path)
+
+    def test_another_file_is_refused(self, images: list[bytes], tmp_path: Path) -> None:
+        (tmp_path / "a.tfrecord").write_bytes(images[0])
+        with pytest.raises(DatasetError, match="it is no TFRecord"):
+            TFRecord(tmp_path)
+
+    def test_what_to_install(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = self.write(tmp_path, example({"image": images[0], "label": 1}))
+        monkeypatch.setitem(sys.modules, "google_crc32c", None)
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[tfrecord\]'"):
+            TFRecord(path)
+
+
+class TestRecordIO:
+    def test_dali_reads_what_the_tests_write(self, images: list[bytes], tmp_path: Path) -> None:
+        from nvidia.dali import Pipeline, fn
+
+        path = write_recordio(images, tmp_path)
+
+        pipe = Pipeline(batch_size=len(images), num_threads=1, device_id=None)
+        with pipe:
+            pipe.set_outputs(*fn.readers.mxnet(path=str(path), index_path=str(path.with_suffix(".idx"))))
+        encoded, labels = pipe.run()
+        assert [np.asarray(encoded[i]).tobytes() for i in range(len(images))] == images
+        assert [float(np.asarray(labels[i])[0]) for i in range(len(images))] == list(range(len(images)))
+
+    def test_the_index_gives_order_and_names(self, images: list[bytes], tmp_path: Path) -> None:
+        path = write_recordio(images, tmp_path)
+        lines = path.with_suffix(".idx").read_text().splitlines()
+        path.with_suffix(".idx").write_text("\n".join(reversed(lines)))
+        found = RecordIO(path)
+        assert content(found) == numbered(images)[::-1]
+        assert found.describe(0) == f"{path}:{len(images) - 1}"
+
+    def test_without_an_index_they_are_as_they_lie(self, images: list[bytes], tmp_path: Path) -> None:
+        path = write_recordio(images, tmp_path)
+        path.with_suffix(".idx").unlink()
+        assert content(RecordIO(path)) == numbered(images)
+
+    def test_a_record_that_was_cut_at_the_magic_number(self, images: list[bytes], tmp_path: Path) -> None:
+        """What follows a JPEG's end is read by no decoder."""
+        spoiled = [image + bytes(-len(image) % 4) + MAGIC + b"12345" + MAGIC * 2 + b"x" for image in images]
+        assert content(RecordIO(write_recordio(spoiled, tmp_path))) == numbered(spoiled)
+
+    def test_several_labels_and_none(self, images: list[bytes], tmp_path: Path) -> None:
+        path = tmp_path / "a.rec"
+        path.write_bytes(
+            image_record(b"", [5.0, 9.0])  # a list of other records
+            + image_record(images[0], [4.0, 2.0])
+            + image_record(images[1], 3.0)
+            + image_record(images[2], 0.5)
+        )
+        found = RecordIO(path)
+        assert content(found)[:2] == [(images[0], 4), (images[1], 3)]
+        assert bad(found) == {2: ("missing", "its label is 0.5, which is no class number")}
+
+    @pytest.mark.parametrize("label", [float("inf"), float("nan"), 1e30])
+    def test_a_label_that_is_no_number_of_a_class(self, label: float, images: list[bytes], tmp_path: Path) -> None:
+        (tmp_path / "a.rec").write_bytes(image_record(images[0], 1.0) + image_record(images[1], label))
+        assert list(bad(RecordIO(tmp_path))) == [1]
+
+    def test_an_index_of_another_file(self, images: list[bytes], tmp_path: Path) -> None:
+        path = write_recordio(images, tmp_path)
+        path.write_bytes(image_record(images[0], 0.0))
+        with pytest.raises(DatasetError, match=r"\.idx file belongs to another one"):
+            RecordIO(path)
+
+    def test_a_record_that_is_too_short(self, tmp_path: Path) -> None:
+        (tmp_path / "a.rec").write_bytes(record(b"short"))
+        with pytest.raises(DatasetError, match="the record at byte 0 is too short for a header"):
+            RecordIO(tmp_path)
+
+
+class TestLMDB:
+    def write(self, folder: Path, entries: dict[bytes, bytes], database: str | None = None) -> Path:
+        lmdb = pytest.importorskip("lmdb")
+        with lmdb.open(str(folder / "db"), map_size=1 << 26, max_dbs=4) as environment:
+            inner = None if database is None else environment.open_db(database.encode())
+            with environment.begin(write=True, db=inner) as transaction:
+                for key, value in entries.items():
+                    transaction.put(key, value)
+        return folder / "db"
+
+    def datum(self, image: bytes, label: int, encoded: bool = True) -> bytes:
+        """Caffe's message."""
+        return message((1, 3), (2, 8), (3, 8), (4, image), (5, label), *([(7, 1)] if encoded else []))
+
+    def test_the_folder_in_the_key_is_the_class(self, images: list[bytes], tmp_path: Path) -> None:
+        entries = {f"class{i % 2}/{i}.jpg".encode(): image for i, image in enumerate(images)}
+        found = LMDB(self.write(tmp_path, entries))
+        assert found.classes == ["class0", "class1"]
+        assert content(found) == [(images[i], i % 2) for i in (0, 2, 4, 1, 3, 5)]
+        assert found.describe(0).endswith("db/data.mdb:class0/0.jpg")
+
+    def test_datums_of_caffe(self, images: list[bytes], tmp_path: Path) -> None:
+        entries = {b"%04d" % i: self.datum(image, i) for i, image in enumerate(images)}
+        assert content(LMDB(self.write(tmp_path, entries))) == numbered(images)
+
+    def test_datums_of_plain_pixels_are_refused(self, images: list[bytes], tmp_path: Path) -> None:
+        entries = {b"0": self.datum(bytes(192), 3, encoded=False), b"1": self.datum(images[1], 1)}
+        found = bad(LMDB(self.write(tmp_path, entries)))
+        assert found[0][0] == "undecodable"
+        assert "plain pixels; write it with encoded=True" in found[0][1]
+
+    def test_many_entries_of_all_sizes(self, tmp_path: Path) -> None:
+        """A tree of several levels, values within pages and in pages of their own."""
+        from gpupipe.sources.lmdb import values
+
+        chance = np.random.default_rng(0)
+        sizes = chance.choice([0, 1, 50, 500, 2000, 2040, 5000, 70000], 3000)
+        entries = {b"key-%06d" % i: chance.bytes(int(size)) for i, size in enumerate(sizes)}
+        path = self.write(tmp_path, entries)
+        with open(path / "data.mdb", "rb") as file:
+            data = file.read()
+            found = {key: data[offset : offset + length] for key, offset, length in values(file)}
+        assert found == entries
+        assert list(found) == sorted(entries)
+
+    def test_a_database_within(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(tmp_path, {b"%d" % i: image for i, image in enumerate(images)}, database="train")
+        assert [data for data, _ in content(LMDB(path, database="train"))] == images
+        with pytest.raises(DatasetError, match="its entries are in the databases 'train'; name one by database="):
+            LMDB(path)
+        with pytest.raises(DatasetError, match="there is no database 'test' in it; there are train"):
+            LMDB(path, database="test")
+
+    def test_labels_of_their_own(self, images: list[bytes], tmp_path: Path) -> None:
+        entries = {
+            b"image-0": images[0],
+            b"label-0": b"4",
+            b"image-1": images[1],
+            b"label-1": b"four",
+            b"image-2": images[2],
+        }
+        found = LMDB(self.write(tmp_path, entries), image="image-*", label="label-*")
+        assert found.fetch(0) == (images[0], 4)
+        assert bad(found) == {
+            1: ("missing", "its label is b'four', which is no class number"),
+            2: ("missing", "it has no label, and other samples have one"),
+        }
+        with pytest.raises(DatasetError, match=r"image must have one \*"):
+            LMDB(tmp_path / "db", image="image")
+
+    def test_another_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "data.mdb").write_bytes(bytes(8192))
+        with pytest.raises(DatasetError, match="it is no LMDB database"):
+            LMDB(tmp_path)
+
+
+class TestZip:
+    def write(self, folder: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+        with zipfile.ZipFile(folder / "a.zip", "w", method) as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+        return folder / "a.zip"
+
+    def test_order_and_classes_are_those_of_the_unpacked_folder(self, photos: Path, tmp_path: Path) -> None:
+        names = sorted((str(p.relative_to(photos)) for p in photos.rglob("*.jpg")), reverse=True)
+        path = self.write(
+            tmp_path, {f"data/{n}": (photos / n).read_bytes() for n in names} | {"data/about.txt": b"hello"}
+        )
+        found, folder = Zip(path), ImageFolder(photos)
+        assert found.classes == folder.classes
+        assert content(found) == [(Path(path).read_bytes(), label) for path, label in content(folder)]
+        assert found.describe(1) == f"{path}:data/class001/photo.jpg"
+
+    def test_one_folder_is_no_class(self, images: list[bytes], tmp_path: Path) -> None:
+        found = Zip(self.write(tmp_path, {f"val/{i}.jpg": image for i, image in enumerate(images)}))
+        assert content(found) == [(image, None) for image in images]
+
+    def test_the_root_is_named(self, images: list[bytes], tmp_path: Path) -> None:
+        members = {"a/train/x/0.jpg": images[0], "a/train/y/1.jpg": images[1], "a/val/x/2.jpg": images[2]}
+        assert content(Zip(self.write(tmp_path, members), root="a/train")) == [(images[0], 0), (images[1], 1)]
+
+    @pytest.mark.parametrize(("method", "codec"), [(zipfile.ZIP_BZIP2, "bzip2"), (zipfile.ZIP_LZMA, "lzma")])
+    def test_other_compressions_are_refused(self, method: int, codec: str, images: list[bytes], tmp_path: Path) -> None:
+        found = bad(Zip(self.write(tmp_path, {"a/0.jpg": images[0]}, method)))
+        assert found == {0: ("unreadable", f"it is compressed with {codec}; pack it again with zip -0")}
+
+    def test_what_claims_to_be_huge_is_not_unpacked(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(tmp_path, {"a/0.jpg": images[0], "a/1.jpg": images[1]}, zipfile.ZIP_DEFLATED)
+        data = bytearray(path.read_bytes())
+        at = data.index(b"PK\1\2")
+        struct.pack_into("<I", data, at + 24, 0xF0000000)
+        path.write_bytes(data)
+        assert "bytes cannot come out of" in bad(Zip(path))[0][1]
+
+    def test_a_zip_behind_something_else(self, images: list[bytes], tmp_path: Path) -> None:
+        """As programs that unpack themselves are."""
+        path = self.write(tmp_path, {"a/0.jpg": images[0], "b/1.jpg": images[1]})
+        path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
+        assert content(Zip(path)) == numbered(images[:2])
+
+
+class TestMDS:
+    def test_fields_that_cannot_be_used(self, images: list[bytes], tmp_path: Path) -> None:
+        write_mds(images, tmp_path)
+        with pytest.raises(DatasetError, match=r"it has no field 'photo'; it has image, label, name"):
+            MDS(tmp_path, image="photo")
+        with pytest.raises(DatasetError, match="stored as 'str', which is no encoded image"):
+            MDS(tmp_path, image="name")
+
+    def test_names_of_classes(self, images: list[bytes], tmp_path: Path) -> None:
+        write_mds(images, tmp_path)
+        assert MDS(tmp_path, label="name").classes == [f"photo {i}" for i in range(len(images))]
+        assert content(MDS(tmp_path, label=None)) == [(image, None) for image in images]
+
+    def test_another_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "shard.00000.mds").write_bytes(b"\x01\0\0\0\x0c\0\0\0\x0c\0\0\0")
+        with pytest.raises(DatasetError, match="it does not say which fields it has"):
+            MDS(tmp_path)
+
+
+class TestLitData:
+    def test_compressed_chunks_are_refused(self, images: list[bytes], tmp_path: Path) -> None:
+        write_litdata(images, tmp_path)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["config"]["compression"] = "zstd"
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(DatasetError, match="written with compression='zstd'; write it again without"):
+            LitData(tmp_path)
+
+    def test_a_name_that_leads_elsewhere(self, images: list[bytes], tmp_path: Path) -> None:
+        write_litdata(images, tmp_path)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["chunks"][0]["filename"] = "../../etc/passwd"
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(DatasetError, match="is damaged"):
+            LitData(tmp_path)
+
+    def test_no_index(self, tmp_path: Path) -> None:
+        with pytest.raises(DatasetError, match=r"give the folder that litdata\.optimize wrote"):
+            LitData(tmp_path)

@@ -1,0 +1,283 @@
+"""What is special about Parquet, Arrow and HDF5; what all formats share is in ``contract/test_formats.py``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same, write_photos
+
+from gpupipe import DataLoader
+from gpupipe.datasets import HDF5, Arrays, Arrow, HDF5Arrays, Parquet
+from gpupipe.errors import DatasetError, MissingDependency
+from gpupipe.testing.formats import table, write_hdf5
+
+h5py = pytest.importorskip("h5py")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = write_photos(tmp_path_factory.mktemp("photos"), 9)
+    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+
+
+def content(dataset: Any) -> list[tuple[bytes, int | None]]:
+    return [dataset.fetch(i) for i in range(len(dataset))]
+
+
+def bad(dataset: Any) -> dict[int, tuple[str, str]]:
+    return {sample.index: (sample.kind, sample.reason) for sample in dataset.index_summary().bad}
+
+
+def numbered(images: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    return [(image, i) for i, image in enumerate(images)]
+
+
+class TestParquet:
+    @pytest.mark.parametrize("version", ["1.0", "2.0"])
+    @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "brotli", "lz4"])
+    @pytest.mark.parametrize("dictionary", [False, True])
+    def test_pages_of_all_kinds(
+        self, version: str, codec: str, dictionary: bool, images: list[bytes], tmp_path: Path
+    ) -> None:
+        rows = [*images, *images]  # so that a dictionary has less entries than there are rows
+        path = tmp_path / "a.parquet"
+        pq.write_table(
+            table(rows),
+            path,
+            compression=codec,
+            use_dictionary=dictionary,
+            data_page_version=version,
+            data_page_size=4000,
+            row_group_size=7,
+        )
+        assert content(Parquet(path)) == numbered(rows)
+
+    @pytest.mark.parametrize("kind", ["binary", "large_binary"])
+    def test_a_column_of_bytes(self, kind: str, images: list[bytes], tmp_path: Path) -> None:
+        column = pa.array(images, getattr(pa, kind)())
+        pq.write_table(pa.table({"jpg": column, "y": list(range(9))}), tmp_path / "a.parquet")
+        assert content(Parquet(tmp_path, image="jpg", label="y")) == numbered(images)
+
+    @pytest.mark.parametrize("codec", ["none", "snappy"])
+    def test_what_is_missing_is_a_bad_sample(self, codec: str, images: list[bytes], tmp_path: Path) -> None:
+        rows = [
+            {"bytes": images[0], "path": None},
+            None,
+            {"bytes": None, "path": "x.jpg"},
+            {"bytes": images[3], "path": None},
+        ]
+        given = pa.table({"image": rows, "label": [0, 1, 2, None]})
+        pq.write_table(given, tmp_path / "a.parquet", compression=codec)
+        found = Parquet(tmp_path)
+        assert found.fetch(0) == (images[0], 0)
+        assert bad(found) == {
+            1: ("missing", "it has no bytes; a path alone is not followed"),
+            2: ("missing", "it has no bytes; a path alone is not followed"),
+            3: ("missing", "it has no label, and other samples have one"),
+        }
+        assert found.describe(2).endswith("a.parquet:x.jpg")
+
+    def test_classes_by_name_and_by_hugging_face(self, images: list[bytes], tmp_path: Path) -> None:
+        datasets = pytest.importorskip("datasets")
+        pq.write_table(pa.table({"image": images[:2], "label": ["emu", "cat"]}), tmp_path / "a.parquet")
+        found = Parquet(tmp_path / "a.parquet")
+        assert (found.classes, content(found)) == (["cat", "emu"], [(images[0], 1), (images[1], 0)])
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["dog", "cat"])})
+        rows = {"image": [{"bytes": i, "path": None} for i in images], "label": [1, 0, 1] * 3}
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "b.parquet")
+        found = Parquet(tmp_path / "b.parquet")
+        assert found.classes == ["dog", "cat"]
+        assert content(found) == [(image, i) for image, i in zip(images, [1, 0, 1] * 3, strict=True)]
+        with pytest.raises(DatasetError, match="different classes; make a dataset of each"):
+            Parquet(tmp_path)
+
+    def test_large_compressed_pages_are_refused_with_what_to_do(self, images: list[bytes], tmp_path: Path) -> None:
+        many = [image + bytes(100_000) for image in images] * 6
+        pq.write_table(
+            pa.table({"image": many}),
+            tmp_path / "a.parquet",
+            data_page_size=1 << 26,
+            write_batch_size=1000,
+            use_dictionary=False,
+            max_rows_per_page=1000,
+        )
+        with pytest.raises(DatasetError, match=r"compressed with snappy in pages of \d+ MB.*compression='none'"):
+            Parquet(tmp_path)
+
+    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pq.write_table(table(images), tmp_path / "a.parquet")
+        with pytest.raises(DatasetError, match=r"no column 'photo'; it has image.bytes, image.path, label"):
+            Parquet(tmp_path, image="photo")
+        with pytest.raises(DatasetError, match="'label' has no bytes"):
+            Parquet(tmp_path, image="label", label=None)
+        (tmp_path / "b.parquet").write_bytes(images[0])
+        with pytest.raises(DatasetError, match="it is no whole Parquet file"):
+            Parquet(tmp_path / "b.parquet")
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[parquet\]'"):
+            Parquet(tmp_path / "a.parquet", image="image", label="path")
+
+
+class TestArrow:
+    def write(self, given: Any, path: Path, **options: Any) -> Path:
+        with pa.ipc.new_file(str(path), given.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+            writer.write_table(given, max_chunksize=4)
+        return path
+
+    def test_compressed_columns_are_refused(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(table(images), tmp_path / "a.arrow", compression="lz4")
+        with pytest.raises(DatasetError, match="its columns are compressed; write it again without"):
+            Arrow(path)
+
+    @pytest.mark.parametrize("kind", ["binary", "large_binary"])
+    def test_a_column_of_bytes(self, kind: str, images: list[bytes], tmp_path: Path) -> None:
+        given = pa.table({"jpg": pa.array([*images[:4], None, *images[5:]], getattr(pa, kind)()), "y": list(range(9))})
+        found = Arrow(self.write(given, tmp_path / "a.arrow"), image="jpg", label="y")
+        assert bad(found) == {4: ("missing", "it has no bytes; a path alone is not followed")}
+        assert [found.fetch(i) for i in range(9) if i != 4] == [x for x in numbered(images) if x[1] != 4]
+
+    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(table(images), tmp_path / "a.arrow")
+        with pytest.raises(DatasetError, match=r"no column 'photo'; it has image, label"):
+            Arrow(path, image="photo")
+        with pytest.raises(DatasetError, match="its images are int64; they must be bytes"):
+            Arrow(path, image="label", label=None)
+        (tmp_path / "b.arrow").write_bytes(images[0])
+        with pytest.raises(DatasetError, match="it is no whole Arrow file or stream"):
+            Arrow(tmp_path / "b.arrow")
+
+
+class TestHDF5:
+    def test_classes_are_the_groups(self, images: list[bytes], tmp_path: Path) -> None:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            for i, image in enumerate(images):
+                file[f"train/class{i % 2}/{i}.jpg"] = np.frombuffer(image, np.uint8)
+        found = HDF5(tmp_path / "a.h5", image="train")
+        assert found.classes == ["class0", "class1"]
+        assert content(found) == [(images[i], i % 2) for i in (0, 2, 4, 6, 8, 1, 3, 5, 7)]
+        assert found.describe(0) == f"{tmp_path}/a.h5:class0/0.jpg"
+
+    def test_behind_a_block_of_the_users(self, images: list[bytes], tmp_path: Path) -> None:
+        with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
+            data = file.create_dataset("images", (len(images),), dtype=h5py.vlen_dtype(np.uint8))
+            for i, image in enumerate(images):
+                data[i] = np.frombuffer(image, np.uint8)
+        assert content(HDF5(tmp_path)) == [(image, None) for image in images]
+
+    def test_labels_by_name(self, images: list[bytes], tmp_path: Path) -> None:
+        path = write_hdf5(images, tmp_path)
+        with h5py.File(path, "a") as file:
+            file["names"] = [f"class{i % 3}" for i in range(len(images))]
+        assert content(HDF5(path, label="names")) == [(image, i % 3) for i, image in enumerate(images)]
+
+    def test_an_empty_array_is_a_bad_sample(self, images: list[bytes], tmp_path: Path) -> None:
+        assert {k: kind for k, (kind, _) in bad(HDF5(write_hdf5([images[0], b"", images[2]], tmp_path))).items()} == {
+            1: "empty"
+        }
+
+    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["pixels"] = pictures(3)
+            file["floats"] = np.zeros(3)
+            file.create_dataset("texts", (3,), dtype=h5py.string_dtype())
+            file.create_dataset("packed", (3,), dtype=h5py.vlen_dtype(np.uint8), chunks=(1,), compression="lzf")
+            file["group/a"] = np.zeros(3, np.uint8)
+            file.create_dataset("group/b", (30,), np.uint8, chunks=(10,))[:] = 1
+        for name, says in (
+            ("pixels", r"which is pixels; use HDF5Arrays"),
+            ("floats", r"encoded images are arrays of uint8 of any length"),
+            ("texts", r"has texts, which end at a zero byte"),
+            ("packed", r"packed by filters \[32000\]"),
+            ("none", r"it has no 'none'; it has 'floats', 'group', 'packed', 'pixels', 'texts'"),
+        ):
+            with pytest.raises(DatasetError, match=says):
+                HDF5(tmp_path, image=name)
+        found = bad(HDF5(tmp_path, image="group"))
+        assert found[1] == (
+            "missing",
+            "it is stored in chunks, and not in one piece; write it without chunks and compression",
+        )
+        (tmp_path / "b.h5").write_bytes(images[0])
+        with pytest.raises(DatasetError, match="it is no whole HDF5 file"):
+            HDF5(tmp_path / "b.h5")
+        monkeypatch.setitem(sys.modules, "h5py", None)
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[hdf5\]'"):
+            HDF5(tmp_path / "a.h5", image="floats", label="x")
+
+
+class TestHDF5Arrays:
+    @pytest.fixture(params=[{}, {"chunks": (4, 48, 56, 3)}, {"chunks": (1, 48, 56, 3), "compression": "gzip"}], ids=str)
+    def path(self, request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("images", data=pictures(), **request.param)
+            file["labels"] = np.arange(N)
+        return tmp_path / "a.h5"
+
+    @pytest.mark.parametrize("engine", ["torch", "dali"])
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_batches_are_those_of_the_array(self, engine: str, workers: int, path: Path) -> None:
+        found = HDF5Arrays(path, TRAIN)
+        assert np.array_equal(found.fetch(3)[0], pictures()[3])  # so that the parent has the file open before it forks
+        given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED}
+        if workers:
+            given |= {"num_workers": workers} | ({"multiprocessing_context": "fork"} if engine == "torch" else {})
+        with (
+            DataLoader(found, **given) as ours,
+            DataLoader(Arrays(pictures(), np.arange(N), transform=TRAIN), **given) as theirs,
+        ):
+            assert same(list(ours), list(theirs))
+
+    def test_it_says_what_it_is(self, path: Path) -> None:
+        found = HDF5Arrays(path, EVAL)
+        assert repr(found).startswith(f"HDF5Arrays('{path}': uint8[23, 48, 56, 3], in ")
+        assert found.describe(4) == f"{path}:4"
+        assert found.common_size() == (48, 56)
+
+    @pytest.mark.parametrize("engine", ["torch", "dali"])
+    def test_what_is_lost_meanwhile_makes_bad_samples(self, engine: str, tmp_path: Path) -> None:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["labels"] = np.arange(N)
+            file.create_dataset("images", data=pictures())
+        found = HDF5Arrays(tmp_path / "a.h5", TRAIN)
+        size = (tmp_path / "a.h5").stat().st_size
+        with open(tmp_path / "a.h5", "r+b") as file:
+            file.truncate(size - 48 * 56 * 3 * 2)
+        with DataLoader(found, batch_size=BATCH, engine=engine, device="cpu", on_error="skip") as it:
+            labels = [i for _, batch in it for i in batch.tolist()]
+            lost = it.report().samples
+        assert labels == list(range(N - 2))
+        assert [(b.index, b.kind, b.path) for b in sorted(lost, key=lambda b: b.index)] == [
+            (i, "truncated", f"{tmp_path}/a.h5:{i}") for i in range(N - 2, N)
+        ]
+
+    def test_names_of_classes_and_gray_images(self, tmp_path: Path) -> None:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["x"] = pictures()[..., 0]
+            file["y"] = [f"class{i % 2}" for i in range(N)]
+        found = HDF5Arrays(tmp_path / "a.h5", image="x", label="y")
+        assert found.classes == ["class0", "class1"]
+        assert found.fetch(3)[1] == 1
+        assert found.fetch(3)[0].shape == (48, 56, 1)
+
+    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path) -> None:
+        path = write_hdf5(images, tmp_path)
+        with h5py.File(path, "a") as file:
+            file["floats"] = np.zeros((3, 8, 8))
+        for name, says in (
+            ("images", "encoded images are for HDF5"),
+            ("floats", r"is float64\[3, 8, 8\], and no pixels"),
+            ("none", "it has no dataset 'none'"),
+        ):
+            with pytest.raises(DatasetError, match=says):
+                HDF5Arrays(path, image=name)
+        with pytest.raises(DatasetError, match="cannot be used: No such file"):
+            HDF5Arrays(tmp_path / "none.h5")
