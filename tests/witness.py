@@ -50,6 +50,8 @@ from witness_parts.file import Record, merged, read, written
 from witness_parts.inputs import Inputs, Skip
 from witness_parts.watch import Watch
 
+from gpupipe.reading.global_rng import seed_all
+
 __all__ = ["FILE", "look", "main"]
 
 FILE = Path(__file__).with_suffix(".json")
@@ -96,6 +98,7 @@ def look(root: Path, only: str | None = None, engines: Collection[str] | None = 
         for engine in case.engines:
             if engines is not None and engine not in engines:
                 continue
+            seed_all(1)  # for what torch's own loader runs
             try:
                 seen = case.look(inputs, engine)
             except Skip as e:

@@ -17,9 +17,12 @@ from .arguments import Arguments, DeviceLike, EngineName
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .session import Session
-from .start import refreshed, session_of
+from .start import refreshed, session_of, with_arguments
 
 __all__ = ["DataLoader"]
+
+_SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
+"""Attributes that torch's loader reads when an epoch begins, and does not forbid to set."""
 
 
 class DataLoader(TorchLoader[Any]):
@@ -95,6 +98,7 @@ class DataLoader(TorchLoader[Any]):
     sampler: Any
     """As it was given, or the loader's own, which has the same order."""
     batch_sampler: Any
+    _set_before: dict[str, Any]
 
     def __init__(
         self,
@@ -174,6 +178,7 @@ class DataLoader(TorchLoader[Any]):
         # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
         # the same names say what became of these.
         vars(self).update(device=a.device, seed=a.seed, shard=a.shard, persistent_workers=a.persistent_workers)
+        vars(self)["_set_before"] = {name: getattr(self, name) for name in _SETTABLE}
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None
         self._DataLoader__initialized = True
@@ -213,7 +218,8 @@ class DataLoader(TorchLoader[Any]):
         if self.batch_sampler is not self._session.batch_sampler:
             # A subclass has put another one in its place, against torch's guard, as those of timm and YOLO do.
             self._session = self._session.with_batches(self.batch_sampler)
-        session = refreshed(self._session)
+        changed = {name: getattr(self, name) for name in _SETTABLE if getattr(self, name) is not self._set_before[name]}
+        session = with_arguments(self._session, **changed) if changed else refreshed(self._session)
         if session is not self._session:  # else nothing is set, which Lightning would repeat on a copy
             object.__setattr__(self, "_DataLoader__initialized", False)
             self._show(session.arguments, session)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from .arguments import Arguments
 from .native import NativeSession
 from .plain import PlainSession
@@ -9,7 +12,7 @@ from .resolve import NotNative
 from .session import Session
 from .warnings import warn_once
 
-__all__ = ["refreshed", "session_of"]
+__all__ = ["refreshed", "session_of", "with_arguments"]
 
 
 def session_of(a: Arguments) -> Session:
@@ -22,6 +25,17 @@ def session_of(a: Arguments) -> Session:
         return NativeSession(a)
     except NotNative as e:
         return _plain(a, e)
+
+
+def with_arguments(session: Session, **changed: Any) -> Session:
+    """A session with other arguments, at the place where this one stands, which ends."""
+    state = session.state() if session.has_begun else None
+    session.close()
+    other = session_of(replace(session.arguments, **changed))
+    if state is not None and type(other) is type(session):
+        other.load(state)
+    other.report, other.stats = session.report, session.stats
+    return other
 
 
 def refreshed(session: Session) -> Session:

@@ -154,3 +154,13 @@ def test_a_dataset_of_ours_with_another_transform(make: Any, numbered: Path) -> 
     after = batches(loader, 0)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_allclose(a[0].numpy() / 255, b[0].numpy(), atol=1e-6)
+
+
+def test_attributes_that_torch_reads_when_an_epoch_begins(make: Any) -> None:
+    loader = make(shuffle=True)
+    before = batches(loader, 0)
+    loader.num_workers = 1
+    loader.collate_fn = lambda samples: [label for _, label in samples]
+    loader.set_epoch(0)
+    assert list(loader) == [batch[1].tolist() for batch in before]
+    assert loader.state_dict()["epoch"] == 1 and loader.stats()["epochs"] == 2
