@@ -1,4 +1,4 @@
-"""The README's section on GPUs, from the result files that exist and from nothing else."""
+"""The section of docs/figures.md on GPUs, from the result files that exist and from nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gpu(results: Path) -> str:
     parts = [text for make in makers if (text := make(results))]
     if not parts:
         return f"{NEVER}\n\n{_predictions()}\n\n{EXPECT}"
-    chart = ["![images per second on a GPU](benchmarks/results/gpu_loader.png)"] if _chart(results).exists() else []
+    chart = ["![images per second on a GPU](../benchmarks/results/gpu_loader.png)"] if _chart(results).exists() else []
     missing = [name for name, make in _NAMED.items() if not make(results)]
     left = [f"Not measured on a GPU: {', '.join(missing)}."] if missing else []
     return "\n\n".join([*chart, *parts, *left, EXPECT])

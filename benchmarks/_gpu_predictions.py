@@ -1,7 +1,7 @@
 """What was predicted of a GPU before anything of gpupipe had run on one: data, and the only place of these numbers.
 
-The benchmarks put each beside what they measure, and the README shows them as predictions until then. Nothing here is
-changed after a measurement: where the two differ, the reason is looked for.
+The benchmarks put each beside what they measure, and docs/figures.md shows them as predictions until then. Nothing here
+is changed after a measurement: if the two differ, the reason is looked for.
 
 Made by reading the sources of DALI 2.4.0, nvImageCodec 0.9 and torch, from published measurements, and where nothing
 better was known by guessing; for an H200 with 16 cores, nvJPEG 13.2.

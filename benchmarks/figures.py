@@ -1,7 +1,7 @@
-"""Write the README's figures from the files in results/, and its promises from the table in the code.
+"""Write the figures of README.md and docs/ from the files in results/, and the promises from the table in the code.
 
-    python benchmarks/figures.py           # rewrite README.md
-    python benchmarks/figures.py --check   # exit 1 if it is not up to date
+    python benchmarks/figures.py           # rewrite README.md, docs/figures.md and docs/promises.md
+    python benchmarks/figures.py --check   # exit 1 if one of them is not up to date
 
 Nobody types a number into a table.
 """
@@ -22,7 +22,8 @@ from gpupipe.parity.tolerances import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-README = ROOT / "README.md"
+PAGES = {"README.md": ("headline",), "docs/figures.md": ("figures", "gpu"), "docs/promises.md": ("promises",)}
+"""What is written into which page, between marks of these names."""
 
 
 def load(name: str) -> dict[str, Any] | None:
@@ -214,25 +215,63 @@ def figures() -> str:
     return "\n\n".join([*parts, "\n".join(lines)])
 
 
-def written(readme: str) -> str:
-    for name, text in (("figures", figures()), ("gpu", gpu(RESULTS)), ("promises", markdown())):
+def headline() -> str:
+    """The figures in short, with those that speak against us."""
+    intro, lines = [], []
+    if loading := load("compare_loaders_cpu"):
+        m, rounds = loading["machine"], loading["settings"]["rounds"]
+        chart = "benchmarks/results/compare_loaders_cpu.png"
+        intro = [
+            f"![images per second on a CPU, relative to torch's DataLoader]({chart})",
+            f"Medians and ranges of {rounds} rounds on {m['cores']} cores of a CPU ({m['cpu']}):",
+        ]
+        ours = loading["ratios"]["gpupipe, DALI engine"]
+        theirs, by_hand = ratio(ours["to_torchvision"]), ratio(ours["to_by_hand"])
+        lines.append(
+            f"loading alone, to torch's DataLoader with torchvision: {theirs}; to the graph written by hand: {by_hand}"
+        )
+    if whole := load("recipes_cpu"):
+        rows = {name: next(iter(found["ratios"].values())) for name, found in whole["recipes"].items()}
+        low, high = (f(rows, key=lambda name: rows[name]["median"]) for f in (min, max))
+        lines.append(f"whole recipes, to torchvision's: from {ratio(rows[low])}, {low}, to {ratio(rows[high])}, {high}")
+    if video := load("video_clips_cpu"):
+        random, in_order = (ratio(video[w]["gpupipe, DALI engine"]["to_pyav"]) for w in ("random", "sequential"))
+        lines.append(f"clips, to PyAV in torch's DataLoader: random ones {random}, one after another {in_order}")
+    if training := load("training_equal"):
+        d, n = training["difference"], training["settings"]["seeds"]
+        lines.append(
+            f"a small network trained from DALI's batches and from the reference's, {n} seeds each: "
+            f"{100 * d['mean']:+.1f} points of accuracy apart, standard error {100 * d['standard_error']:.1f}"
+        )
+    return "\n\n".join([*intro, "\n".join(f"- {line}" for line in lines)])
+
+
+def written(page: str, names: tuple[str, ...]) -> str:
+    """A page with what is between its marks made anew."""
+    make = {"headline": headline, "figures": figures, "gpu": lambda: gpu(RESULTS), "promises": markdown}
+    for name in names:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        before, start, end, after = re.split(pattern, readme, maxsplit=1, flags=re.DOTALL)
-        readme = f"{before}{start}{text.strip()}\n{end}{after}"
-    return readme
+        before, start, end, after = re.split(pattern, page, maxsplit=1, flags=re.DOTALL)
+        page = f"{before}{start}{make[name]().strip()}\n{end}{after}"
+    return page
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if README.md is not up to date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is not up to date")
     args = parser.parse_args()
     if not args.check:
         draw(RESULTS)
-    now = README.read_text()
-    new = written(now)
-    if args.check:
-        sys.exit(0 if new == now else "README.md is not up to date: run python benchmarks/figures.py")
-    README.write_text(new)
+    old = []
+    for name, marks in PAGES.items():
+        now = (ROOT / name).read_text()
+        new = written(now, marks)
+        if new != now:
+            old.append(name)
+            if not args.check:
+                (ROOT / name).write_text(new)
+    if args.check and old:
+        sys.exit(f"{', '.join(old)}: not up to date; run python benchmarks/figures.py")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
     8  contract  the contract tests that also run on a GPU
     9  recipes   whole recipes beside torchvision's
     10 memory    over epochs
-    11 figures   the README's section, from the results
+    11 figures   docs/figures.md's section, from the results
 
 A step that fails or runs out of its time does not keep the others from running, and the end says so: the exit status is
 1 if any step failed. Every result is written as soon as something is measured, so that being stopped loses little.

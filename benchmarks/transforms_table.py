@@ -8,7 +8,7 @@ all three: DALI's CPU backend against the reference on PIL images; the reference
 images and on uint8 tensors. In grey levels of 0 to 255.
 
     python benchmarks/transforms_table.py [FOLDER]    # writes results/transforms.json
-    python benchmarks/transforms_table.py --write     # writes gpupipe/transforms/README.md from it
+    python benchmarks/transforms_table.py --write     # writes docs/transforms.md from it
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpupipe.parity.tolerances import DECODE, TABLE, tolerance
 from gpupipe.transforms.ops import Op
 from gpupipe.transforms.ops.promise import CPU
 
-README = ROOT / "gpupipe" / "transforms" / "README.md"
+PAGE_FILE = ROOT / "docs" / "transforms.md"
 PICTURE = 320
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=96)
     args = parser.parse_args()
     if args.write:
-        README.write_text(page(load("transforms")))
+        PAGE_FILE.write_text(page(load("transforms")))
         return
     with photographs(args.folder, count=128) as paths:
         pixels = np.stack([_square(path) for path in paths[: args.samples]])

@@ -40,7 +40,7 @@ class BadSample(NamedTuple):
     index: int  # type: ignore[assignment]
     """Position in the dataset."""
     path: str
-    """The file, or a description of the sample where there is no file."""
+    """The file, or a description of the sample if there is no file."""
     kind: str
     """A short word for the failure, such as ``missing``, ``empty``, ``truncated`` or ``undecodable``."""
     reason: str

@@ -26,7 +26,11 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of every global batch this process takes: rank ``rank`` of ``world_size``."""
+    """Which part of every global batch this process takes: rank ``rank`` of ``world_size``.
+
+    >>> Shard(rank=1, world_size=4)
+    Shard(rank=1, world_size=4)
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -45,7 +49,7 @@ class Shard:
         """The shard of this process: from an initialised ``torch.distributed``, else from the variables
         ``RANK`` and ``WORLD_SIZE`` that ``torchrun`` sets, else 0 of 1.
 
-        Raises :class:`ConfigError` where only one of the two variables is set, or one is not a number.
+        Raises :class:`ConfigError` if only one of the two variables is set, or one is not a number.
         """
         dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialised it
         if dist is not None and dist.is_available() and dist.is_initialized():
@@ -121,7 +125,7 @@ class Plan:
         return len(self.indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the ops where one of them holds a function, which cannot be sent: they are resolved again there."""
+        """Without the ops if one of them holds a function, which cannot be sent: they are resolved again there."""
         keep = all(op.sendable for op in self.ops or ())
         return self.__dict__ if keep else {**self.__dict__, "ops": None}
 
@@ -143,7 +147,7 @@ class Batch:
     images: Any
     """Usually a tensor [B, 3, H, W] on the loader's device."""
     target: Any
-    """i64[B], any collated structure, or ``None`` where the dataset has no labels."""
+    """i64[B], any collated structure, or ``None`` if the dataset has no labels."""
     plan: Plan
     keep: Any = None
     """What must live until the consumer's stream has passed: memory that torch does not know of."""

@@ -38,7 +38,7 @@ def train(
             :func:`gpupipe.pipelines.imagenet.train_strong`.
         erase: probability of random erasing.
         mixup, cutmix: alpha; 0 leaves that out.
-        num_classes: of the targets, where they are mixed.
+        num_classes: of the targets, if they are mixed.
         dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8`` (then not normalised).
         memory_format: ``contiguous_format`` or ``channels_last``.
 

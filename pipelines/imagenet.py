@@ -103,7 +103,7 @@ def train_strong(
         dtype, memory_format: as in :func:`train`.
 
     Returns:
-        a pipeline whose batches are ``dtype[B, 3, size, size]`` and, where they are mixed, ``f32[B, num_classes]``.
+        a pipeline whose batches are ``dtype[B, 3, size, size]`` and, if they are mixed, ``f32[B, num_classes]``.
     """
     return Compose(
         [

@@ -59,7 +59,7 @@ def train(
         memory_format: ``contiguous_format``; or ``channels_last``, which for clips is torch's ``channels_last_3d``.
 
     Returns:
-        a pipeline whose batches are ``dtype[B, 3, T, size, size]``, or ``[B, T, 3, size, size]`` where the dataset has
+        a pipeline whose batches are ``dtype[B, 3, T, size, size]``, or ``[B, T, 3, size, size]`` if the dataset has
         ``layout="TCHW"``.
     """
     crop = RandomResizedCrop(size, scale=scale, interpolation=interpolation)

@@ -37,7 +37,7 @@ class Candidates:
 
     @property
     def baseline(self) -> str:
-        """torch's DataLoader with torchvision where it is there, else the reference, else the first."""
+        """torch's DataLoader with torchvision if it is there, else the reference, else the first."""
         return next((name for name in (TORCHVISION, "torch") if name in self.start), next(iter(self.start)))
 
     def __enter__(self) -> Candidates:
@@ -58,7 +58,7 @@ def build(
     device: str,
     required: bool = False,
 ) -> Candidates:
-    """One loader for each name of :data:`ENGINES`; what cannot be had here is left out, or raised where ``required``.
+    """One loader for each name of :data:`ENGINES`; what cannot be had here is left out, or raised if ``required``.
 
     Samples known to be bad are not used.
     """

@@ -15,7 +15,7 @@ _COLOURS = {"dali": "#76b900", "torch": "#e2703a", "null": "#9aa2b1", "torchvisi
 
 
 def pyplot() -> Any:
-    """matplotlib without a screen. Raises :class:`MissingDependency` where it is not installed."""
+    """matplotlib without a screen. Raises :class:`MissingDependency` if it is not installed."""
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ImportError:
@@ -25,7 +25,7 @@ def pyplot() -> Any:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """A result as ``gpupipe bench --json`` wrote it. Raises :class:`ConfigError` where the file is something else."""
+    """A result as ``gpupipe bench --json`` wrote it. Raises :class:`ConfigError` if the file is something else."""
     try:
         result = json.loads(Path(path).read_text())
         _ = result["candidates"], result["baseline"]

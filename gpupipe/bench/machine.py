@@ -26,7 +26,7 @@ def cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, or of this container where that is less."""
+    """Memory of the machine, or of this container if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(total, system.cgroup_limit() or total)
 
@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Of the checkout that gpupipe runs from; with a plus where something was changed."""
+    """Of the checkout that gpupipe runs from; with a plus if something was changed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None

@@ -27,7 +27,7 @@ def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None, m
     Args:
         media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3.
         exif: turn the image upright by its EXIF orientation. Arrays have none.
-        max_pixels: refuse larger images before any memory is taken for them; ``None`` where Pillow's limit is all.
+        max_pixels: refuse larger images before any memory is taken for them; ``None`` if Pillow's limit is all.
         max_bytes: refuse larger files and buffers.
 
     Raises:

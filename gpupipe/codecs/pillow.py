@@ -100,8 +100,8 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
     :func:`guarded`.
 
     Raises:
-        Undecodable: ``bomb`` where there are more than ``max_pixels`` (at most what Pillow itself allows: twice
-            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` where there are none, ``truncated`` where a file that is too
+        Undecodable: ``bomb`` if there are more than ``max_pixels`` (at most what Pillow itself allows: twice
+            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` if there are none, ``truncated`` if a file that is too
             short for Pillow to know it says so itself.
     """
     try:

@@ -134,7 +134,7 @@ def send(stream: BinaryIO, message: bytes) -> None:
 
 
 def receive(stream: BinaryIO) -> bytes | None:
-    """The next message, or ``None`` where the other side has gone."""
+    """The next message, or ``None`` if the other side has gone."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

@@ -30,8 +30,8 @@ _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
 
 
 def tail(image: Image.Image, read: ReadAt, size: int) -> str:
-    """What there is to say of the end of a file: nothing where it is as it should be, ``"suspect"`` where it is not,
-    ``"unchecked"`` where nothing is known of the format or its modes, and of a JPEG what is odd in its structure, see
+    """What there is to say of the end of a file: nothing if it is as it should be, ``"suspect"`` if it is not,
+    ``"unchecked"`` if nothing is known of the format or its modes, and of a JPEG what is odd in its structure, see
     :data:`gpupipe.codecs.jpeg.structure.ODD`."""
     check = _CHECKS.get(image.format or "")
     if check is None or image.mode not in _MODES:
@@ -40,7 +40,7 @@ def tail(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def cut_short(source: IO[bytes]) -> str | None:
-    """What a file that Pillow does not know says of its own length, where that is more than there is: Pillow reads a
+    """What a file that Pillow does not know says of its own length, if that is more than there is: Pillow reads a
     WebP or the directory of a TIFF as a whole or not at all."""
     source.seek(0)
     head = source.read(12)
@@ -54,7 +54,7 @@ def cut_short(source: IO[bytes]) -> str | None:
 
 
 def _ends(read: ReadAt, size: int, mark: bytes, start: int = 0) -> bool:
-    """Whether ``mark`` is the last thing in the file but zeros; or, where something was written behind it, stands
+    """Whether ``mark`` is the last thing in the file but zeros; or, if something was written behind it, stands
     anywhere in the last part behind ``start``."""
     near = read(_NEAR, size - _NEAR if size > _NEAR else 0)
     if near.endswith(mark) or near.rstrip(b"\0").endswith(mark):

@@ -38,7 +38,7 @@ def _deflate(data: bytes, size: int) -> bytes:
 
 
 def _recordio(data: bytes, size: int) -> bytes:
-    """The parts of one record of RecordIO: where a record holds the magic number it is cut, and the number left out."""
+    """The parts of one record of RecordIO: if a record holds the magic number it is cut, and the number left out."""
     parts, at = [], 0
     while at < len(data):
         magic, word = _HEAD.unpack_from(data, at)

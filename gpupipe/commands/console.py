@@ -16,7 +16,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """On the terminal; 110 columns wide where there is none, because a pipe has no width."""
+    """On the terminal; 110 columns wide if there is none, because a pipe has no width."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 110
     return Console(stderr=stderr, width=width, highlight=False)

@@ -23,10 +23,10 @@ __all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_v
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
-    """An ``ImageFolder`` where there are folders with images in them, else an ``ImageList`` of the images that lie
+    """An ``ImageFolder`` if there are folders with images in them, else an ``ImageList`` of the images that lie
     there; of a file, an ``ImageList``.
 
-    Raises :class:`DatasetError` where there is no image.
+    Raises :class:`DatasetError` if there is no image.
     """
     path = path.expanduser()
     if path.is_file():
@@ -60,8 +60,8 @@ def open_media(
 
 
 def open_videos(path: Path, frames: int, stride: int | None = None) -> VideoFiles | None:
-    """A ``VideoFolder`` where there are folders with videos in them, else a ``VideoList`` of the videos that lie there;
-    ``None`` where there are none."""
+    """A ``VideoFolder`` if there are folders with videos in them, else a ``VideoList`` of the videos that lie there;
+    ``None`` if there are none."""
     path = path.expanduser()
     if not path.is_dir():
         return None
@@ -100,14 +100,14 @@ def open_pipeline(text: str) -> Compose:
         return as_compose(function(**_arguments(arguments, text)))
     except GpupipeError:
         raise
-    except Exception as e:  # of somebody's own function, and of values that no pipeline takes
+    except Exception as e:  # of user code, and of values that no pipeline takes
         raise ConfigError(f"{text!r}: {type(e).__name__}: {e}") from e
 
 
 def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
-    """(device, its type); a GPU where there is one and nothing was asked for.
+    """(device, its type); a GPU if there is one and nothing was asked for.
 
-    Raises :class:`ConfigError` where torch does not see it.
+    Raises :class:`ConfigError` if torch does not see it.
     """
     import torch
 
@@ -151,7 +151,7 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as e:  # whatever somebody's file raises
+    except Exception as e:  # whatever user code raises
         raise ConfigError(f"{path}: {type(e).__name__}: {e}") from e
     return module
 

@@ -31,6 +31,9 @@ class Arrays(Dataset):
 
     Raises:
         DatasetError: another dtype or shape, no pixels, or labels that do not fit.
+
+    >>> Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1])
+    Arrays(uint8[4, 8, 8, 3])
     """
 
     kind = "pixels"
@@ -77,7 +80,7 @@ class Arrays(Dataset):
         return digest.hexdigest()
 
     def fetch(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
-        """(u8[H, W, C], label); a view of the images where they lie so, otherwise a copy."""
+        """(u8[H, W, C], label); a view of the images if they lie so, otherwise a copy."""
         image = self.images[index]
         pixels = np.ascontiguousarray(image if image.ndim == 3 else image[..., None])
         # Not a memmap: engines hand it to code that checks for exactly ndarray.

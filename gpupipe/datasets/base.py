@@ -39,7 +39,7 @@ class Dataset(ABC):
     """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
     default."""
     max_pixels: int | None = None
-    """Encoded images with more pixels are not decoded; ``None`` where Pillow's own limit is all."""
+    """Encoded images with more pixels are not decoded; ``None`` if Pillow's own limit is all."""
     max_bytes: int = MAX_BYTES
     """Encoded images with more bytes are not read."""
     strict: bool = False
@@ -62,7 +62,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def sizes(self) -> npt.NDArray[np.int32] | None:
-        """i32[N, 2]: height and width as decoded (upright where ``exif``), 0 and 0 of a bad sample; ``None`` where
+        """i32[N, 2]: height and width as decoded (upright if ``exif``), 0 and 0 of a bad sample; ``None`` if
         only reading tells."""
 
     def common_size(self) -> tuple[int, int] | None:
@@ -98,19 +98,19 @@ class Dataset(ABC):
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
         """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
-        :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` where only
+        :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` if only
         reading tells."""
         return None
 
     @property
     def orientations(self) -> npt.NDArray[np.uint8] | None:
         """u8[N]: how each image must be turned to be upright, 1 to 8 as EXIF counts; 1 of all without ``exif``.
-        ``None`` where only reading tells."""
+        ``None`` if only reading tells."""
         return None
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64] | None:
-        """i64[N]: bytes of each encoded image; ``None`` where only reading tells."""
+        """i64[N]: bytes of each encoded image; ``None`` if only reading tells."""
         return None
 
     @property
@@ -120,7 +120,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def fetch(self, index: int) -> tuple[Media, Any]:
-        """(media, target) of one sample; the target is ``None`` where there is none."""
+        """(media, target) of one sample; the target is ``None`` if there is none."""
 
     def describe(self, index: int) -> str:
         """The sample's path, or another name that a person can find it by."""

@@ -26,7 +26,7 @@ def checked_extensions(extensions: Any, owner: str) -> tuple[str, ...]:
 
 
 def refuse_empty(empty: list[str], folder: Any, extensions: tuple[str, ...], owner: str) -> None:
-    """Raises :class:`DatasetError` where classes have no file."""
+    """Raises :class:`DatasetError` if classes have no file."""
     if empty:
         which = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
         raise DatasetError(
@@ -56,6 +56,9 @@ class ImageFolder(EncodedImages):
 
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
+
+    >>> ImageFolder("imagenet/train")  # doctest: +SKIP
+    ImageFolder('/data/imagenet/train': 1,281,167 samples, 1,000 classes)
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class EncodedImages(Dataset):
 
     kind = "files"
     classes: list[str]
-    """The class names, sorted; empty where labels are plain numbers."""
+    """The class names, sorted; empty if labels are plain numbers."""
     class_to_idx: dict[str, int]
 
     def __init__(
@@ -144,7 +144,7 @@ class EncodedImages(Dataset):
         return index % len(self)
 
     def __getitem__(self, index: int) -> tuple[Any, int | None]:
-        """(PIL image in RGB, upright where ``exif``; label), without any transform: for looking at data by hand."""
+        """(PIL image in RGB, upright if ``exif``; label), without any transform: for looking at data by hand."""
         from PIL import Image
 
         media, label = self.fetch(index)

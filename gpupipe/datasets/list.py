@@ -1,4 +1,4 @@
-"""``ImageList``: image files that somebody listed, in Python or in a CSV or TSV file."""
+"""``ImageList``: image files that a script lists, in Python or in a CSV or TSV file."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ class ImageList(EncodedImages):
 
     Raises:
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
+
+    >>> import numpy as np
+    >>> [(bad.index, bad.kind) for bad in ImageList(["no/such.jpg"], [3]).bad(np.array([0]))]
+    [(0, 'missing')]
     """
 
     def __init__(

@@ -29,10 +29,15 @@ class Subset(Dataset):
     Args:
         dataset: a gpupipe dataset.
         indices: int[M], each from 0 to ``len(dataset) - 1``.
-        transform: another pipeline for this part, such as the one for validation; the dataset's own where ``None``.
+        transform: another pipeline for this part, such as the one for validation; the dataset's own if ``None``.
 
     Raises:
         DatasetError: ``dataset`` is none of ours, or an index is outside.
+
+    >>> from gpupipe.datasets import Arrays
+    >>> part = Subset(Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1]), [2, 0])
+    >>> part, part.labels.tolist()
+    (Subset(2 of Arrays(uint8[4, 8, 8, 3])), [4, 3])
     """
 
     def __init__(self, dataset: Dataset, indices: Any, *, transform: Any = None):
@@ -140,7 +145,7 @@ class Subset(Dataset):
 
     @property
     def classes(self) -> list[str]:
-        """The dataset's, also those that this part has no sample of. AttributeError where it has none."""
+        """The dataset's, also those that this part has no sample of. AttributeError if it has none."""
         return self.dataset.classes  # type: ignore[attr-defined,no-any-return]
 
     @property

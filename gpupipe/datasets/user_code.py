@@ -60,6 +60,9 @@ def from_torch(
         ConfigError: ``media`` or ``transform`` is none of these.
         DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
             it when they are read.
+
+    >>> from_torch([(np.zeros((8, 8, 3), np.uint8), 5), (np.ones((8, 8, 3), np.uint8), 7)], media="array")
+    FromTorch(list, 2 samples)
     """
     return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes, strict=strict)
 

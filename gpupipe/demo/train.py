@@ -78,12 +78,12 @@ class Demo:
     pipeline: Compose
     curves: list[Curve]
     comparison: Comparison | None
-    """``None`` where DALI is not installed."""
+    """``None`` if DALI is not installed."""
     seconds: float
 
 
 def generated(progress: Callable[[str], None] = lambda text: None) -> tuple[Path, Path]:
-    """(training folder, held-out folder) of generated photographs in the cache folder; made where they are not there
+    """(training folder, held-out folder) of generated photographs in the cache folder; made if they are not there
     yet."""
     base = Path(cache_folder("demo"))
     name = f"{CLASSES}x{PER_CLASS}+{HELD_OUT}"
@@ -199,10 +199,10 @@ def run(
     device: str = "cpu",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Demo:
-    """Train through both engines and compare their pixels; through the reference alone where DALI is not installed.
+    """Train through both engines and compare their pixels; through the reference alone if DALI is not installed.
 
     Args:
-        folder: one folder per class; a part of it is held out. Generated photographs where ``None``.
+        folder: one folder per class; a part of it is held out. Generated photographs if ``None``.
         epochs, seed, batch_size, device: of both trainings.
         progress: told what is being done.
 

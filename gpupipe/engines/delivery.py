@@ -24,7 +24,7 @@ def made_current(device: torch.device) -> AbstractContextManager[Any]:
 def to_device(value: Any, setup: Setup) -> Any:
     """Tensors of any nested structure on the loader's device, without making the host wait.
 
-    On the CPU with ``pin_memory``, tensors are pinned where there is CUDA, as torch's DataLoader does.
+    On the CPU with ``pin_memory``, tensors are pinned if there is CUDA, as torch's DataLoader does.
     """
     if setup.cuda:
         # From pinned memory, or the copy would wait. torch's allocator keeps the buffer until the copy is over.

@@ -19,7 +19,13 @@ __all__ = ["Null"]
 
 @dataclass(frozen=True)
 class Null(EngineConfig):
-    """``batch.images`` is the plan itself, ``batch.target`` the labels i64[B] or ``None``. Reads no sample."""
+    """``batch.images`` is the plan itself, ``batch.target`` the labels i64[B] or ``None``. Reads no sample.
+
+    >>> from gpupipe import DataLoader, datasets
+    >>> pixels = datasets.Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1])
+    >>> next(iter(DataLoader(pixels, batch_size=2, engine=Null(), device="cpu")))
+    [Plan(epoch 0, step 0: 2 samples; nothing), tensor([3, 1])]
+    """
 
     name: ClassVar[str] = "null"
 

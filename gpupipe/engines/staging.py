@@ -152,7 +152,7 @@ class Uploader:
     Args:
         streams: of the device.
         device: where to.
-        ring: pinned slots for the images; ``None`` where they arrive pinned.
+        ring: pinned slots for the images; ``None`` if they arrive pinned.
     """
 
     def __init__(self, streams: Streams, device: torch.device, ring: Ring | None):
@@ -164,7 +164,7 @@ class Uploader:
         """(``finish(images)``, target) on the device, ready on the consumer's current stream.
 
         Args:
-            images, target: tensors, or any structure of them. The images go through the ring where they are a tensor,
+            images, target: tensors, or any structure of them. The images go through the ring if they are a tensor,
                 or a tuple of such with one for each view, which then share a slot.
             finish: the rest of the work on the images; runs on the copy stream.
         """

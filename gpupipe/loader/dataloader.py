@@ -28,29 +28,42 @@ _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", 
 class DataLoader(TorchLoader[Any]):
     """Batches of a dataset, decoded and augmented, on the device.
 
-    Takes torch's own arguments. Each is honoured, or refused with what to do instead.
+    Takes torch's own arguments. What gpupipe's engines cannot run goes to torch's own loader as it is, with one warning
+    that has every reason; an engine that is named refuses it instead.
+
+    >>> import numpy as np
+    >>> from gpupipe import datasets
+    >>> photos = datasets.Arrays(np.zeros((5, 8, 8, 3), np.uint8), [3, 1, 4, 1, 5])
+    >>> [target.tolist() for images, target in DataLoader(photos, batch_size=2, device="cpu")]
+    [[3, 1], [4, 1], [5]]
 
     Args:
-        dataset: a gpupipe dataset; or a torchvision dataset or ``torch.utils.data.Subset``, whose transforms are then
-            translated.
+        dataset: a gpupipe dataset; torchvision's image datasets and ``torch.utils.data.Subset``, whose transforms are
+            translated; or a dataset of user code that opens images with Pillow and hands them to transforms that it
+            holds. Any other one is torch's own loader's.
         batch_size: samples per batch on this rank.
         shuffle: a full permutation of the whole dataset, another one in every epoch.
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
-        batch_sampler: torch's own ``BatchSampler`` only; it is taken apart into sampler, batch_size and drop_last.
-        num_workers: threads of the DALI engine, worker processes of the torch engine.
-        collate_fn: torch's default only, except with ``engine="torch"``, which then runs the dataset object as it is.
+        batch_sampler: torch's own ``BatchSampler`` is taken apart into sampler, batch_size and drop_last; with another
+            one torch's own loader does the work.
+        num_workers: threads of the DALI engine; worker processes of the torch engine, and for datasets of user code.
+        collate_fn: gets a list of samples as the dataset returns them, but with the images transformed and on the
+            device, and makes the batch of them; in this process, with global generators that are seeded for each batch.
         pin_memory: pin batches that stay on the CPU, if there is CUDA. What goes to a GPU is always pinned.
         drop_last: drop the last batch if it is short.
-        timeout, worker_init_fn, multiprocessing_context: for worker processes, if there are any.
-        generator: gives the seed if ``seed`` is not given; it is not advanced.
+        timeout, worker_init_fn, multiprocessing_context: for worker processes. With a dataset that needs none, torch's
+            own loader does the work.
+        generator: the seed is drawn from it, once, if ``seed`` is not given; one that was just seeded gives that seed.
         prefetch_factor: batches in flight at most, of each worker process if there are any; 2 by default.
-        persistent_workers: ``False`` stops all threads and processes at the end of every epoch; else they are kept.
-        pin_memory_device, in_order: as in torch, at their defaults only.
+        persistent_workers: ``None``: threads stay, and worker processes that run user code begin anew in every epoch,
+            with that code as it is then, as torch's do by default. ``True``: all stay. ``False``: none does.
+        pin_memory_device, in_order: with others than torch's defaults torch's own loader does the work.
         device: where batches are handed out: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By
             default a GPU if there is one.
         engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine with its options, such as
             ``engines.Dali(roi=False)``.
-        seed: of order and augmentation.
+        seed: of order and augmentation. Drawn when it is first needed if it is not given, from ``generator``, the
+            sampler's or torch's global one, so that ``torch.manual_seed`` reproduces a run.
         shard: this rank's part; :meth:`Shard.from_env` under torchrun. Every rank needs the same ``seed``.
         on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
             the loader goes on after it. ``"skip"``: its batch is shorter. ``"replace"``: another sample of the same
@@ -59,9 +72,10 @@ class DataLoader(TorchLoader[Any]):
             (int). With more, :class:`SampleError` is raised after all.
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
-    device; or the images alone if the dataset has no labels. Clips are ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]``
+    device; or the images alone if the dataset has no labels; a dataset of user code gives what torch makes of its
+    samples. Clips are ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]``
     if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new epoch, which begins with its first batch: one that
-    gives no batch does not count. Those before it go on if they are asked for more.
+    gives no batch does not count. Iterators of earlier epochs go on if they are asked for more.
 
     Frameworks take it for a loader of torch's, of which it is a subclass, and iterate over it as it is; tried were
     Lightning with Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
@@ -71,7 +85,9 @@ class DataLoader(TorchLoader[Any]):
     ``skip_first_batches``) goes without gpupipe, and a warning says so: use ``load_state_dict``.
 
     Raises:
-        ConfigError: an argument is wrong. TranslationError: something of torchvision has no gpupipe form.
+        ConfigError: an argument is wrong; or torch's own loader has to do the work, and there is no such option.
+        TranslationError: something of torchvision or user code has no gpupipe form, and an engine other than ``"auto"``
+            and ``"torch"`` was asked for.
         PipelineError: the engine cannot run the pipeline.
         MemoryBudgetError: what would be held at the least is more than there is. For a GPU the first ``iter()`` raises
             it, because nothing here may touch the GPU. See :func:`gpupipe.memory.estimate`.

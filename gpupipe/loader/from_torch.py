@@ -34,6 +34,14 @@ def from_torch(
     Raises:
         ConfigError: not a torch loader, one with an ``__iter__`` of its own, or what :class:`gpupipe.DataLoader`
             refuses.
+
+    >>> import numpy as np
+    >>> from torch.utils.data import DataLoader, Subset
+    >>> from gpupipe import datasets
+    >>> pixels = datasets.Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1])
+    >>> images, target = next(iter(from_torch(DataLoader(Subset(pixels, [2, 0]), batch_size=2), device="cpu")))
+    >>> images.shape, target
+    (torch.Size([2, 3, 8, 8]), tensor([4, 3]))
     """
     from torch.utils.data import DataLoader as TorchLoader, IterableDataset
 
@@ -76,7 +84,7 @@ def from_torch(
 
 
 def _sampling(torch_loader: Any) -> dict[str, Any]:
-    """``shuffle`` where torch made the sampler itself, so that the new loader makes its own; otherwise ``sampler``."""
+    """``shuffle`` if torch made the sampler itself, so that the new loader makes its own; otherwise ``sampler``."""
     from torch.utils.data import RandomSampler, SequentialSampler
 
     sampler = torch_loader.sampler

@@ -125,6 +125,13 @@ def estimate(loader: DataLoader) -> Estimate:
 
     "About" marks averages over a sample of the index. Python, torch and DALI themselves are not in it, nor what DALI's
     pools keep beyond what is in use.
+
+    >>> import numpy as np
+    >>> from gpupipe import DataLoader, datasets
+    >>> pixels = datasets.Arrays(np.zeros((4, 8, 8, 3), np.uint8))
+    >>> print(estimate(DataLoader(pixels, batch_size=2, engine="torch", device="cpu")))
+    host: 384 bytes
+      output batches: 2 × 3 × 8 × 8 × 1 byte × 1 handed out = 384 bytes
     """
     return loader._session.estimate()
 

@@ -207,5 +207,5 @@ PAGE: dict[str, tuple[T.Transform, ...]] = {
     "AutoAugment": (T.AutoAugment(),),
     "AugMix": (T.AugMix(),),
 }
-"""The rows of the page of transforms, ``gpupipe/transforms/README.md``: each done with certainty to photographs of
+"""The rows of the page of transforms, ``docs/transforms.md``: each done with certainty to photographs of
 320 x 320 pixels."""

@@ -95,7 +95,7 @@ class Shuffle:
 
 
 class Explicit:
-    """Indices that somebody listed, in that order; they may repeat. ``n`` is the size of the dataset."""
+    """Indices that a script lists, in that order; they may repeat. ``n`` is the size of the dataset."""
 
     def __init__(self, indices: npt.ArrayLike, n: int):
         given = np.asarray(indices)

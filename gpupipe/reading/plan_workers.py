@@ -104,7 +104,7 @@ class _Pool(Generic[R]):
         self._loader: WorkerLoader | None = None
 
     def start(self, items: Iterator[Item]) -> tuple[int, Iterator[Any]]:
-        """(number of the run, its results). Starts the processes where there are none."""
+        """(number of the run, its results). Starts the processes if there are none."""
         if self._loader is None:
             self._jobs, self._loader = self._build()
         assert self._jobs is not None
@@ -161,7 +161,7 @@ class Workers(Generic[R]):
     """Runs a job in ``setup.num_workers`` processes (0: in this one). Nothing starts before the first :meth:`run`.
 
     Args:
-        job: picklable; called with one plan at a time, a second time where its worker died.
+        job: picklable; called with one plan at a time, a second time if its worker died.
         setup: its worker options, which mean what they mean to torch.
         pin_memory: let torch's thread move the results' tensors to pinned memory.
     """

@@ -149,7 +149,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
                 return found
 
     def _look(self, patience: float = 0.0) -> None:
-        """Raises :class:`WorkersLost` where a worker has died."""
+        """Raises :class:`WorkersLost` if a worker has died."""
         ready = wait([w.sentinel for w in self._workers], patience)
         gone = [i for i, w in enumerate(self._workers) if w.sentinel in ready or not w.is_alive()]
         if gone:

@@ -70,18 +70,18 @@ class FileRows:
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Files that somebody named, in that order."""
+    """Files that a script names, in that order."""
 
     below: bytes
     """A folder: absolute, ends with a slash."""
     rows: Texts = field(repr=False)
-    """Below it, or absolute where they lie outside."""
+    """Below it, or absolute if they lie outside."""
     absolute: bool = False
     """Whether some are."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """JSON values that differ where the files do."""
+        """JSON values that differ if the files do."""
         digest = hashlib.blake2b(self.rows.blob, digest_size=16)
         digest.update(self.rows.offsets.tobytes())
         folder = os.fsdecode(self.below)

@@ -32,7 +32,7 @@ def _look(entry: os.DirEntry[str]) -> os.stat_result | OSError:
 
 
 def find_classes(root: str, owner: str) -> tuple[str, ...]:
-    """The names of the folders in ``root``, sorted. Raises :class:`DatasetError` where there is none."""
+    """The names of the folders in ``root``, sorted. Raises :class:`DatasetError` if there is none."""
     try:
         with os.scandir(root) as entries:
             classes = tuple(sorted(e.name for e in entries if e.is_dir()))

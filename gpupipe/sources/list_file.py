@@ -25,7 +25,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int] | list[str] | None]:
     """(paths, labels) of a CSV file, or of a TSV file if its name ends in ``.tsv`` or its first line has a tab.
 
-    Labels are integers if all are, otherwise class names; ``None`` where there is one column. The first line is a
+    Labels are integers if all are, otherwise class names; ``None`` if there is one column. The first line is a
     header if it names a path column, or if it alone has a label that is not a number.
 
     Raises:

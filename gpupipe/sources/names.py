@@ -42,7 +42,7 @@ def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
 
 
 def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> tuple[Paths, Storage]:
-    """The files that were meant, in the order of their names where a pattern or a folder stands for several.
+    """The files that were meant, in the order of their names if a pattern or a folder stands for several.
 
     Args:
         given: a path or URL, or several. In each ``::`` separates several, ``{000..127}`` and ``{a,b}`` stand for all,

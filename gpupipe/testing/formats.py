@@ -149,7 +149,7 @@ MAGIC = struct.pack("<I", 0xCED7230A)
 
 
 def record(content: bytes) -> bytes:
-    """One record as dmlc-core writes it: cut where the magic number comes at a multiple of four."""
+    """One record as dmlc-core writes it: cut if the magic number comes at a multiple of four."""
     parts, start = [], 0
     for at in range(0, len(content) - 3, 4):
         if content[at : at + 4] == MAGIC and at >= start:

@@ -119,7 +119,7 @@ def make_photos(
     eleventh is grayscale. Sizes and qualities vary. The same arguments write the same bytes.
 
     Args:
-        root: made where it does not exist; files of the same names are written over.
+        root: made if it does not exist; files of the same names are written over.
         classes, per_class: how many, at least 1 each.
         seed: any integer; another one gives other pictures of the same classes.
         sizes: (height, width) pairs, taken in a mixed order.

@@ -1,15 +1,19 @@
-"""What the README shows is what runs."""
+"""What the README and the pages in docs/ show is what runs, and what was measured."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "CONTRIBUTING.md", "gpupipe/README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
 
 
 def test_the_python_examples_run_when_pasted_one_after_another(
@@ -25,23 +29,44 @@ def test_the_python_examples_run_when_pasted_one_after_another(
     first.rename(first.with_suffix(".JPEG"))  # as ImageNet's files are called
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 4
-    names: dict[str, object] = {"root": root, "videos": tmp_path / "videos"}
+    names: dict[str, Any] = {"root": root, "videos": tmp_path / "videos"}
     for number, block in enumerate(blocks):
         exec(compile(block, f"README.md, example {number + 1}", "exec"), names)
-    assert first.with_suffix(".JPEG") in names["files"]  # type: ignore[operator]
+        if "class Photos" in block:
+            assert "engine: dali" in repr(names["loader"])
+    assert first.with_suffix(".JPEG") in names["files"]
     for name in ("loader", "train"):
-        names[name].close()  # type: ignore[attr-defined]
+        names[name].close()
 
 
-def test_every_file_that_the_readme_names_exists() -> None:
-    named = re.findall(r"\]\(([\w/.]+)\)|`((?:tests|benchmarks|examples|gpupipe)/[\w/.]+)`", README)
-    assert named
-    missing = [path for pair in named for path in pair if path and not (ROOT / path).exists()]
-    assert not missing
+def test_the_readme_is_a_page() -> None:
+    assert len(README.splitlines()) <= 250
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    text, folder = (ROOT / page).read_text(), (ROOT / page).parent
+    links = [folder / path for path in re.findall(r"\]\((?!https?:)([^)#\s]+)", text)]
+    named = re.findall(r"`((?:tests|benchmarks|examples|gpupipe|docs)/[\w/.]+)`", text)
+    assert not [path for path in [*links, *(ROOT / name for name in named)] if not path.exists()]
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"make (\w+)", README):
-        if target in ("demo", "test", "gpu", "bench"):
-            assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    targets = re.findall(r"(?:`|^)make (\w+)", README, re.MULTILINE)
+    assert "demo" in targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_figures_and_promises_are_what_was_measured() -> None:
+    """As ``python benchmarks/figures.py`` and ``python benchmarks/transforms_table.py --write`` would write them."""
+    code = (
+        "import transforms_table as t; from _common import load; "
+        "assert t.PAGE_FILE.read_text() == t.page(load('transforms')), 'docs/transforms.md'"
+    )
+    for command in (["figures.py", "--check"], ["-c", code]):
+        run = subprocess.run(
+            [sys.executable, *command], cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=120
+        )
+        assert run.returncode == 0, run.stderr

@@ -244,7 +244,7 @@ def test_sets_of_files_belong_to_their_work(photos: Path) -> None:
     assert not Path(sets["4:2:0"][0]).exists()
 
 
-# ---- the README
+# ---- docs/figures.md
 
 
 def test_the_readme_shows_what_was_predicted_as_predictions_until_it_was_measured(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class _Bits:
 
 @lru_cache(maxsize=8)  # restart intervals begin with the same ones
 def _codes(code: HuffmanCode | None) -> list[int]:
-    """What 16 bits begin with: 256 times the bits of the code plus the symbol; 0 where there is no code."""
+    """What 16 bits begin with: 256 times the bits of the code plus the symbol; 0 if there is no code."""
     if code is None:
         raise Unsliceable("broken", "a scan has no Huffman table")
     symbols, bits = lookup(code)

@@ -133,8 +133,8 @@ def codec_of(stream: Any) -> str:
 
 
 def cut_short(fd: int, size: int) -> str | None:
-    """What a file says of its own length, where that is more than there is: the boxes of MP4, the segment of Matroska
-    and WebM, the RIFF of AVI. ``None`` where it fits or nothing is known."""
+    """What a file says of its own length, if that is more than there is: the boxes of MP4, the segment of Matroska
+    and WebM, the RIFF of AVI. ``None`` if it fits or nothing is known."""
     head = os.pread(fd, 64, 0)
     needed = 0
     if head[:4] == b"RIFF":
@@ -147,7 +147,7 @@ def cut_short(fd: int, size: int) -> str | None:
 
 
 def _vint(data: bytes) -> tuple[int | None, int]:
-    """(value or ``None`` where it is "unknown", bytes)"""
+    """(value or ``None`` if it is "unknown", bytes)"""
     if not data or not data[0]:
         return None, 1
     length = 9 - data[0].bit_length()

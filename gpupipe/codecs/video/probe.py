@@ -4,7 +4,7 @@ Worker processes load this module without the rest of the package, which is why 
 
 *Frame k* is the k-th that ``for frame in container.decode(video=0)`` yields. Each packet carries the time of its frame,
 so the sorted times of all packets are the times of the frames; the first picture is decoded, for its size. That holds
-where nothing is odd. A video that is odd in any way that :func:`_doubts` knows is decoded from end to end instead.
+if nothing is odd. A video that is odd in any way that :func:`_doubts` knows is decoded from end to end instead.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class VideoProbe(NamedTuple):
     """i64[F]: the time of every frame, never decreasing."""
     keys: array[int] = array("q")
     """i64[3 K]: of every frame that decoding can begin with its number, the time of the packet to begin with (the
-    frame's own, but where an edit list hides that packet's), and its position in the file (bytes; -1 where unknown)."""
+    frame's own, but where an edit list hides that packet's), and its position in the file (bytes; -1 if unknown)."""
 
 
 class _Packet(NamedTuple):
@@ -175,7 +175,7 @@ def _picture(frame: Any) -> tuple[Any, ...]:
 
 
 def _doubts(codec: str, form: str, seen: _Seen, times: list[int]) -> str:
-    """What makes it doubtful that the packets' times are the frames' times; empty where nothing does."""
+    """What makes it doubtful that the packets' times are the frames' times; empty if nothing does."""
     packets = seen.packets
     if codec not in ONE_FRAME_A_PACKET:
         return "a codec whose packets are not frames"

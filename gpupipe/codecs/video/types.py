@@ -46,7 +46,7 @@ class VideoEntry:
     """i64[F]: the time of every frame, in units of ``time_base``."""
     keys: I64
     """i64[K, 3]: of every frame that decoding can begin with its number, the time of the packet to begin with, and its
-    position in the file in bytes (-1 where unknown)."""
+    position in the file in bytes (-1 if unknown)."""
     time_base: Fraction
     """Seconds."""
     exact: bool

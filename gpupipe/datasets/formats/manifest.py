@@ -18,7 +18,7 @@ class Manifest(EncodedImages):
     """Images that a CSV or JSONL file lists by their place: whole files, or parts of files of any format.
 
     Columns (of CSV in the first line): ``path``, a file or URL; ``offset`` and ``length`` in bytes, from the beginning
-    and up to the end where they are left out; ``label``, a class number or name; ``name``, for messages. A file that is
+    and up to the end if they are left out; ``label``, a class number or name; ``name``, for messages. A file that is
     missing makes bad samples, and is no error.
 
     Args:

@@ -17,7 +17,7 @@ class Parquet(Sharded):
     ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe[parquet]``.
 
     Columns that are not compressed are read image by image, as new versions of ``datasets`` write them. Of a compressed
-    one a whole page is unpacked for each image; where pages are larger than 4 MiB that is refused, with what to do.
+    one a whole page is unpacked for each image; if pages are larger than 4 MiB that is refused, with what to do.
 
     Args:
         paths: the files; a pattern, a folder, a URL, several of these with ``::`` between them, or a list.

@@ -215,7 +215,7 @@ class Columns:
 
     @classmethod
     def open(cls, path: str) -> Columns:
-        """Raises :class:`ColumnsError`, or :class:`OSError` where the file cannot be read."""
+        """Raises :class:`ColumnsError`, or :class:`OSError` if the file cannot be read."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for ever
         try:
             reason = distrust(os.fstat(fd))

@@ -76,7 +76,7 @@ def open_index(
     """The index of a source of pictures.
 
     Args:
-        max_pixels: larger images are bad; ``None`` where Pillow's own limit is all.
+        max_pixels: larger images are bad; ``None`` if Pillow's own limit is all.
         max_bytes: larger files are bad.
         strict: JPEG files that libjpeg repairs are bad; all of each is read.
         rebuild: probe every file again, whatever the cache says.

@@ -32,7 +32,7 @@ class Summary:
     """Samples with an EXIF orientation other than 1."""
     bad: tuple[BadSample, ...]
     path: str | None
-    """The index file; ``None`` where none could be kept."""
+    """The index file; ``None`` if none could be kept."""
     built: bool
     """Whether it was built just now, or read from the cache."""
     reused: int

@@ -2,7 +2,7 @@
 
 An index is opened when nothing changed, by what can be seen cheaply: the modification times of all folders (files
 that were added, removed or renamed), and size and modification time of all files, or of an even sample of
-:data:`SAMPLED` where there are more than :data:`STAT_ALL`. So a file overwritten in place in a large tree may go
+:data:`SAMPLED` if there are more than :data:`STAT_ALL`. So a file overwritten in place in a large tree may go
 unseen; ``dataset.reindex()`` looks at everything. Otherwise it is built again, and only new and changed files are
 probed.
 
@@ -198,7 +198,7 @@ class Index:
     # ---------------------------------------------------------------- has anything changed?
 
     def stale(self, source: Source, *, racy: bool = False) -> str | None:
-        """What shows that the files are not those of this index any more; ``None`` where nothing does.
+        """What shows that the files are not those of this index any more; ``None`` if nothing does.
 
         ``racy``: believe one whose files had changed just before the scan.
         """

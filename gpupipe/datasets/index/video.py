@@ -52,7 +52,7 @@ class VideoIndex(Index):
         self.first = get("first", "<i8", n)
         """i64[V]: the time of the first frame, in units of ``time_base``."""
         self.step = get("step", "<i8", n)
-        """i64[V]: the time from each frame to the next; 0 where it differs, and the times are in ``pts``."""
+        """i64[V]: the time from each frame to the next; 0 if it differs, and the times are in ``pts``."""
         self.duration = get("duration", "<i8", n)
         """i64[V]: from the first frame to the end of the last one."""
         self.time_base = get("time_base", "<i4", n, 2)
@@ -84,7 +84,7 @@ class VideoIndex(Index):
         """When the frames of the videos ``rows`` i64[B] are shown. ``frames=False`` leaves out ``pts``, which is large
         for many videos.
 
-        Raises :class:`ColumnsError` where the numbers make no sense.
+        Raises :class:`ColumnsError` if the numbers make no sense.
         """
         count, step, start = self.frames.all[rows], self.step.all[rows], self.pts_offsets.all[rows]
         base = self.time_base.all[rows].astype(np.int64)
@@ -117,7 +117,7 @@ class VideoIndex(Index):
 
     def keys_of(self, row: int) -> I64:
         """i64[K, 3]: of every frame of one video that decoding can begin with its number, the time of the packet to
-        begin with, and its position in the file in bytes (-1 where unknown)."""
+        begin with, and its position in the file in bytes (-1 if unknown)."""
         start, end = self.key_offsets.part(row, row + 2).tolist()
         fits = 0 <= start <= end <= len(self.keys)
         keys: I64 = self.keys.part(start, end) if fits else np.empty((0, 3), np.int64)

@@ -33,13 +33,13 @@ class VideoFiles(Dataset):
     Sample ``i`` is clip ``i % k`` of video ``i // k``, where ``k`` is the number of clips per video; with
     ``padding="skip"`` videos that are too short are left out first. Videos that cannot be read stay, as bad samples.
 
-    The index is built when the dataset is, with worker processes where there are many files; they have ended when the
+    The index is built when the dataset is, with worker processes if there are many files; they have ended when the
     constructor returns. A dataset is pickled as the path of its index.
     """
 
     kind = "clips"
     classes: list[str]
-    """The class names, sorted; empty where labels are plain numbers."""
+    """The class names, sorted; empty if labels are plain numbers."""
     class_to_idx: dict[str, int]
 
     def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool, layout: Layout):
@@ -137,14 +137,14 @@ class VideoFiles(Dataset):
 
     @cached_property
     def _all_rows(self) -> I64 | None:
-        """i64[N], or ``None`` where samples are the rows of the index."""
+        """i64[N], or ``None`` if samples are the rows of the index."""
         if self._rows is None and self.clips.clips == 1:
             return None
         return self._row(np.arange(len(self)))
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
-        """i32[N, 2]: height and width as decoded, upright where ``upright``; 0 and 0 of a bad sample."""
+        """i32[N, 2]: height and width as decoded, upright if ``upright``; 0 and 0 of a bad sample."""
         column = (self._index.upright_sizes if self.upright else self._index.stored_sizes).all
         return column if self._all_rows is None else column[self._all_rows]
 

@@ -27,7 +27,7 @@ class VideoFolder(VideoFiles):
     Args:
         root: the folder that holds the class folders.
         frames: frames of one clip (T).
-        stride: frames from one to the next; 1 where neither this nor ``fps`` is given.
+        stride: frames from one to the next; 1 if neither this nor ``fps`` is given.
         fps: frames per second of the clips, whatever the rate of the videos: those that are on the screen at the times
             0, 1 / fps, 2 / fps ... seconds of the clip.
         clips: clips of each video. A sample is one clip, so there are ``clips`` times as many samples as videos.

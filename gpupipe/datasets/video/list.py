@@ -1,4 +1,4 @@
-"""``VideoList``: video files that somebody listed, in Python or in a CSV or TSV file."""
+"""``VideoList``: video files that a script lists, in Python or in a CSV or TSV file."""
 
 from __future__ import annotations
 

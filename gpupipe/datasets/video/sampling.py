@@ -47,7 +47,7 @@ class Clips:
     frames: int = 16
     """Frames of one clip (T)."""
     stride: int | None = None
-    """Frames from one to the next. 1 where neither this nor ``fps`` is given."""
+    """Frames from one to the next. 1 if neither this nor ``fps`` is given."""
     fps: float | Fraction | None = None
     """Frames per second of the clip. A float is taken as the nearest fraction with a denominator up to 10,000."""
     clips: int = 1
@@ -92,7 +92,7 @@ class Times:
     first: I64
     """i64[B]: time of the first frame."""
     step: I64
-    """i64[B]: time from each frame to the next; 0 where they differ."""
+    """i64[B]: time from each frame to the next; 0 if they differ."""
     duration: I64
     """i64[B]: from the first frame to the end of the last one."""
     numerator: I64
@@ -109,7 +109,7 @@ def choose(u: npt.NDArray[np.float64], clip: I64, times: Times, how: Clips) -> I
     """The frames of a batch of clips.
 
     Args:
-        u: f64[B] in [0, 1): all the chance that there is. Not looked at where ``how`` leaves nothing to chance.
+        u: f64[B] in [0, 1): all the chance that there is. Not looked at if ``how`` leaves nothing to chance.
         clip: i64[B], the number of each clip among the ``how.clips`` of its video.
         times: of the B videos.
 
@@ -159,7 +159,7 @@ def on_screen(times: Times, wanted: I64) -> I64:
 
 def _offsets(times: Times, how: Clips) -> tuple[I64, I64]:
     """(i64[B, T]: where the frames of a clip are, counted from its start; i64[B]: the length of the video), both in
-    frames, or in units of time where ``fps`` is given."""
+    frames, or in units of time if ``fps`` is given."""
     ticks = np.arange(how.frames, dtype=np.int64)[None, :]
     if how.rate is None:
         return np.broadcast_to(ticks * (how.stride or 1), (len(times.count), how.frames)), times.count
@@ -169,7 +169,7 @@ def _offsets(times: Times, how: Clips) -> tuple[I64, I64]:
 
 
 def _starts(u: npt.NDArray[np.float64], clip: I64, places: I64, how: Clips) -> I64:
-    """i64[B]: where clips start, out of ``places`` i64[B]; 0 where a clip does not fit."""
+    """i64[B]: where clips start, out of ``places`` i64[B]; 0 if a clip does not fit."""
     places = np.maximum(places, 1)
     if how.sampling == "random":
         return np.minimum((u * places).astype(np.int64), places - 1)

@@ -49,6 +49,9 @@ class Dali(EngineConfig):
             until ``"nvdec"`` has been verified on a GPU.
         graph: ``"auto"``: as above. ``"whole"``: on a CPU too, DALI does all that it does on a GPU; slower there, and
             further from the reference.
+
+    >>> Dali(roi=False, hw_decoder_load=0.5)
+    Dali(roi=False, hw_decoder_load=0.5, jpeg_fancy_upsampling='auto', video='auto', graph='auto')
     """
 
     name: ClassVar[str] = "dali"

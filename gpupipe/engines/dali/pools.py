@@ -21,7 +21,7 @@ def loaded() -> bool:
 
 
 def check() -> None:
-    """Raise where there can be no pools: MissingDependency without DALI, ConfigError without a GPU."""
+    """Raise if there can be no pools: MissingDependency without DALI, ConfigError without a GPU."""
     _backend()
 
 
@@ -60,7 +60,7 @@ def _call(function: str, nbytes: int, *device: int) -> None:
 
 
 def release() -> None:
-    """Give blocks that are wholly free back to the driver; safe while pipelines run. Nothing where DALI is not loaded.
+    """Give blocks that are wholly free back to the driver; safe while pipelines run. Nothing if DALI is not loaded.
 
     DALI's third pool, of ordinary host memory in pieces above 32 MiB (``DALI_MALLOC_POOL_THRESHOLD``), is not among
     those that it can release.

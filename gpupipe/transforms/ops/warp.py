@@ -70,7 +70,7 @@ class Warp(Masked):
     """[B, 2]: height and width of the input."""
     turns: I32
     """0 to 3: an exact rotation by so many quarters, anticlockwise, for which torchvision transposes the pixels;
-    -1 where ``matrix`` counts alone."""
+    -1 if ``matrix`` counts alone."""
     interpolation: str = "nearest"
     fill: tuple[float, ...] | None = (0.0,)
     """``None`` is black too, but on tensors torchvision blends the border with it once and not twice."""
