@@ -5,8 +5,8 @@
     torchrun --nproc-per-node 8 examples/train_video.py /data/kinetics --model r2plus1d_18 --batch-size 16
     python examples/train_video.py --resume                                    # goes on where it stopped
 
-The data folder holds ``train/<class>/*`` and ``val/<class>/*``, videos of any length. Needs ``gpupipe[video]``. The run
-folder gets ``checkpoint.pt`` and one line per epoch in ``metrics.jsonl``.
+The data folder holds ``train/<class>/*`` and ``val/<class>/*``, videos of any length. It needs
+``gpupipe-loader[video]``. The run folder gets ``checkpoint.pt`` and one line per epoch in ``metrics.jsonl``.
 
 What is worth copying: ``clips=`` and ``dataset.clip_ids`` with ``loader.sampler`` and ``loader.valid``, which average
 the scores of a video's clips exactly, on any number of GPUs; and the loader's state in the checkpoint, so that a run

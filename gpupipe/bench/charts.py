@@ -19,7 +19,7 @@ def pyplot() -> Any:
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ImportError:
-        raise MissingDependency("charts need matplotlib: pip install 'gpupipe[bench]'") from None
+        raise MissingDependency("charts need matplotlib: pip install 'gpupipe-loader[bench]'") from None
     matplotlib.use("Agg")
     return importlib.import_module("matplotlib.pyplot")
 

@@ -138,7 +138,7 @@ def _video() -> str:
     try:
         version = metadata.version("av")
     except metadata.PackageNotFoundError:
-        return "PyAV is not installed; for clips: pip install 'gpupipe[video]'"
+        return "PyAV is not installed; for clips: pip install 'gpupipe-loader[video]'"
     return f"PyAV {version} decodes clips for every engine, in num_workers threads or processes"
 
 

@@ -172,8 +172,8 @@ def checked_strict(value: bool) -> bool:
         raise ConfigError(f"strict must be True or False, not {value!r}")
     if value and not damage.installed():
         raise MissingDependency(
-            "strict=True asks simplejpeg what libjpeg repairs, and it is not installed: pip install 'gpupipe[strict]', "
-            "or leave strict out"
+            "strict=True asks simplejpeg what libjpeg repairs, and it is not installed: pip install "
+            "'gpupipe-loader[strict]', or leave strict out"
         )
     return value
 

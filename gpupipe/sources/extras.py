@@ -11,12 +11,12 @@ __all__ = ["need"]
 
 
 def need(module: str, extra: str, why: str) -> Any:
-    """A module that comes with ``gpupipe[extra]``, imported when it is needed.
+    """A module that comes with ``gpupipe-loader[extra]``, imported when it is needed.
 
     Raises :class:`MissingDependency` saying how to install it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as e:
-        package, name = f"gpupipe[{extra}]", module.partition(".")[0]
+        package, name = f"gpupipe-loader[{extra}]", module.partition(".")[0]
         raise MissingDependency(f"{why}, and {name} cannot be imported ({e}): pip install '{package}'") from None

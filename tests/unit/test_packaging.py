@@ -120,11 +120,11 @@ def test_the_installed_package_works(installed: Path) -> None:
 
 
 def test_extras_are_quoted_as_shells_need_it() -> None:
-    """zsh takes the brackets of ``pip install gpupipe[video]`` for a pattern."""
+    """zsh takes the brackets of ``pip install gpupipe-loader[video]`` for a pattern."""
     root = Path(gpupipe.__file__).parents[1]
     files = [*root.glob("*.md"), *(root / "gpupipe").rglob("*.py"), *(root / "examples").rglob("*.py")]
     lines = [line for file in files for line in file.read_text().splitlines()]
-    commands = [line for line in lines if re.search(r"install.*gpupipe\[", line)]
+    commands = [line for line in lines if re.search(r"install.*gpupipe-loader\[", line)]
     assert commands
     unquoted = [line for line in commands if not re.search(r"""install.*['"][\w.-]+\[\w+(,\w+)*\]['"]""", line)]
     assert not unquoted

@@ -484,7 +484,7 @@ class TestDatasets:
             "except MissingDependency as e: print(e)\n"
         )
         done = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True)
-        assert "pip install 'gpupipe[video]'" in done.stdout and issubclass(MissingDependency, ImportError)
+        assert "pip install 'gpupipe-loader[video]'" in done.stdout and issubclass(MissingDependency, ImportError)
 
 
 def test_indexes_of_pictures_and_videos_do_not_meet(tmp_path: Path, videos: dict[str, Path]) -> None:

@@ -47,7 +47,7 @@ _SELF_TIMED = ("mov", "matroska")
 def require_av() -> None:
     """Raises :class:`MissingDependency` if PyAV is not installed. It is not imported here."""
     if importlib.util.find_spec("av") is None:
-        raise MissingDependency("videos are read with PyAV, which is not installed: pip install 'gpupipe[video]'")
+        raise MissingDependency("PyAV, which reads videos, is not installed: pip install 'gpupipe-loader[video]'")
 
 
 def pyav_version() -> str:

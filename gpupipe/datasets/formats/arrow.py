@@ -13,7 +13,7 @@ __all__ = ["Arrow"]
 
 class Arrow(Sharded):
     """Images in a column of Arrow files and streams: of bytes, or the struct ``{bytes, path}`` that Hugging Face
-    writes. ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe[parquet]``.
+    writes. ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe-loader[parquet]``.
 
     Columns must not be compressed (neither ``datasets`` nor pyarrow compress them by themselves). On this machine only.
 

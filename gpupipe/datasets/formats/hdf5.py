@@ -22,7 +22,7 @@ __all__ = ["HDF5", "HDF5Arrays"]
 class HDF5(Sharded):
     """Encoded images in HDF5 files: a dataset of arrays of uint8 of different lengths, or a group with a dataset u8[L]
     for each image, whose folders are the classes. ``h5py``, which finds them while the index is made, comes with
-    ``gpupipe[hdf5]``. For pixels use :class:`HDF5Arrays`.
+    ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
 
     Args:
         paths: the files; a pattern, a folder, a URL, several of these with ``::`` between them, or a list.
@@ -69,7 +69,7 @@ class HDF5(Sharded):
 class HDF5Arrays(Arrays):
     """Images that are pixels in an HDF5 file. A dataset in one piece is read row by row without ``h5py``; one in
     chunks, compressed or not, through it, slower, by one thread, and opened in every process anew. ``h5py`` comes with
-    ``gpupipe[hdf5]``. For encoded images use :class:`HDF5`.
+    ``gpupipe-loader[hdf5]``. For encoded images use :class:`HDF5`.
 
     Args:
         path: the file.

@@ -65,7 +65,7 @@ class MDS(Sharded):
 class LitData(Sharded):
     """Images in chunks of LitData (``.bin``). They must be neither compressed nor encrypted. Those whose samples are
     rows of Arrow, as new versions write them, take ``pyarrow`` while the index is made; it comes with
-    ``gpupipe[parquet]``.
+    ``gpupipe-loader[parquet]``.
 
     Args:
         root: the folder or URL that ``litdata.optimize`` wrote, with ``index.json``.

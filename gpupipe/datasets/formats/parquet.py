@@ -14,7 +14,7 @@ __all__ = ["Parquet"]
 
 class Parquet(Sharded):
     """Images in a column of Parquet files: of bytes, or the struct ``{bytes, path}`` that Hugging Face writes.
-    ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe[parquet]``.
+    ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe-loader[parquet]``.
 
     Columns that are not compressed are read image by image, as new versions of ``datasets`` write them. Of a compressed
     one a whole page is unpacked for each image; if pages are larger than 4 MiB that is refused, with what to do.

@@ -14,7 +14,7 @@ __all__ = ["TFRecord"]
 
 class TFRecord(Sharded):
     """Images in TFRecord files of ``tf.train.Example`` messages. TensorFlow is not needed; ``google-crc32c``, which
-    checks the records while the index is made, comes with ``gpupipe[tfrecord]``.
+    checks the records while the index is made, comes with ``gpupipe-loader[tfrecord]``.
 
     A record that is damaged is a bad sample; records are named by their number: ``train-00001:17``.
 

@@ -44,7 +44,7 @@ class VideoFolder(VideoFiles):
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
         ConfigError: an argument is wrong, or two do not fit together.
-        MissingDependency: PyAV is not installed (``pip install 'gpupipe[video]'``).
+        MissingDependency: PyAV is not installed (``pip install 'gpupipe-loader[video]'``).
     """
 
     def __init__(

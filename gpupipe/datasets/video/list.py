@@ -34,7 +34,7 @@ class VideoList(VideoFiles):
     Raises:
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
         ConfigError: an argument is wrong, or two do not fit together.
-        MissingDependency: PyAV is not installed (``pip install 'gpupipe[video]'``).
+        MissingDependency: PyAV is not installed (``pip install 'gpupipe-loader[video]'``).
     """
 
     def __init__(

@@ -31,7 +31,11 @@ def client_for(scheme: str, connections: int, timeout: float) -> Client:
 
         if scheme in fsspec.available_protocols():
             return Fsspec(connections)
-    hint = "pip install 'gpupipe[remote]'" if scheme in _OBSTORE else f"install fsspec, and its package for {scheme}"
+    hint = (
+        "pip install 'gpupipe-loader[remote]'"
+        if scheme in _OBSTORE
+        else f"install fsspec, and its package for {scheme}"
+    )
     raise MissingDependency(f"{scheme}:// cannot be read by what is installed here: {hint}")
 
 
