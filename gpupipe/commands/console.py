@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console", "pairs", "print_error", "quantity", "spark"]
+__all__ = ["console", "libraries_silenced", "pairs", "print_error", "quantity", "spark"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -20,6 +21,32 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 110
     return Console(stderr=stderr, width=width, highlight=False)
+
+
+@contextmanager
+def libraries_silenced() -> Iterator[None]:
+    """What libraries in C write to the standard error goes nowhere: libtiff prints hundreds of lines about a file whose
+    fault we name in one. What Python writes is still seen."""
+    theirs = sys.stderr
+    try:
+        number = theirs.fileno()
+        kept = os.dup(number)
+    except (OSError, ValueError, AttributeError):  # a stream that is no file has no such lines
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with os.fdopen(kept, "w", buffering=1, closefd=False) as stream:
+        theirs.flush()
+        os.dup2(nowhere, number)
+        sys.stderr = stream
+        try:
+            yield
+        finally:
+            stream.flush()
+            os.dup2(kept, number)
+            sys.stderr = theirs
+            os.close(nowhere)
+            os.close(kept)
 
 
 def print_error(error: Exception) -> None:

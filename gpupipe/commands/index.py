@@ -15,7 +15,7 @@ from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
-from .console import console, pairs, quantity
+from .console import console, libraries_silenced, pairs, quantity
 from .inputs import open_media
 
 __all__ = ["run"]
@@ -24,12 +24,14 @@ _SHOWN = 20
 
 
 def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
-    dataset = open_media(folder, exif=exif, frames=1)
+    with libraries_silenced():
+        dataset = open_media(folder, exif=exif, frames=1)
     if isinstance(dataset, VideoFiles):
         return _videos(dataset, folder, rebuild)
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
-        dataset.reindex()
+        with libraries_silenced():
+            dataset.reindex()
         summary = dataset.index_summary()
     out = console()
     good = summary.count - len(summary.bad)

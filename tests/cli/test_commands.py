@@ -302,3 +302,18 @@ def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
     assert "this is a file; name a folder" in error("demo", "--out", tmp_path / "file")
     make_photos(tmp_path / "few", classes=2, per_class=1, sizes=((20, 20),))
     assert "needs at least 5" in error("demo", tmp_path / "few", "--out", tmp_path / "report")
+
+
+def test_what_libraries_write_to_the_standard_error_is_not_seen() -> None:
+    """libtiff writes there by itself, past Python."""
+    script = """
+import os, sys
+from gpupipe.commands.console import libraries_silenced
+with libraries_silenced():
+    os.write(2, b"TIFFFetchNormalTag\\n")
+    print("seen", file=sys.stderr)
+os.write(2, b"after\\n")
+print("too", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "seen\nafter\ntoo\n"
