@@ -120,7 +120,9 @@ def test_a_signal_ends_everything(
         finally:
             for pid in alive(pids):
                 os.kill(pid, signal.SIGKILL)
-        said = process.stderr
+        # An interrupt within Python's own socket.__init__() leaves a socket open, of which only a test is warned.
+        lines = [line for line in process.stderr.splitlines() if "<socket.socket " not in line]
+        said = "\n".join(lines)
     if number == signal.SIGINT:
         assert said.count("Traceback") == 1 and said.rstrip().endswith("KeyboardInterrupt"), said
     else:
