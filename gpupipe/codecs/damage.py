@@ -1,7 +1,7 @@
 """JPEG data that libjpeg repairs with a warning, which Pillow, DALI and torchvision do not pass on.
 
-Asked of ``simplejpeg``, whose TurboJPEG takes warnings for errors. It decodes to an eighth of the size in grey, for which
-all of the compressed data is read.
+Asked of ``simplejpeg``, whose TurboJPEG takes warnings for errors. It decodes to an eighth of the size in grey, for
+which all of the compressed data is read.
 """
 
 from __future__ import annotations
