@@ -360,7 +360,7 @@ class TestClients:
 
     def test_what_to_install(self, monkeypatch: pytest.MonkeyPatch, remote: Remote) -> None:
         monkeypatch.setattr(choose, "_installed", lambda name: False)
-        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[remote\]'"):
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[remote\]'"):
             WebDataset("s3://a/b.tar", remote=remote)
 
 

@@ -143,7 +143,7 @@ class TestTFRecord:
     def test_what_to_install(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = self.write(tmp_path, example({"image": images[0], "label": 1}))
         monkeypatch.setitem(sys.modules, "google_crc32c", None)
-        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[tfrecord\]'"):
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[tfrecord\]'"):
             TFRecord(path)
 
 

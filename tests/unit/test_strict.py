@@ -132,8 +132,8 @@ def test_strict_is_checked(value: Any, tmp_path: Path) -> None:
 
 def test_without_simplejpeg_it_is_refused_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "installed", lambda: False)
-    with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[strict\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[strict\]'"):
         from_torch(Encoded([GOOD]), "bytes", strict=True)
-    with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[strict\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[strict\]'"):
         ImageList([], strict=True)
     from_torch(Encoded([GOOD]), "bytes", strict=False)

@@ -123,7 +123,7 @@ class TestParquet:
         with pytest.raises(DatasetError, match="it is no whole Parquet file"):
             Parquet(tmp_path / "b.parquet")
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[parquet\]'"):
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[parquet\]'"):
             Parquet(tmp_path / "a.parquet", image="image", label="path")
 
 
@@ -210,7 +210,7 @@ class TestHDF5:
         with pytest.raises(DatasetError, match="it is no whole HDF5 file"):
             HDF5(tmp_path / "b.h5")
         monkeypatch.setitem(sys.modules, "h5py", None)
-        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe\[hdf5\]'"):
+        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[hdf5\]'"):
             HDF5(tmp_path / "a.h5", image="floats", label="x")
 
 
