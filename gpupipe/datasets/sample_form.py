@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Rest", "SampleForm", "View", "kept", "leaves", "mapped"]
+__all__ = ["Rest", "SampleForm", "View", "kept", "leaves", "mapped", "rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,15 @@ def kept(change: Callable[[Any], Any], tree: Any) -> Any:
         made = {key: kept(change, part) for key, part in tree.items()}
         return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
     if isinstance(tree, (list, tuple)):
-        parts = [kept(change, part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts) if isinstance(tree, tuple) else parts
+        return rebuilt(tree, [kept(change, part) for part in tree])
     return change(tree)
+
+
+def rebuilt(tree: Any, parts: list[Any]) -> Any:
+    """A list, tuple or named tuple with other parts."""
+    if hasattr(tree, "_fields"):
+        return type(tree)(*parts)
+    return tuple(parts) if isinstance(tree, tuple) else parts
 
 
 def mapped(change: Callable[[Any], Any], tree: Any) -> Any:

@@ -21,7 +21,7 @@ def arranged(t: Any) -> Any:
     other, found = marked(t)
     if not found:
         return None
-    first, second = _called(other, t), _called(other, t)
+    first, second = _called(other), _called(other)
     if _shape(first) != _shape(second):
         raise Refused("it does not always do the same with the transforms that it holds")
     parts = list(leaves(first))
@@ -30,7 +30,7 @@ def arranged(t: Any) -> Any:
     return first
 
 
-def _called(other: Any, t: Any) -> Any:
+def _called(other: Any) -> Any:
     before = dict(getattr(other, "__dict__", {}))
     with lent():
         seed_all(1)

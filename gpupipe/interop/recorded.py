@@ -16,12 +16,12 @@ from PIL import Image
 from .. import transforms as ours
 from ..codecs.decode import Media
 from ..codecs.unread import encoded_of, unread
-from ..datasets.sample_form import Rest, SampleForm, View, leaves, mapped
+from ..datasets.sample_form import Rest, SampleForm, View, leaves, mapped, rebuilt
 from ..datasets.user_code import FromTorch
 from ..errors import DatasetError, GpupipeError
 from ..reading.global_rng import lent, seed_all
 from .classes import shown
-from .recording import Looked, StandIn, is_transform, marked
+from .recording import Looked, StandIn, marked
 from .same_names import Refused
 from .transforms import translated
 
@@ -74,7 +74,7 @@ class Recorded(FromTorch):
     def _target(self, sample: Any) -> Any:
         """All of a sample but its images, in whose places are zeros; if the rest is one thing only that."""
         if self.form is not None:
-            return _without_images(sample)
+            return _placed(lambda part, _: 0 if isinstance(part, StandIn) else part, sample)
         return None if isinstance(sample, StandIn) else sample[1]
 
 
@@ -91,7 +91,7 @@ def record(ds: Any) -> Recorded:
         raise Refused(str(e)) from None
     if not count:
         raise Refused("it has no samples")
-    other, found = marked(ds, is_transform)
+    other, found = marked(ds)
     if not found:
         raise Refused("gpupipe does not know what it reads, and it holds no transforms that could be done for it")
     tried = _samples(other, sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)}))
@@ -182,15 +182,13 @@ def _rest(sample: Any) -> list[Any]:
     return [sample]
 
 
-def _without_images(part: Any) -> Any:
-    if isinstance(part, StandIn):
-        return 0
+def _placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple[Any, ...] = ()) -> Any:
+    """The containers that lead to images, with ``change(part, path)`` of each image and of each part without any."""
     if not _holds_images(part):
-        return part
+        return change(part, path)
     if isinstance(part, dict):
-        return {key: _without_images(value) for key, value in part.items()}
-    made = [_without_images(value) for value in part]
-    return type(part)(*made) if hasattr(part, "_fields") else tuple(made) if isinstance(part, tuple) else made
+        return {key: _placed(change, value, (*path, key)) for key, value in part.items()}
+    return rebuilt(part, [_placed(change, value, (*path, i)) for i, value in enumerate(part)])
 
 
 def _media(image: Any) -> tuple[Media, str]:
@@ -226,7 +224,13 @@ def _pipeline(example: Any, images: list[StandIn], channels: int) -> tuple[Any, 
     if len(chains) == 1 and views is None and (isinstance(example, StandIn) or _is_pair(example)):
         return pipeline, None
     numbers = iter(range(len(images)))
-    return pipeline, SampleForm(_tree(example, (), lambda: View(next(numbers)) if views is None else views))
+
+    def place(part: Any, path: tuple[Any, ...]) -> Any:
+        if not isinstance(part, StandIn):
+            return Rest(path)
+        return View(next(numbers)) if views is None else views
+
+    return pipeline, SampleForm(_placed(place, example))
 
 
 def _is_pair(example: Any) -> bool:
@@ -234,17 +238,6 @@ def _is_pair(example: Any) -> bool:
     numbers = (int, float, np.ndarray, np.generic, torch.Tensor)
     pair = type(example) in (tuple, list) and len(example) == 2
     return pair and isinstance(example[0], StandIn) and isinstance(example[1], numbers)
-
-
-def _tree(part: Any, path: tuple[Any, ...], view: Callable[[], Any]) -> Any:
-    if isinstance(part, StandIn):
-        return view()
-    if not _holds_images(part):
-        return Rest(path)
-    if isinstance(part, dict):
-        return {key: _tree(value, (*path, key), view) for key, value in part.items()}
-    made = [_tree(value, (*path, i), view) for i, value in enumerate(part)]
-    return type(part)(*made) if hasattr(part, "_fields") else tuple(made) if isinstance(part, tuple) else made
 
 
 def _shown(sample: Any) -> str:

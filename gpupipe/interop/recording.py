@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ..datasets.sample_form import rebuilt
 from ..transforms import Compose, Transform
 from .classes import known_class
 
-__all__ = ["Looked", "StandIn", "is_transform", "marked"]
+__all__ = ["Looked", "StandIn", "marked"]
 
 _DEEP = 5
 _CLOSED = (
@@ -99,34 +100,34 @@ def is_transform(value: Any) -> bool:
     return cls is not None and callable(value) and not isinstance(value, type)
 
 
-def marked(value: Any, exchange: Callable[[Any], bool] = is_transform) -> tuple[Any, list[Any]]:
+def marked(value: Any) -> tuple[Any, list[Any]]:
     """A copy of ``value``, which is user code, with marks in the place of transforms, and these transforms.
 
     Only what leads to a transform is copied: everything else is the same object.
     """
     found: list[Any] = []
-    return _marked(value, exchange, found, 0, {}), found
+    return _marked(value, found, 0, {}), found
 
 
-def _marked(value: Any, exchange: Callable[[Any], bool], found: list[Any], depth: int, done: dict[int, Any]) -> Any:
+def _marked(value: Any, found: list[Any], depth: int, done: dict[int, Any]) -> Any:
     if id(value) in done:
         return done[id(value)]
     if isinstance(value, _CLOSED) or depth > _DEEP:
         return value
-    if depth and exchange(value):
+    if depth and is_transform(value):
         found.append(value)
         done[id(value)] = Mark(value)
         return done[id(value)]
 
     def inner(part: Any) -> Any:
-        return _marked(part, exchange, found, depth + 1, done)
+        return _marked(part, found, depth + 1, done)
 
     made: Any = value
     if isinstance(value, (list, tuple)):
         if len(value) <= 1000:  # what is longer is a list of samples
             parts = [inner(part) for part in value]
             if any(a is not b for a, b in zip(parts, value, strict=True)):
-                made = _rebuilt(value, parts)
+                made = rebuilt(value, parts)
     elif isinstance(value, Mapping):
         if len(value) <= 1000:
             pairs = {key: inner(part) for key, part in value.items()}
@@ -136,12 +137,6 @@ def _marked(value: Any, exchange: Callable[[Any], bool], found: list[Any], depth
         made = _with_parts(value, inner)
     done[id(value)] = made
     return made
-
-
-def _rebuilt(value: Any, parts: list[Any]) -> Any:
-    if hasattr(value, "_fields"):
-        return type(value)(*parts)
-    return tuple(parts) if isinstance(value, tuple) else parts
 
 
 def _with_parts(value: Any, inner: Callable[[Any], Any]) -> Any:
