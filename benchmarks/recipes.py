@@ -13,12 +13,12 @@ Measured: each recipe by itself; its candidates take turns in one run, each in a
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from _candidates import Candidate, Reading, ratio, rounds, summary
-from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work
+from _round_arguments import parsed, parser
 
 RECIPES = ("train", "train_light", "RandAugment", "train_strong", "SimCLR")
 BASE = "torch DataLoader + torchvision"
@@ -61,21 +61,9 @@ def measure(args: argparse.Namespace, paths: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
-    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--epoch", type=int, default=100_000)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="one short round; the result goes to the temporary folder"
-    )
-    args = parser.parse_args()
-    if args.dry_run:
-        args.rounds, args.seconds, args.batch_size = 1, 0.5, 16
+    p = parser(__doc__, rounds=5, seconds=6.0, epoch=100_000)
+    p.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
+    args = parsed(p)
     with photographs(args.folder, count=256, ram=args.device == "cuda") as paths:
         measure(args, paths)
 

@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 from _candidates import Candidate, Reading, ratio, rounds, summary
-from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work, left_out
+from _round_arguments import parsed, parser
 from PIL import Image
 
 from gpupipe.pack.folder import FolderWriter, find
@@ -130,20 +131,8 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--epoch", type=int, default=20_000)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="one short round; the result goes to the temporary folder"
-    )
-    args = parser.parse_args()
-    if args.dry_run:
-        args.rounds, args.seconds, args.batch_size = 1, 0.5, 16
+    p = parser(__doc__, rounds=7, seconds=5.0, epoch=20_000)
+    args = parsed(p)
     with (
         photographs(args.folder, count=256, ram=args.device == "cuda") as paths,
         tempfile.TemporaryDirectory(dir="/dev/shm" if args.device == "cuda" else None) as folder,
