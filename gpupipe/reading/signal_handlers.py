@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
-__all__ = ["blocked", "raised_by_handler"]
+__all__ = ["deferred", "raised_by_handler"]
 
 
 def raised_by_handler(error: BaseException | None) -> BaseException | None:
@@ -29,14 +32,60 @@ def raised_by_handler(error: BaseException | None) -> BaseException | None:
 
 
 @contextmanager
-def blocked() -> Iterator[None]:
-    """Signals to this thread come at the end: in ``os.fork()`` Python would swallow what their handlers raise. A forked
-    child has to unblock them."""
+def deferred() -> Iterator[None]:
+    """Python's signal handlers run at the end, for a part that must not be left half way. No thread's signal mask can
+    do that: the kernel gives a signal to any thread that does not block it, and Python runs its handler in the main
+    thread all the same. In ``os.fork()`` Python even swallows what a handler raises.
+
+    A forked child has the script's handlers again, at once, and no signal of its parent's."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    came: list[int] = []
+    theirs: dict[int, Any] = {}
     try:
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                theirs[number] = handler
+                signal.signal(number, lambda number, frame: came.append(number))
+        _DEFERRED.append(theirs)
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with suppress(ValueError):  # not there yet, or in a forked child
+            _DEFERRED.remove(theirs)
+        try:
+            _restore(theirs)
+        finally:
+            _run(theirs, came)
+
+
+_DEFERRED: list[dict[int, Any]] = []
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    """Any handler that is in place again may be called at once, and raise."""
+    left = list(handlers.items())
+    try:
+        while left:
+            signal.signal(*left[-1])
+            left.pop()
+    finally:
+        if left:
+            _restore(dict(left))
+
+
+def _run(handlers: dict[int, Any], came: list[int]) -> None:
+    """Each of them, whatever the one before raises."""
+    if came:
+        try:
+            handlers[came[0]](came[0], sys._getframe())
+        finally:
+            _run(handlers, came[1:])
+
+
+def _in_forked_child() -> None:
+    while _DEFERRED:
+        _restore(_DEFERRED.pop())
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

@@ -29,7 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from .signal_handlers import blocked
+from .signal_handlers import deferred
 from .tensor_socket import listen_without_a_file
 
 __all__ = ["WorkerLoader", "WorkersLost"]
@@ -59,7 +59,7 @@ class WorkerLoader(DataLoader[Any]):
         self.check_worker_number_rationality()
         # Forking is quick. The other ways may wait until a child has imported the script.
         method = (self.multiprocessing_context or multiprocessing).get_start_method()
-        with blocked() if method == "fork" else nullcontext():
+        with deferred() if method == "fork" else nullcontext():
             theirs = self.worker_init_fn
             self.worker_init_fn = _Guard(theirs)
             try:
@@ -85,7 +85,6 @@ class _Guard:
         # A terminal sends Ctrl-C to every process, but what it means is for the parent to say. Not SIG_IGN, which a
         # program that the dataset's code starts would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())  # which the parent had blocked to fork
         listen_without_a_file()
         threading.Thread(target=_watch, name="gpupipe-watch", daemon=True).start()
         if self.init is not None:
@@ -161,7 +160,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
         if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
             return
         self._shutdown = True
-        with blocked():
+        with deferred():
             self._end()
 
     def _end(self) -> None:

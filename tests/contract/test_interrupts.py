@@ -10,11 +10,11 @@ import socket
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_sharer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from interpreter import QUIET, Interpreter
@@ -257,15 +257,17 @@ def test_control_c_while_waiting_for_a_stuck_worker(
         assert same(list(loader), list(other))
 
 
-def control_c(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    """Send SIGINT to this process after the first call of a function, once."""
+def control_c(patch: pytest.MonkeyPatch, owner: Any, name: str, thread: int | None = None) -> None:
+    """Send SIGINT to a thread of this process, else to the first, after the first call of a function, once. The kernel
+    gives what a terminal sends to any of them."""
     real, left, mine = getattr(owner, name), [1], os.getpid()
 
     def interrupted(*args: Any) -> Any:
         result = real(*args)
         if left[0] and os.getpid() == mine:
             left[0] -= 1
-            os.kill(mine, signal.SIGINT)
+            signal.pthread_kill(thread or threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.01)
         return result
 
     patch.setattr(owner, name, interrupted)
@@ -287,21 +289,39 @@ def test_a_script_with_its_own_handler_loses_no_worker(numbered: Path, device: s
     assert same(got, wanted)
 
 
+@pytest.fixture
+def another_thread() -> Iterator[int]:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield cast(int, thread.ident)
+    done.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("given_to", ["the first thread", "another thread"])
 @pytest.mark.parametrize("place", ["starting", "ending"])
 def test_control_c_while_workers_start_or_end(
-    place: str, numbered: Path, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
+    place: str,
+    given_to: str,
+    another_thread: int,
+    numbered: Path,
+    tmp_path: Path,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     notebook = Case("torch", "bytes-2", device, numbered)
     wanted = wanted_of(notebook)
+    thread = another_thread if given_to == "another thread" else None
     before, threads = children(), python_threads()
     with notebook.loader() as loader:
         with monkeypatch.context() as patch:
             if place == "starting":
-                control_c(patch, os, "fork")  # nobody has noted the process yet
+                control_c(patch, os, "fork", thread)  # nobody has noted the process yet
                 interrupted: Callable[[], object] = partial(next, iter(loader))
             else:
-                control_c(patch, processes, "_close")  # the second of two Ctrl-C
+                control_c(patch, processes, "_close", thread)  # the second of two Ctrl-C
                 next(iter(loader))
                 interrupted = loader.close
             with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,108 @@
+"""What a part that must not be left half way does with signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpupipe.reading.signal_handlers import deferred
+
+
+class Told(Exception):
+    pass
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The numbers that the script's handlers were called with. That of SIGUSR1 raises."""
+    came: list[int] = []
+
+    def one(number: int, frame: Any) -> None:
+        came.append(number)
+        raise Told
+
+    def two(number: int, frame: Any) -> None:
+        came.append(number)
+
+    before = [signal.signal(signal.SIGUSR1, one), signal.signal(signal.SIGUSR2, two)]
+    yield came
+    assert signal.signal(signal.SIGUSR1, before[0]) is one
+    assert signal.signal(signal.SIGUSR2, before[1]) is two
+
+
+def test_handlers_run_at_the_end_all_of_them_and_in_their_order(heard: list[int]) -> None:
+    sent = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1]
+
+    @deferred()
+    def part() -> None:
+        for number in sent:
+            signal.raise_signal(number)
+        assert heard == []
+
+    with pytest.raises(Told):
+        part()
+    assert heard == sent
+
+
+def test_a_signal_that_another_thread_was_given(heard: list[int]) -> None:
+    @deferred()
+    def part() -> None:
+        thread = threading.Thread(target=signal.raise_signal, args=(signal.SIGUSR1,))
+        thread.start()
+        thread.join()
+        assert heard == []
+
+    with pytest.raises(Told):
+        part()
+    assert heard == [signal.SIGUSR1]
+
+
+def test_one_within_another(heard: list[int]) -> None:
+    @deferred()
+    def part() -> None:
+        with deferred():
+            signal.raise_signal(signal.SIGUSR2)
+        assert heard == []
+
+    part()
+    assert heard == [signal.SIGUSR2]
+
+
+def test_what_the_part_itself_raises_is_not_lost(heard: list[int]) -> None:
+    @deferred()
+    def part() -> None:
+        signal.raise_signal(signal.SIGUSR2)
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        part()
+    assert heard == [signal.SIGUSR2]
+
+
+def test_a_forked_child_has_the_handlers_and_none_of_the_signals(heard: list[int]) -> None:
+    ours = signal.getsignal(signal.SIGUSR1)
+    with deferred(), deferred():
+        signal.raise_signal(signal.SIGUSR2)
+        if not (child := os.fork()):
+            os._exit(0 if signal.getsignal(signal.SIGUSR1) is ours and not heard else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert heard == [signal.SIGUSR2]
+
+
+def test_other_threads_have_no_handlers(heard: list[int]) -> None:
+    ours = signal.getsignal(signal.SIGUSR1)
+    seen = []
+
+    def look() -> None:
+        with deferred():
+            seen.append(signal.getsignal(signal.SIGUSR1))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [ours]
