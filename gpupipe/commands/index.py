@@ -8,19 +8,15 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
 from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
-from .console import console, libraries_silenced, pairs, quantity
+from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .inputs import open_media
 
 __all__ = ["run"]
-
-_SHOWN = 20
 
 
 def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
@@ -54,17 +50,7 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
 
 def _bad(out: Console, folder: Path, summary: Summary) -> None:
     if summary.bad:
-        table = Table(
-            title=f"{quantity(len(summary.bad), 'bad file')}", title_justify="left", title_style="bold yellow"
-        )
-        for column in ("number", "kind", "file", "reason"):
-            table.add_column(column, overflow="fold", justify="right" if column == "number" else "left")
-        for sample in summary.bad[:_SHOWN]:
-            shown = sample.path.removeprefix(f"{folder.expanduser().absolute()}/")
-            table.add_row(str(sample.index), sample.kind, Text(shown), Text(sample.reason))
-        out.print(table)
-        if len(summary.bad) > _SHOWN:
-            out.print(f"... and {len(summary.bad) - _SHOWN:,} more")
+        bad_samples(out, summary.bad, folder.expanduser().absolute(), "bad file")
         out.print("A loader names them when it meets them; they do not end a run by themselves.", style="dim")
 
 
