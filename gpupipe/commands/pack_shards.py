@@ -69,6 +69,10 @@ def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
         if bad:
             _keep(destination, LEFT_OUT, _table(bad))
     _report(job, packed, done, bad, now, seconds)
+    oriented = dataset.index_summary().oriented
+    if oriented and request.decoded and not request.exif:
+        text = f"{quantity(oriented, 'image')} had an EXIF orientation, which plain pixels do not keep"
+        console(stderr=True).print(f"{text}; --exif turns them", style="yellow")
     return _SOME_LEFT_OUT if bad else 0
 
 

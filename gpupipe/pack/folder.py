@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -78,8 +79,9 @@ def pack_folder(
     there = len(samples) - len(left)
     progress(there)
     work = partial(_work, source, form, writer)
-    for written in in_processes(work, list(_tasks(left)), processes, lambda n: progress(there + n)):
-        journal.add(written)
+    with closing(in_processes(work, list(_tasks(left)), processes, lambda n: progress(there + n))) as results:
+        for written in results:
+            journal.add(written)
     return [journal.done[s.name] for s in samples], len(left)
 
 

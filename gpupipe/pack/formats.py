@@ -52,8 +52,7 @@ class ShardWriter(ABC):
         self._labelled = labelled
         self._classes = classes
 
-    @staticmethod
-    def refuses(format: str) -> str:
+    def refuses(self, format: str) -> str:
         """Why images of a format cannot be written; empty if they can."""
         return ""
 
@@ -73,8 +72,7 @@ class TarWriter(ShardWriter):
         super().__init__(file, labelled, classes)
         self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
 
-    @staticmethod
-    def refuses(format: str) -> str:
+    def refuses(self, format: str) -> str:
         if format in _EXTENSIONS:
             return ""
         return f"readers of tar files know no extension for {format}; --format parquet takes it"

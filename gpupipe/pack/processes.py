@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -28,8 +28,9 @@ _SHOWN = 0.2
 """Seconds between two looks at the count."""
 
 
-def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress: Tell) -> Iterator[R]:
-    """``work(task, tell)`` of each task, in order; two for each process are under way.
+def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress: Tell) -> Generator[R, None, None]:
+    """``work(task, tell)`` of each task, in order; two for each process are under way. Close the generator if it is not
+    run to its end: what is under way ends the next time that it tells something.
 
     Args:
         work: a function of a module, or a :func:`functools.partial` of one.
@@ -52,8 +53,8 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
         return
     # Started anew and not forked: the caller may have threads.
     context = multiprocessing.get_context("spawn")
-    count = context.Value("q", 0)
-    pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count,))
+    count, stop = context.Value("q", 0), context.Value("b", 0)
+    pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count, stop))
     waiting: deque[Future[R]] = deque()
     more = iter(tasks)
     try:
@@ -71,15 +72,21 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
             "--num-workers"
         ) from None
     finally:
+        stop.value = 1
         pool.shutdown(cancel_futures=True)
 
 
 _count: Any = None
+_stop: Any = None
 
 
-def _begin(count: Any) -> None:
-    global _count
-    _count = count
+class _Stopped(Exception):
+    """Nobody waits for the result any more."""
+
+
+def _begin(count: Any, stop: Any) -> None:
+    global _count, _stop
+    _count, _stop = count, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -97,5 +104,7 @@ def _run(work: Work[Any, R], task: Any) -> R:
 
 
 def _tell(n: int) -> None:
+    if _stop.value:
+        raise _Stopped
     with _count.get_lock():
         _count.value += n

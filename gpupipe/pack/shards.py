@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -175,8 +176,9 @@ def pack_shards(
     there = sum(len(task.indices) for task in tasks) - sum(len(task.indices) for task in left)
     progress(there)
     try:
-        for done in in_processes(partial(_write, job), left, processes, lambda n: progress(there + n)):
-            journal.add([done])
+        with closing(in_processes(partial(_write, job), left, processes, lambda n: progress(there + n))) as results:
+            for done in results:
+                journal.add([done])
     finally:
         shutil.rmtree(os.path.join(job.folder, PARTS), ignore_errors=True)  # also what was killed has begun
     found = [journal.done[task.name] for task in tasks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,8 +42,8 @@ def verify(job: Job, done: Sequence[ShardDone], *, processes: int, progress: Tel
         raise DatasetError(f"{job.folder}: other classes are read than were written; {_ADVICE}")
     firsts = np.cumsum([0, *(shard.samples for shard in done)]).tolist()
     tasks = [_Task(job.folder, shard, first) for shard, first in zip(done, firsts, strict=False)]
-    for wrong in in_processes(partial(_check, dataset), tasks, processes, progress):
-        if wrong:
+    with closing(in_processes(partial(_check, dataset), tasks, processes, progress)) as results:
+        for wrong in filter(None, results):
             raise DatasetError(f"{job.folder}: {wrong}; {_ADVICE}")
     return dataset
 

@@ -103,7 +103,7 @@ def test_the_same_command_goes_on_after_a_kill(data: Path, tmp_path: Path, monke
     monkeypatch.setattr(pack_folder, "_FILES", 3)
 
     def killed(work: Any, tasks: Any, processes: int, progress: Any) -> Iterator[Any]:
-        yield from (work(task, progress) for task in tasks[:2])
+        yield from [work(task, progress) for task in tasks[:2]]
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pack_folder, "in_processes", killed)
