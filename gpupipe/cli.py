@@ -39,6 +39,24 @@ def _before(
 
 # typer reads these at run time, and Python 3.10 does not know all of the shorter forms
 Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SRC", help="A folder or list of images, shards of any format ('train-{000..127}.tar'), a URL."
+    ),
+]
+Kind = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--source", help="What SRC is, if its name does not say it: webdataset, parquet, lmdb, ..."),
+]
+ImageColumn = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--image", help="Column, feature or extension of images in SRC."),
+]
+LabelColumn = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--label", help="The same of labels."),
+]
 PipelineName = Annotated[
     str,
     typer.Argument(
@@ -77,22 +95,25 @@ def _command(function: Callable[..., int | None]) -> Callable[..., None]:
 
 @_command
 def index(
-    folder: Folder,
+    source: Source,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Look at every file again.")] = False,
     exif: Annotated[bool, typer.Option("--exif", help="Sizes as turned upright by EXIF.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Leave the index beside data behind a network, for other machines.")
+    ] = False,
+    kind: Kind = None,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
 ) -> int:
     """Scan a dataset once: sizes, formats, bad files."""
     from .commands.index import run
 
-    return run(folder, rebuild=rebuild, exif=exif)
+    return run(source, rebuild=rebuild, exif=exif, beside=beside, kind=kind, image=image, label=label)
 
 
 @_command
 def pack(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="SRC", help="A folder of images, shards of any format ('train-{000..127}.tar'), a URL."),
-    ],
+    source: Source,
     destination: Annotated[str, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
     format: Annotated[
         Optional[str],  # noqa: UP045
@@ -132,18 +153,9 @@ def pack(
         typer.Option("--seed", help="Of --shuffle; 0 by default."),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="What the names of shards begin with.")] = "train",
-    kind: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--source", help="What SRC is, if its name does not say it: webdataset, parquet, lmdb, ..."),
-    ] = None,
-    image: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--image", help="Column, feature or extension of images in SRC."),
-    ] = None,
-    label: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--label", help="The same of labels."),
-    ] = None,
+    kind: Kind = None,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
     num_workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--num-workers", min=1, help="Processes; all cores by default."),

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -68,8 +67,8 @@ def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
     return table
 
 
-def bad_samples(out: Console, bad: Sequence[BadSample], folder: Path, what: str) -> None:
-    """The first of some bad samples, with paths below ``folder``; nothing if there are none.
+def bad_samples(out: Console, bad: Sequence[BadSample], prefix: bytes, what: str) -> None:
+    """The first of some bad samples, with paths below ``prefix``; nothing if there are none.
 
     ``what``: in the title, after their number.
     """
@@ -79,7 +78,7 @@ def bad_samples(out: Console, bad: Sequence[BadSample], folder: Path, what: str)
     for column in ("number", "kind", "file", "reason"):
         table.add_column(column, overflow="fold", justify="right" if column == "number" else "left")
     for sample in bad[:_SHOWN]:
-        shown = sample.path.removeprefix(os.path.join(folder, ""))
+        shown = sample.path.removeprefix(os.fsdecode(prefix))
         table.add_row(str(sample.index), sample.kind, Text(shown), Text(sample.reason))
     out.print(table)
     if len(bad) > _SHOWN:

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 from rich.filesize import decimal
@@ -134,7 +133,7 @@ def _report(
     ]
     out = console()
     out.print(pairs(rows, title=job.folder))
-    bad_samples(out, bad, Path(os.fsdecode(job.dataset.source.prefix)), "left out")
+    bad_samples(out, bad, job.dataset.source.prefix, "left out")
 
 
 def _spread(values: Sequence[int], shown: object) -> str:

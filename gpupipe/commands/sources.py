@@ -16,7 +16,7 @@ from ..errors import ConfigError, DatasetError
 from ..sources.names import is_url
 from .inputs import open_dataset
 
-__all__ = ["KINDS", "open_images"]
+__all__ = ["KINDS", "kind_of", "open_images"]
 
 _SUFFIXES = {
     ".tar": "webdataset", ".zip": "zip", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
@@ -74,7 +74,7 @@ def open_images(
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"{kind!r} is no kind of source; there are {', '.join(KINDS)}")
-    name = kind or _kind(given)
+    name = kind or kind_of(given)
     open_it = KINDS[name]
     columns = {key: value for key, value in (("image", image), ("label", label)) if value is not None}
     takes = {} if open_it is _folder else inspect.signature(open_it).parameters
@@ -84,8 +84,8 @@ def open_images(
     return open_it(given if is_url(given) else os.path.expanduser(given), exif=exif, **columns)
 
 
-def _kind(given: str) -> str:
-    """What the names of files say."""
+def kind_of(given: str) -> str:
+    """What the names of files say: a name of :data:`KINDS`. Raises :class:`DatasetError`."""
     if not is_url(given) and os.path.isdir(os.path.expanduser(given)):
         return _kind_of_folder(os.path.expanduser(given))
     found = _SUFFIXES.get(os.path.splitext(given)[1].lower())
