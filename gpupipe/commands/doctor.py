@@ -83,7 +83,7 @@ def _torch_cuda() -> str | None:
 
 
 def _dali_version() -> tuple[str | None, str | None]:
-    """(version, None), (None, why it cannot be imported), or (None, None) where it is not installed."""
+    """(version, None), (None, why it cannot be imported), or (None, None) if it is not installed."""
     from ..engines.dali import installed
 
     if not installed():

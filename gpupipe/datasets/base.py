@@ -67,7 +67,7 @@ class Dataset(ABC):
         only reading tells."""
 
     def common_size(self) -> tuple[int, int] | None:
-        """(height, width) where it is known, and the same for all samples that are not bad. Looks at all of them."""
+        """(height, width) if it is known, and the same for all samples that are not bad. Looks at all of them."""
         sizes = self.sizes
         if sizes is None or not len(sizes):
             return None
