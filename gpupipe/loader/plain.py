@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, Iter
 from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
 from ..interop.classes import shown
+from ..planning.blocks import BlockShuffle
 from ..types import Shard
 from .arguments import Arguments, length_of
 from .resolve import device_of
@@ -99,7 +100,10 @@ class PlainSession(Session):
     def __init__(self, arguments: Arguments, reasons: tuple[str, ...]):
         super().__init__(arguments)
         self.reasons = reasons
-        for name, value, default in (("on_error", arguments.on_error, "raise"), ("max_bad", arguments.max_bad, None)):
+        a = arguments
+        by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
+        ours = ("on_error", a.on_error, "raise"), ("max_bad", a.max_bad, None), ("shuffle", by_blocks, None)
+        for name, value, default in ours:
             if value != default:
                 raise ConfigError(
                     f"{name}={value!r}: torch's own loader has no such option, and has to run this, because "
@@ -118,6 +122,7 @@ class PlainSession(Session):
         """Where the next epoch begins, if a state was loaded."""
 
     def _make(self, a: Arguments) -> _Loader:
+        assert not isinstance(a.shuffle, (str, BlockShuffle))
         sampler, shuffle, generator = a.sampler, a.shuffle, a.generator
         if a.seed is not None:
             generator = torch.Generator()

@@ -87,7 +87,7 @@ def resolve(a: Arguments) -> Resolved:
         raise NotNative(reasons)
     if len(dataset) == 0:
         raise ConfigError(f"{a.dataset!r} has no samples")
-    batching = batching_of(a, len(dataset))
+    batching = batching_of(a, dataset)
     setup = Setup(
         dataset=dataset,
         pipeline=dataset.transform,
