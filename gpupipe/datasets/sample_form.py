@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Rest", "SampleForm", "View", "kept", "leaves", "mapped", "rebuilt"]
+__all__ = ["Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,18 @@ class SampleForm:
             target: the rest of it, not collated.
         """
         return kept(lambda leaf: _at(leaf, views, target), self.tree)
+
+
+def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> SampleForm:
+    """Of a dataset's image, label and further columns: a tuple of them, or a dictionary by name.
+
+    >>> form_of(["weight"], labelled=True, return_dict=False).batch("images", {"label": [3], "weight": [0.5]})
+    ['images', [3], [0.5]]
+    """
+    names = ["label", *columns] if labelled else [*columns]
+    # Labels that are all that there is are the target itself.
+    parts = {name: Rest((name,) if columns else ()) for name in names}
+    return SampleForm({"image": View(0), **parts} if return_dict else (View(0), *parts.values()))
 
 
 def _at(leaf: View | Rest, views: tuple[Any, ...], target: Any) -> Any:

@@ -33,11 +33,12 @@ class Collate:
 
         Args:
             images: [B, ...], or a tuple of such of several views.
-            target: i64[B] labels, or a list of B targets of user code; ``None`` if there are none.
+            target: i64[B] labels, a dictionary of these and further columns, or a list of B targets of user code;
+                ``None`` if there are none.
         """
         views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
         form = self.form or (_ALONE if target is None else _PAIR)
-        targets = target.tolist() if isinstance(target, Tensor) else target
+        targets = _each(target, len(views[0]))
         samples = [
             form.sample(tuple(view[i] for view in views), None if targets is None else targets[i])
             for i in range(len(views[0]))
@@ -46,3 +47,13 @@ class Collate:
         with lent(device):
             seed_all(stream(plan.seed, plan.epoch, "collate", plan.step), device)
             return self.function(samples)
+
+
+def _each(target: Any, count: int) -> Any:
+    """What belongs to each sample, in Python's numbers and texts."""
+    if isinstance(target, Tensor):
+        return target.tolist()
+    if not isinstance(target, dict):
+        return target
+    columns = {name: _each(column, count) for name, column in target.items()}
+    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
