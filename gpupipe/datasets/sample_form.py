@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt"]
+from ..errors import ConfigError
+
+__all__ = ["Original", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,29 @@ class View:
     """The place of one of the images that are made of a sample's image."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class Original:
+    """The place of the image itself, before its transforms. It is in no batch, and in samples nobody may look at it."""
+
+
+class _Undecoded:
+    """What stands there in a sample."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return _refuse(self, name)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ConfigError(
+            "a collate function looks at the image of a sample as it was before its transforms, which is not decoded "
+            'here: let it take what the transforms made of it, or use engine="torch"'
+        )
+
+    __len__ = __iter__ = __getitem__ = __repr__ = __str__ = _refuse
+
+
+_refuse = _Undecoded.__dict__["_refuse"]
 
 
 @dataclass(frozen=True)
@@ -32,10 +57,16 @@ class SampleForm:
     {'image': 'images', 'label': 'labels'}
 
     Args:
-        tree: containers as in the sample, with :class:`View` and :class:`Rest` in their places.
+        tree: containers as in the sample, with :class:`View`, :class:`Rest` and :class:`Original` in their places.
+        tensors: whether the numbers of single samples are tensors, and not Python's.
     """
 
     tree: Any
+    tensors: bool = False
+
+    @property
+    def has_originals(self) -> bool:
+        return any(isinstance(leaf, Original) for leaf in leaves(self.tree))
 
     def batch(self, images: Any, target: Any) -> Any:
         """A batch.
@@ -70,9 +101,11 @@ def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> Sam
     return SampleForm({"image": View(0), **parts} if return_dict else (View(0), *parts.values()))
 
 
-def _at(leaf: View | Rest, views: tuple[Any, ...], target: Any) -> Any:
+def _at(leaf: View | Rest | Original, views: tuple[Any, ...], target: Any) -> Any:
     if isinstance(leaf, View):
         return views[leaf.number]
+    if isinstance(leaf, Original):
+        return _Undecoded()
     for key in leaf.path:
         target = target[key]
     return target

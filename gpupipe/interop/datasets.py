@@ -17,6 +17,7 @@ from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
+from .huggingface import image_rows
 from .other_libraries import named_class
 from .recorded import record
 from .same_names import Refused
@@ -71,6 +72,11 @@ def _native(ds: Any) -> Dataset:
         return ours.Subset(translate_dataset(ds.dataset), np.asarray(ds.indices))
     if name == "ConcatDataset":
         _refuse(ds, "several datasets in one have no gpupipe form yet; one ImageList of all their files has")
+    if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
+        try:
+            return image_rows(ds)
+        except Refused as e:
+            _refuse(ds, f"{e}; {named_class(ds)}")
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:
         other = named_class(ds)

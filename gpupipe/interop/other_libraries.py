@@ -26,7 +26,7 @@ _SUFFIXES = {
     ".jsonl": "Manifest",
 }
 _LIBRARIES: Mapping[str, tuple[str, str]] = {
-    "datasets.arrow_dataset": ("HuggingFace(dataset, transform)", "its samples are dictionaries"),
+    "datasets.arrow_dataset": ("HuggingFace(dataset, transform, return_dict=True)", ""),
     "datasets.dataset_dict": ('HuggingFace(dataset["train"], transform)', "it has several splits"),
     "datasets.iterable_dataset": ("HuggingFace(dataset, transform)", "it is a stream, loaded with streaming=True"),
     "webdataset": ('WebDataset("shards/{000..127}.tar", transform)', "a webdataset pipeline is a stream"),
@@ -49,5 +49,7 @@ def named_class(ds: Any) -> str | None:
         return f"a path says no transforms; write {text}"
     for module, (call, why) in _LIBRARIES.items():
         if known_class(ds, module) is not None:
-            return f"{why}; gpupipe.datasets.{call} reads the same images in any order, and gives (images, labels)"
+            given = "dictionaries of images and labels" if "return_dict" in call else "(images, labels)"
+            before = f"{why}; " if why else ""
+            return f"{before}gpupipe.datasets.{call} reads the same images in any order, and gives {given}"
     return None

@@ -38,7 +38,7 @@ class Collate:
         """
         views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
         form = self.form or (_ALONE if target is None else _PAIR)
-        targets = _each(target, len(views[0]))
+        targets = _each(target, len(views[0]), form.tensors)
         samples = [
             form.sample(tuple(view[i] for view in views), None if targets is None else targets[i])
             for i in range(len(views[0]))
@@ -49,11 +49,11 @@ class Collate:
             return self.function(samples)
 
 
-def _each(target: Any, count: int) -> Any:
-    """What belongs to each sample, in Python's numbers and texts."""
+def _each(target: Any, count: int, tensors: bool) -> Any:
+    """What belongs to each sample, in numbers of Python's or tensors, and texts."""
     if isinstance(target, Tensor):
-        return target.tolist()
+        return list(target) if tensors else target.tolist()
     if not isinstance(target, dict):
         return target
-    columns = {name: _each(column, count) for name, column in target.items()}
+    columns = {name: _each(column, count, tensors) for name, column in target.items()}
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]

@@ -27,9 +27,12 @@ class Texts(Protocol):
     def many(self, indices: I64) -> list[bytes]: ...
 
 
+_DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "float32": np.float32}
+
+
 class NumberColumn(Target):
     """One number or truth value for each image. A batch is what ``default_collate`` makes of Python's: i64[B], f64[B]
-    or bool[B].
+    or bool[B]; or f32[B], which torch prefers.
 
     >>> weights = NumberColumn(np.array([0.5, 2.0, 1.0]), "float")
     >>> weights.collate(weights.of(np.array([2, 0])))
@@ -39,9 +42,10 @@ class NumberColumn(Target):
         column: one value for each image, as an array or as a column of a file; bytes that are 0 or 1 of ``"bool"``.
     """
 
-    def __init__(self, column: npt.NDArray[Any] | Rows, kind: Literal["bool", "int", "float"]):
+    def __init__(self, column: npt.NDArray[Any] | Rows, kind: Literal["bool", "int", "float", "float32"]):
         self.column = column
-        self._dtype = np.dtype({"bool": np.bool_, "int": np.int64, "float": np.float64}[kind])
+        self.kind = kind
+        self._dtype = np.dtype(_DTYPES[kind])
 
     def of(self, indices: I64) -> npt.NDArray[Any]:  # type: ignore[override]
         found = self.column[indices] if isinstance(self.column, np.ndarray) else self.column.rows(indices)

@@ -41,7 +41,9 @@ def to_tensors(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def test_a_hugging_face_dataset_names_its_class(dataset: Any) -> None:
-    with pytest.raises(TranslationError, match=r"dictionaries; gpupipe\.datasets\.HuggingFace\(dataset, transform\)"):
+    with pytest.raises(
+        TranslationError, match=r"PIL images.*; gpupipe\.datasets\.HuggingFace\(dataset, transform, ret"
+    ):
         DataLoader(dataset, engine="dali")
     loader = DataLoader(ours.HuggingFace(dataset, TRAIN), batch_size=5, engine="dali", device="cpu")
     assert sorted(i for _, labels in loader for i in labels.tolist()) == list(range(N))
@@ -49,7 +51,7 @@ def test_a_hugging_face_dataset_names_its_class(dataset: Any) -> None:
 
 @pytest.mark.parametrize("part", [False, True])
 def test_with_a_transform_of_its_own_it_is_torchs(part: bool, dataset: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Its samples are dictionaries, so that no other form of batches would be the same."""
+    """It looks at its images, so nobody else can do it."""
     given = dataset.with_transform(to_tensors)
     if part:
         given = Subset(given, [3, 1, 4, 1, 5, 9])
@@ -71,7 +73,9 @@ def test_the_warning_says_what_to_write(
     caplog.set_level(logging.WARNING, "gpupipe")
     with DataLoader(dataset.with_transform(to_tensors).with_format("torch", columns=["label"]), device="cpu"):
         pass
-    assert any("gpupipe.datasets.HuggingFace(dataset, transform)" in r.message for r in caplog.records)
+    assert any(
+        "gpupipe.datasets.HuggingFace(dataset, transform, return_dict=True)" in r.message for r in caplog.records
+    )
 
 
 def test_several_splits(dataset: Any) -> None:
