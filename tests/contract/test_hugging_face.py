@@ -1,5 +1,5 @@
-"""``datasets.Dataset`` with images as it is: batches are those of torch's loader, whatever its transform arranges; and what
-only running it can say stays with torch's loader."""
+"""``datasets.Dataset`` with images, as it is: batches are those of torch's loader, whatever its transform arranges; and
+what only running it can say stays with torch's loader."""
 
 from __future__ import annotations
 
@@ -273,16 +273,10 @@ def test_originals_without_a_collate_function(photos: Any) -> None:
 
 
 def test_a_collate_function_that_looks_at_originals(photos: Any) -> None:
-    with (
-        DataLoader(
-            photos.with_transform(in_place),
-            engine="torch",
-            device="cpu",
-            collate_fn=lambda s: [it["image"].size for it in s],
-        ) as it,
-        pytest.raises(ConfigError, match="as it was before its transforms"),
-    ):
-        next(iter(it))
+    ds, look = photos.with_transform(in_place), lambda samples: [it["image"].size for it in samples]
+    batches = iter(DataLoader(ds, engine="torch", device="cpu", collate_fn=look))
+    with pytest.raises(ConfigError, match="as it was before its transforms"):
+        next(batches)
 
 
 @pytest.mark.parametrize(

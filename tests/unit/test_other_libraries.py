@@ -41,9 +41,7 @@ def to_tensors(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def test_a_hugging_face_dataset_names_its_class(dataset: Any) -> None:
-    with pytest.raises(
-        TranslationError, match=r"PIL images.*; gpupipe\.datasets\.HuggingFace\(dataset, transform, ret"
-    ):
+    with pytest.raises(TranslationError, match=r"PIL images.*; gpupipe\.datasets\.HuggingFace\(dataset, tr"):
         DataLoader(dataset, engine="dali")
     loader = DataLoader(ours.HuggingFace(dataset, TRAIN), batch_size=5, engine="dali", device="cpu")
     assert sorted(i for _, labels in loader for i in labels.tolist()) == list(range(N))
