@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from support import TRAIN, N, write_photos
-from torch.utils.data import DataLoader as TorchLoader, Subset
+from torch.utils.data import DataLoader as TorchLoader, IterableDataset, Subset
 
 from gpupipe import DataLoader, datasets as ours
 from gpupipe.errors import DatasetError, TranslationError
@@ -85,6 +86,41 @@ def test_a_stream_of_webdataset(images: list[bytes], tmp_path: Path) -> None:
     webdataset = pytest.importorskip("webdataset")
     stream = webdataset.WebDataset(write_tar(images, tmp_path), shardshuffle=False).to_tuple("jpg", "cls")
     with pytest.raises(TranslationError, match=r"is a stream; gpupipe\.datasets\.WebDataset\("):
+        DataLoader(stream, engine="dali")
+
+
+class Stage:
+    """As webdataset keeps a function and its arguments."""
+
+    def __init__(self, function: str, *args: Any):
+        self.f = type("f", (), {"__name__": function})
+        self.args = args
+
+
+@pytest.mark.parametrize(
+    ("urls", "stages", "call"),
+    [
+        (
+            ["a.tar"],
+            [Stage("_to_tuple", "jpg;png", "cls")],
+            "WebDataset('a.tar', transform, image='jpg;png', label='cls')",
+        ),
+        (
+            ["a.tar", "b.tar"],
+            [Stage("_shuffle", 100), Stage("_to_tuple", "png", "json", "txt", "json")],
+            "WebDataset(urls, transform, image='png', label='json:FIELD', columns=['txt', 'json:FIELD'])",
+        ),
+        (["a.tar"], [Stage("_decode", "pil")], "WebDataset('a.tar', transform, return_dict=True)"),
+        (None, [], 'WebDataset("shards/{000..127}.tar", transform)'),
+    ],
+)
+def test_the_stages_of_a_stream(urls: Any, stages: list[Stage], call: str) -> None:
+    kind = type(
+        "WebDataset", (IterableDataset,), {"__module__": "webdataset.compat", "__iter__": lambda self: iter(())}
+    )
+    stream = kind()
+    stream.pipeline = [type("Shards", (), {"urls": urls})(), *stages]
+    with pytest.raises(TranslationError, match=re.escape(f"is a stream; gpupipe.datasets.{call}")):
         DataLoader(stream, engine="dali")
 
 
