@@ -7,6 +7,7 @@ import io
 import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ class Stage:
     """As webdataset keeps a function and its arguments."""
 
     def __init__(self, function: str, *args: Any):
-        self.f = type("f", (), {"__name__": function})
+        self.f = SimpleNamespace(__name__=function)
         self.args = args
 
 
