@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..sources.remote.options import Remote
 from .arrays import Arrays
 from .base import Dataset
+from .columns import Columns
 from .folder import ImageFolder
 from .formats.arrow import Arrow
 from .formats.hdf5 import HDF5, HDF5Arrays
@@ -33,6 +34,7 @@ __all__ = [
     "MDS",
     "Arrays",
     "Arrow",
+    "Columns",
     "Dataset",
     "HDF5Arrays",
     "HuggingFace",

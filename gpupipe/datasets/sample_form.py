@@ -47,6 +47,8 @@ class Rest:
 
     path: tuple[Any, ...] = ()
     """Keys and indices that lead to it in the collated target; none if that is all of it."""
+    tensor: bool = False
+    """Whether numbers of single samples are tensors, and not Python's; of a dataset's columns."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,13 @@ class SampleForm:
 
     Args:
         tree: containers as in the sample, with :class:`View`, :class:`Rest` and :class:`Original` in their places.
-        tensors: whether the numbers of single samples are tensors, and not Python's.
     """
 
     tree: Any
-    tensors: bool = False
+
+    @property
+    def _has_views(self) -> bool:
+        return sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
 
     @property
     def has_originals(self) -> bool:
@@ -75,8 +79,7 @@ class SampleForm:
             images: of every view, or if there is one only it.
             target: the collated rest.
         """
-        several = sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
-        views = images if several else (images,)
+        views = images if self._has_views else (images,)
         return mapped(lambda leaf: _at(leaf, views, target), self.tree)
 
     def sample(self, views: tuple[Any, ...], target: Any) -> Any:
@@ -86,7 +89,8 @@ class SampleForm:
             views: its images.
             target: the rest of it, not collated.
         """
-        return kept(lambda leaf: _at(leaf, views, target), self.tree)
+        parts = views if self._has_views or len(views) == 1 else (views,)
+        return kept(lambda leaf: _at(leaf, parts, target), self.tree)
 
 
 def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> SampleForm:

@@ -85,7 +85,7 @@ def image_rows(ds: Any) -> ImageRows:
     if ds._output_all_columns and len(names) < len(ds.column_names):
         raise Refused("it has output_all_columns=True")
     if ds._format_type == "torch" and not ds._format_kwargs:
-        tree: Any = {name: View(0) if name == image else Rest((name,)) for name in names}
+        tree: Any = {name: View(0) if name == image else Rest((name,), tensor=True) for name in names}
         modes = {mode: feature.mode or mode for mode in _MODES}
         return _checked(ds, image, tree, _tensors, modes, tensors=True)
     if ds._format_type != "custom":
@@ -139,7 +139,7 @@ def _checked(
             raise Refused(f"its column {name!r} is {feature}; columns hold numbers, truth values and texts")
         if ds.data.column(name).null_count:
             raise Refused(f"its column {name!r} has no value in some rows")
-    form = SampleForm(tree, tensors)
+    form = SampleForm(tree)
     try:
         found = ImageRows(ds, image, columns, pipeline(3), form, tensors)
     except DatasetError as e:

@@ -54,6 +54,10 @@ class Texts:
     def __getitem__(self, i: int) -> bytes:
         return bytes(self.blob[self.offsets[i] : self.offsets[i + 1]])
 
+    def many(self, indices: I64) -> list[bytes]:
+        """The texts at ``indices``."""
+        return [self[i] for i in indices.tolist()]
+
 
 class TextList:
     """:class:`Texts` that grow."""

@@ -18,6 +18,8 @@ I64 = npt.NDArray[np.int64]
 class Rows(Protocol):
     """A column that is read in parts."""
 
+    dtype: np.dtype[Any]
+
     def rows(self, indices: I64) -> npt.NDArray[Any]: ...
 
 
@@ -31,21 +33,23 @@ _DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float6
 
 
 class NumberColumn(Target):
-    """One number or truth value for each image. A batch is what ``default_collate`` makes of Python's: i64[B], f64[B]
-    or bool[B]; or f32[B], which torch prefers.
+    """Numbers or truth values for each image. A batch is what ``default_collate`` makes of Python's: i64[B], f64[B] or
+    bool[B]; or f32[B], which torch prefers; or of the column's own type.
 
-    >>> weights = NumberColumn(np.array([0.5, 2.0, 1.0]), "float")
+    >>> weights = NumberColumn(np.array([0.5, 2.0, 1.0]))
     >>> weights.collate(weights.of(np.array([2, 0])))
     array([1. , 0.5])
 
     Args:
-        column: one value for each image, as an array or as a column of a file; bytes that are 0 or 1 of ``"bool"``.
+        column: one value or array for each image, in an array or a column of a file; bytes that are 0 or 1 of
+            ``"bool"``.
+        kind: ``None``: as an array has them.
     """
 
-    def __init__(self, column: npt.NDArray[Any] | Rows, kind: Literal["bool", "int", "float", "float32"]):
+    def __init__(self, column: npt.NDArray[Any] | Rows, kind: Literal["bool", "int", "float", "float32"] | None = None):
         self.column = column
         self.kind = kind
-        self._dtype = np.dtype(_DTYPES[kind])
+        self._dtype: np.dtype[Any] = column.dtype if kind is None else np.dtype(_DTYPES[kind])
 
     def of(self, indices: I64) -> npt.NDArray[Any]:  # type: ignore[override]
         found = self.column[indices] if isinstance(self.column, np.ndarray) else self.column.rows(indices)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support import BATCH, EVAL, SEED, TRAIN, N
@@ -264,6 +265,54 @@ def test_without_labels(images: list[bytes], tmp_path: Path) -> None:
         images_, good = next(iter(it))
     assert torch.equal(good, torch.tensor([True, False, False, True, False]))
     assert images_.shape == (BATCH, 3, 32, 32)
+
+
+class TestColumnsFromPython:
+    def test_beside_any_dataset(self, numbered: Path, manifest: Written, engine: str) -> None:
+        about = [row(i) for i in range(N)]
+        given = {name: [it[name] for it in about] for name in NAMES}
+        for options in ({}, {"return_dict": True}):
+            with loader(ours.Columns(ours.ImageFolder(numbered, TRAIN), given, **options), engine) as it:
+                batches = list(it)
+            assert sorted(i for batch in batches for i in is_right(batch)) == list(range(N))
+        both = ours.Columns(manifest.open(), {"more": torch.arange(N)})
+        with loader(ours.Subset(both, [7, 3, 1]), engine, shuffle=False) as it:
+            (batch,) = it
+        assert is_right(batch[:-1]) == [7, 3, 1] == batch[-1].tolist()
+
+    def test_arrays_keep_their_type(self) -> None:
+        pixels = ours.Arrays(torch.zeros(4, 8, 8, 3, dtype=torch.uint8))
+        all_boxes = torch.arange(16, dtype=torch.float32).view(4, 4)
+        columns = {"box": all_boxes, "good": np.array([True, False] * 2)}
+        with loader(ours.Columns(pixels, columns), batch_size=2, shuffle=False) as it:
+            _, boxes, good = next(iter(it))
+        assert torch.equal(boxes, all_boxes[:2])
+        assert good.tolist() == [True, False]
+        with loader(ours.Columns(pixels, columns), batch_size=2, shuffle=False, collate_fn=list) as it:
+            _, box, is_good = next(iter(it))[1]
+        assert torch.equal(box, all_boxes[1])
+        assert is_good is False
+
+    def test_the_fingerprint_is_of_all_values(self) -> None:
+        pixels = ours.Arrays(np.zeros((2, 8, 8, 3), np.uint8))
+        values = ([1, 2], [1, 3], [1.0, 2.0], ["1", "2"], ["1", "3"])
+        assert len({ours.Columns(pixels, {"x": it}).fingerprint for it in values}) == len(values)
+
+    @pytest.mark.parametrize("values", [[1, 2], ["a"], [[1], [1, 2], 3], [None] * N, "text", [object()] * N])
+    def test_what_is_no_column(self, values: Any) -> None:
+        with pytest.raises(DatasetError, match="Columns: the column 'x'"):
+            ours.Columns(ours.Arrays(np.zeros((N, 8, 8, 3), np.uint8)), {"x": values})
+
+    def test_user_code_has_its_own(self) -> None:
+        with pytest.raises(DatasetError, match="samples of user code"):
+            ours.Columns(ours.from_torch([(b"", 1)], media="bytes"), {"x": [1]})
+
+
+def test_several_views_for_a_collate_function(numbered: Path) -> None:
+    views = T.Compose([T.MultiView(TRAIN, 2)])
+    with loader(ours.ImageFolder(numbered, views), collate_fn=list) as it:
+        image, _ = next(iter(it))[0]
+    assert [tuple(view.shape) for view in image] == [(3, 32, 32)] * 2
 
 
 class TestWhatIsRefused:
