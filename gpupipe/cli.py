@@ -48,7 +48,7 @@ PipelineName = Annotated[
 ]
 DeviceName = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--device", help="cpu, cuda or cuda:1; a GPU where there is one."),
+    typer.Option("--device", help="cpu, cuda or cuda:1; a GPU if there is one."),
 ]
 Frames = Annotated[int, typer.Option(min=1, help="Of a clip of videos.")]
 Stride = Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")]

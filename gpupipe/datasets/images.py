@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import MAX_BYTES, Place, Undecodable, read_place
-from ..codecs.pillow import upright
+from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample
 from ..sources.base import Source
 from ..targets import Target
@@ -153,15 +151,6 @@ class EncodedImages(Dataset):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} of {len(self)} samples")
         return index % len(self)
-
-    def __getitem__(self, index: int) -> tuple[Any, int | None]:
-        """(PIL image in RGB, upright if ``exif``; label), without any transform: for looking at data by hand."""
-        from PIL import Image
-
-        media, label = self.fetch(index)
-        encoded = media if isinstance(media, bytes) else read_place(self.place(index))
-        with Image.open(io.BytesIO(encoded)) as image:
-            return (upright(image) if self.exif else image).convert("RGB"), label
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:

@@ -158,9 +158,8 @@ class Subset(Dataset):
         """The dataset's."""
         return self.dataset.class_to_idx  # type: ignore[attr-defined,no-any-return]
 
-    def __getitem__(self, index: int) -> Any:
-        """What the dataset gives for this sample."""
-        return self.dataset[int(self.indices[index])]  # type: ignore[index]
+    def raw(self, index: int) -> tuple[Any, Any]:
+        return self.dataset.raw(int(self.indices[index]))
 
     def __getstate__(self) -> dict[str, Any]:
         made_again = ("sizes", "labels", "codings")  # from the dataset

@@ -49,7 +49,7 @@ class Client(ABC):
 
     @abstractmethod
     def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
-        """The bytes of every range; fewer where a container ends before."""
+        """The bytes of every range; fewer if a container ends before."""
 
 
 class _Threads(Client):
