@@ -26,6 +26,7 @@ from .subset import Subset
 from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
+    from .stream import Stream
     from .user_code import from_torch
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Parquet",
     "RecordIO",
     "Remote",
+    "Stream",
     "Subset",
     "Summary",
     "TFRecord",
@@ -61,6 +63,10 @@ def __getattr__(name: str) -> Any:
         from .user_code import from_torch
 
         return from_torch
+    if name == "Stream":
+        from .stream import Stream
+
+        return Stream
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
