@@ -166,8 +166,8 @@ class PlainSession(Session):
             return dataset
         if not isinstance(dataset, Stream):
             raise ConfigError(
-                f"shard={self.shard} with the stream {shown(dataset)}: give gpupipe.datasets.Stream(stream), which cuts "
-                "it into ranks and workers, or let the stream do that itself and leave shard out"
+                f"shard={self.shard} with the stream {shown(dataset)}: give gpupipe.datasets.Stream(stream), which "
+                "cuts it into ranks and workers, or let the stream do that itself and leave shard out"
             )
         return dataset.part(self.shard)
 
