@@ -94,7 +94,13 @@ class Dataset(ABC):
     @property
     def target_columns(self) -> Mapping[str, Target]:
         """What belongs to every image and is known before it is decoded, by name; empty if there is nothing."""
-        return {} if self.labels is None else {"label": Labels(self.labels)}
+        labels: Mapping[str, Target] = {} if self.labels is None else {"label": Labels(self.labels)}
+        return {**labels, **self.columns}
+
+    @property
+    def columns(self) -> Mapping[str, Target]:
+        """Those of ``target_columns`` that come with each sample beside its label."""
+        return {}
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +13,12 @@ import numpy.typing as npt
 from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample
 from ..sources.base import Source
+from ..targets import Target
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
 from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
+from .sample_form import form_of
 
 __all__ = ["EncodedImages"]
 
@@ -40,6 +43,8 @@ class EncodedImages(Dataset):
         max_pixels: int | None,
         max_bytes: int = MAX_BYTES,
         strict: bool = False,
+        *,
+        return_dict: bool = False,
     ):
         self.transform = as_compose(transform)
         self.max_pixels = checked_max_pixels(max_pixels)
@@ -50,6 +55,8 @@ class EncodedImages(Dataset):
         self._prefix = source.prefix
         self.whole_files = source.whole_files
         self._open(rebuild=False)
+        if self.columns or return_dict:
+            self.form = form_of([*self.columns], labelled=self.labels is not None, return_dict=return_dict)
 
     @property
     def _limits(self) -> dict[str, Any]:
@@ -91,6 +98,10 @@ class EncodedImages(Dataset):
     def labels(self) -> npt.NDArray[np.int64] | None:
         column = self._index.labels
         return None if column is None else column.all
+
+    @property
+    def columns(self) -> Mapping[str, Target]:
+        return self._index.values
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
