@@ -64,7 +64,9 @@ class DataLoader(TorchLoader[Any]):
             ``engines.Dali(roi=False)``.
         seed: of order and augmentation. Drawn when it is first needed if it is not given, from ``generator``, the
             sampler's or torch's global one, so that ``torch.manual_seed`` reproduces a run.
-        shard: this rank's part; :meth:`Shard.from_env` under torchrun. Every rank needs the same ``seed``.
+        shard: this rank's part; :meth:`Shard.from_env` under torchrun. If ``torch.distributed`` runs, the first batch
+            compares the ranks' seeds, batch sizes, orders, datasets and transforms, and every rank raises
+            :class:`ConfigError` with both sides of what is not the same.
         on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
             the loader goes on after it. ``"skip"``: its batch is shorter. ``"replace"``: another sample of the same
             global batch takes its place, the same one at every replay.

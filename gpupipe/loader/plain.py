@@ -18,6 +18,7 @@ from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
 from ..interop.classes import shown
 from ..types import Shard
+from .agreement import Agreement, Said
 from .arguments import Arguments, length_of
 from .resolve import device_of
 from .session import Session
@@ -107,6 +108,7 @@ class PlainSession(Session):
                 )
         self.device = device_of(arguments.device)
         self.shard = arguments.shard or Shard()
+        self._agreement = Agreement(self.shard, same_order=True)
         self._remembered: _Remembered | None = None
         self.loader = self._make(arguments)
         self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
@@ -194,6 +196,8 @@ class PlainSession(Session):
         return self._batches(islice(batches, place.delivered if stream else 0, None), place)
 
     def _batches(self, batches: Iterator[Any], place: _Place) -> Iterator[Any]:
+        if self.shard.world_size > 1:
+            self._agreement.check(self._settings(place))
         left, begun = time.perf_counter(), False
         while True:
             entered = time.perf_counter()
@@ -213,6 +217,24 @@ class PlainSession(Session):
             left = time.perf_counter()
         self.stats.epochs += 1
         self._place = _Place()
+
+    def _settings(self, place: _Place) -> dict[str, Said]:
+        """What must be the same on every rank."""
+        a = self.arguments
+        order, samples = "shuffled" if a.shuffle else "sequential", length_of(a.dataset)
+        numbers = {
+            "seed": a.seed or 0,
+            "epoch": place.epoch,
+            "delivered": place.delivered,
+            "batch_size": self.batch_size,
+            "drop_last": int(a.drop_last),
+        }
+        return {
+            "engine": Said("torch", "torch's own loader"),
+            "order": Said(order, order),
+            "dataset": Said(samples, f"{shown(a.dataset)}, {samples} samples"),
+            **{name: Said(value, repr(value)) for name, value in numbers.items()},
+        }
 
     @property
     def _order_seed(self) -> int:

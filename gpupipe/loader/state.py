@@ -111,7 +111,7 @@ class Position:
         self.drawn = seed
         """The seed, if there is one yet."""
         self._generator = generator
-        self._agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
+        self.agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
         self.next_epoch = 0
         self._resume = 0  # samples to leave out at the start of next_epoch
         self._cursor = Cursor()
@@ -123,7 +123,7 @@ class Position:
         the sampler's, or the global one: so every loader has its own, and ``torch.manual_seed`` reproduces them all."""
         if self.drawn is None:
             generator = self.batching.sampler.generator if self._generator is None else self._generator
-            self.drawn = self._agreement.seed(generator)
+            self.drawn = self.agreement.seed(generator)
         return self.drawn
 
     def set_epoch(self, epoch: int) -> None:
