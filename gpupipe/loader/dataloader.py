@@ -68,8 +68,10 @@ class DataLoader(TorchLoader[Any]):
             compares the ranks' seeds, batch sizes, orders, datasets and transforms, and every rank raises
             :class:`ConfigError` with both sides of what is not the same.
         on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
-            the loader goes on after it. ``"skip"``: its batch is shorter. ``"replace"``: another sample of the same
-            global batch takes its place, the same one at every replay.
+            the loader goes on after it. ``"skip"``: its batch is shorter, and left out if nothing remains. Ranks have
+            equally many batches, so on several ranks one of which nothing remains is filled with other samples, and
+            ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place, the same one
+            at every replay.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). With more, :class:`SampleError` is raised after all.
 
