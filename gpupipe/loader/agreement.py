@@ -37,7 +37,7 @@ class Said(NamedTuple):
 _ADVICE = {
     "seed": "give every rank the same seed= (draws differ between samples, so none of its own is needed)",
     "epoch": "call set_epoch() with the same epoch on every rank",
-    "delivered": "load the same state on every rank",
+    "delivered": "load the same state on every rank: one file that rank 0 saves serves all",
     "batch_size": "use the same on every rank",
     "drop_last": "use the same on every rank",
     "order": "use the same shuffle and sampler on every rank",
@@ -149,7 +149,8 @@ class Agreement:
         return verdict or _differences({0: _read(store.get(self._key(0)).decode()), rank: mine})
 
     def _key(self, what: object) -> str:
-        return f"gpupipe/{self._number}/{what}"
+        # Ranks that are started anew may find the store of those before them, who were more or fewer.
+        return f"gpupipe/{self._shard.world_size}/{self._number}/{what}"
 
 
 def _read(text: str) -> dict[str, Said]:

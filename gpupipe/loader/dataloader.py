@@ -265,7 +265,10 @@ class DataLoader(TorchLoader[Any]):
         The next ``iter()`` gives the rest of the saved epoch, with the same images. Calling ``set_epoch`` with that
         epoch before changes nothing; with another epoch it starts that one from its beginning.
 
-        Raises :class:`StateError` if the state is of another dataset, pipeline, order or batch; prints both.
+        It may be of another number of ranks and another batch: the epoch goes on after the samples that were delivered,
+        and a warning says so if the global batch is another one. All ranks load the same state; any rank's will do.
+
+        Raises :class:`StateError` if the state is of another dataset, pipeline or order; prints both.
         """
         self._session.load(state)
 

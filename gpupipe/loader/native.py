@@ -27,6 +27,7 @@ from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .snapshot import Snapshot
 from .state import Cursor, Position, State
+from .warnings import warn_once
 
 __all__ = ["NativeSession"]
 
@@ -176,8 +177,11 @@ class NativeSession(Session):
         return self.position.state(dataset=setup.dataset.fingerprint, pipeline=setup.pipeline.fingerprint)
 
     def load(self, state: dict[str, Any]) -> None:
-        found = State.from_dict(state)
-        found.check(self._state(), self.batching.sampler.length)
+        found, now = State.from_dict(state), self._state()
+        found.check(now, self.batching.sampler.length)
+        changed = found.other_batch(now)
+        if changed is not None and self.shard.rank == 0:
+            warn_once(changed)
         self.position.load(found)
         self.generation += 1
 

@@ -36,11 +36,19 @@ class Numbers(Dataset[tuple[int, int]]):
         return i, i
 
 
-def outcome(dataset: Any, **arguments: Any) -> dict[str, Any]:
-    """What an epoch of a loader gives: its samples, and what it raises."""
+def load(dataset: Any, **arguments: Any) -> DataLoader:
     common: dict[str, Any] = {"batch_size": 4, "seed": 5, "engine": "torch", "device": "cpu", "on_error": "raise"}
     shard = {} if "sampler" in arguments else {"shard": Shard.from_env(), "shuffle": True}
-    with DataLoader(dataset, **{**common, **shard, **arguments}) as loader:
+    return DataLoader(dataset, **{**common, **shard, **arguments})
+
+
+def outcome(dataset: Any, **arguments: Any) -> dict[str, Any]:
+    """What an epoch of a loader gives: its samples, and what it raises."""
+    return epoch_of(load(dataset, **arguments))
+
+
+def epoch_of(loader: DataLoader) -> dict[str, Any]:
+    with loader:
         began = time.monotonic()
         try:
             return {"seen": all_seen(loader), "error": "", "seconds": time.monotonic() - began}
@@ -51,6 +59,17 @@ def outcome(dataset: Any, **arguments: Any) -> dict[str, Any]:
             except ConfigError as e2:
                 again = str(e2)
             return {"seen": [], "error": str(e), "again": again == str(e)}
+
+
+def stale(root: str, rank: int) -> dict[str, Any]:
+    """The last rank loads what it saved when there were fewer of them, the others the state of the last run."""
+    states = []
+    with load(ImageFolder(root, EVAL), engine="null", shard=None) as alone:
+        for _ in alone:
+            states.append(alone.state_dict())
+    loader = load(ImageFolder(root, EVAL))
+    loader.load_state_dict(states[0 if rank == 2 else 1])
+    return epoch_of(loader)
 
 
 @contextmanager
@@ -88,6 +107,7 @@ TASKS: dict[str, Callable[[str, str, int], Any]] = {
     "pipeline": lambda root, other, rank: outcome(ImageFolder(root, TRAIN if rank == 1 else EVAL)),
     "on_error": lambda root, other, rank: outcome(ImageFolder(root, EVAL), on_error="raise" if rank else "skip"),
     "part": lambda root, other, rank: outcome(ImageFolder(root, EVAL), shard=Shard(0, dist.get_world_size())),
+    "delivered": lambda root, other, rank: stale(root, rank),
     "torch's own": lambda root, other, rank: outcome(Numbers(), engine="auto", batch_size=2 + rank // 2),
     # What a script may do on purpose.
     "sampler": lambda root, other, rank: outcome(

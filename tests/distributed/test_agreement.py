@@ -28,6 +28,7 @@ DIFFER = {
     "pipeline": ["pipeline: ranks 0, 2 have Compose(", "rank 1 has Compose(", "RandomResizedCrop"],
     "on_error": ["on_error: rank 0 has 'skip'; ranks 1, 2 have 'raise'. Next:"],
     "part": ["part: ranks 0, 1, 2 have Shard(rank=0, world_size=3). Next: give every rank its own"],
+    "delivered": ["delivered: ranks 0, 1 have 8; rank 2 has 4. Next: load the same state on every rank"],
     "torch's own": ["batch_size: ranks 0, 1 have 2; rank 2 has 3. Next:"],
 }
 """What is said on every rank."""
