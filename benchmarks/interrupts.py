@@ -1,8 +1,8 @@
 """Does a signal at any moment end everything, and how soon? Trials under load, at moments drawn at random.
 
-While four busy processes take the cores, a training loop is started that never ends, and after a time drawn from 0 to
-2 seconds it gets a signal: as from a terminal, to all of its processes, or to itself alone. A script must end by it, and
-a notebook gets the KeyboardInterrupt, goes on, and must have a whole next epoch. Counted are loops that had not ended
+While four busy processes take the cores, a training loop is started that never ends, and after a time of 0 to 2 seconds
+it gets a signal: as from a terminal, to all of its processes, or to itself alone. A script must end by it, and a
+notebook gets the KeyboardInterrupt, goes on, and must have a whole next epoch. Counted are loops that had not ended
 after 30 s (an exception that was lost does that), processes, threads and files that are left, more words on the screen
 than one traceback of the script's own, and other ends or epochs. Prediction: none of any; the time to exit, under this
 load, has a median below 0.5 s and is never above 2 s.
