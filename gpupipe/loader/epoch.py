@@ -197,7 +197,7 @@ class EpochIterator:
                 bad_samples.learn(e.samples)
                 if not self._repair(plan.step, session):
                     session.report.add(e.samples)
-                    raise SampleError(e.samples, "no other sample of the batch can stand in for these:") from None
+                    raise SampleError(e.samples, "no other sample can stand in for these:") from None
                 continue
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
