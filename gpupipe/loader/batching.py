@@ -86,8 +86,8 @@ def batching_of(a: Arguments, n: int) -> Batching:
 
 def _own(n: int, shuffle: bool) -> SamplerPlan:
     if shuffle:
-        return SamplerPlan("shuffled", n, partial(Shuffle, n))
-    return SamplerPlan("sequential", n, partial(_sequential, n))
+        return SamplerPlan.of("shuffled", n, partial(Shuffle, n))
+    return SamplerPlan.of("sequential", n, partial(_sequential, n))
 
 
 def _sequential(n: int, *_seed_and_epoch: int) -> Order:

@@ -15,11 +15,12 @@ from ..engines.base import Engine
 from ..memory.limits import Estimate, check_device, estimate
 from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
+from ..planning.order import Order
 from .arguments import Arguments
 from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import has_calls
-from .epoch import EpochIterator
+from .epoch import Ahead, EpochIterator
 from .resolve import Resolved, resolve, same_work
 from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
@@ -43,6 +44,7 @@ class NativeSession(Session):
         self._resolve(resolve(arguments))
         self.position = Position(self.batching, arguments.seed, arguments.generator)
         self.running = Running()
+        self.ahead: Ahead | None = None
         self.generation = 0
         self._happened: list[str] = []
         """The remarks of the engine that was closed last."""
@@ -124,10 +126,23 @@ class NativeSession(Session):
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
         order, cursor = self.position.begin()
-        setup, batching = self.resolved.setup, self.batching
-        batches = batching.batches(order, cursor.delivered)
-        what = setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples
-        return EpochPlan(*what), cursor
+        return self._plans(order, cursor), cursor
+
+    def _plans(self, order: Order, cursor: Cursor) -> EpochPlan:
+        setup, batches = self.resolved.setup, self.batching.batches(order, cursor.delivered)
+        return EpochPlan(setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples)
+
+    def following(self, later: int) -> EpochPlan | None:
+        setup = self.resolved.setup
+        # User code may look at what has changed since; pixels in memory are the script's own and may be written to.
+        unseen = setup.dataset.kind in ("files", "clips") and not has_calls(setup.pipeline)
+        if self.arguments.persistent_workers is False or not unseen or not self.running.alone:
+            return None
+        try:
+            found = self.position.ahead(later)
+            return None if found is None else self._plans(*found)
+        except Exception:  # said when that epoch begins
+            return None
 
     def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
         return replace(plans, batches=self.batching.batches(plans.order, cursor.delivered))

@@ -25,7 +25,7 @@ from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
 from gpupipe.engines.forms.image_threads import Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import epoch as iteration, native
+from gpupipe.loader import epoch as iteration, native, plan_stream
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
 
@@ -135,7 +135,7 @@ FOLDER, DALI_2 = ("dali", "folder"), ("dali", "bytes-2")
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "begin": (native.NativeSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
-    "stream": (iteration._Stream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "stream": (plan_stream.PlanStream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "deliver": (iteration.EpochIterator, "_deliver", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "dali run": (dali.DaliEngine, "run", 1, [FOLDER, DALI_2]),
     "dali graph": (dali, "build_graph", 1, [FOLDER]),

@@ -237,7 +237,7 @@ class DaliEngine(Engine):
         return to_device(images, self.setup)
 
     def rest(self) -> None:
-        """An epoch is over. What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
+        """What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
         if time.monotonic() - self._rested > _REST:
             system.trim()
             self._rested = time.monotonic()
@@ -341,10 +341,7 @@ class DaliRun(Run):
     def __next__(self) -> Batch:
         try:
             return self._next()
-        except SampleError:
-            raise
-        except StopIteration:
-            self._engine.rest()
+        except (SampleError, StopIteration):
             raise
         except BaseException:
             # Interrupted between two feeds, or between a run and its output, inputs and outputs would no longer belong
