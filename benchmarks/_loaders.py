@@ -70,6 +70,8 @@ class Job:
     """Where gpupipe reads the files from: ``"files"``, or a format of ``Work.packed``."""
     recipe: str = "train"
     """See ``_recipes.py``; graphs by hand know the first one only."""
+    apart: bool = False
+    """Of gpupipe: whether nothing of an epoch is begun before the one before it has ended."""
     files: str | None = None
     """Which of the sets of :class:`Work`; ``None``: its paths."""
 
@@ -128,6 +130,8 @@ def _gpupipe(job: Job, work: Work) -> Batches:
         engine=engine,
         seed=0,
     )
+    if job.apart:
+        loader._session.following = lambda later: None  # type: ignore[attr-defined]
     while True:
         yield from loader
 

@@ -56,7 +56,10 @@ class DataLoader(TorchLoader[Any]):
         generator: the seed is drawn from it, once, if ``seed`` is not given; one that was just seeded gives that seed.
         prefetch_factor: batches in flight at most, of each worker process if there are any; 2 by default.
         persistent_workers: ``None``: threads stay, and worker processes that run user code begin anew in every epoch,
-            with that code as it is then, as torch's do by default. ``True``: all stay. ``False``: none does.
+            with that code as it is then, as torch's do by default. ``True``: all stay. ``False``: none does. While the
+            last batches of an epoch are handed out, the first of the next one are under way, unless it is ``False``,
+            user code takes part, or images are pixels in memory. What has changed by then, such as the epoch that is
+            set, the transforms or a file, throws them away.
         pin_memory_device, in_order: with others than torch's defaults torch's own loader does the work.
         device: where batches are handed out: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By
             default a GPU if there is one.
