@@ -104,9 +104,11 @@ class EpochIterator:
         else:
             self._plans = session.rest_of(self._plans, self._cursor)
         self._ready.clear()
-        ahead, session.ahead = session.ahead, None
+        ahead = session.ahead
         if ahead is not None:
-            if begins and ahead.lease.run is not None and ahead.stream.go_on(self._plans):
+            goes_on = begins and ahead.lease.run is not None and ahead.stream.go_on(self._plans)
+            session.ahead = None
+            if goes_on:
                 self._stream = ahead.stream
                 session.running.hand_on(ahead.lease, self._lease)
                 return
