@@ -14,6 +14,7 @@ from ..codecs.files import MAX_BYTES, Place, Undecodable, read_place
 from ..codecs.pillow import upright
 from ..errors import BadSample
 from ..sources.base import Source
+from ..sources.storage import Found
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
 from .index.open_index import open_index
@@ -122,6 +123,9 @@ class EncodedImages(Dataset):
 
     def place(self, index: int) -> Place:
         return self._index.place(self._checked(index), self._prefix, self.max_bytes)
+
+    def found(self, index: int) -> Found:
+        return self._index.found(self._checked(index))
 
     def describe(self, index: int) -> str:
         """The absolute path; of a part of a file also its name in there."""

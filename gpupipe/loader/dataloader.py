@@ -11,6 +11,7 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
+from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 from .accelerate import Announced, stays_as_it_is
 from .arguments import Arguments, DeviceLike, EngineName
@@ -71,6 +72,12 @@ class DataLoader(TorchLoader[Any]):
         on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
             the loader goes on after it. ``"skip"``: its batch is shorter. ``"replace"``: another sample of the same
             global batch takes its place, the same one at every replay.
+        cache: keep decoded images for the epochs to come: ``"ram"``, in memory (``/dev/shm``) until the last process
+            that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
+            ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
+            at 500 x 375, and only those of a file as it is now are believed. For images in files.
+        cache_bytes: of all that is kept, with ``cache``. If it is full, further images are decoded each time; what was
+            not used for a day makes place for them.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). With more, :class:`SampleError` is raised after all.
 
@@ -129,6 +136,8 @@ class DataLoader(TorchLoader[Any]):
         shard: Shard | None = None,
         on_error: OnError = "raise",
         max_bad: float | int | None = None,
+        cache: CacheKind | None = None,
+        cache_bytes: int | None = None,
     ):
         arguments = Arguments(
             dataset=dataset,
@@ -154,6 +163,8 @@ class DataLoader(TorchLoader[Any]):
             shard=shard,
             on_error=on_error,
             max_bad=max_bad,
+            cache=cache,
+            cache_bytes=cache_bytes,
         )
         self._show(arguments, session_of(arguments))
 
@@ -177,6 +188,8 @@ class DataLoader(TorchLoader[Any]):
         self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
         self.on_error = a.on_error
         self.max_bad = a.max_bad
+        self.cache = a.cache
+        self.cache_bytes = a.cache_bytes
         self.engine = a.engine
         # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
         # the same names say what became of these.

@@ -122,6 +122,8 @@ class NativeSession(Session):
         resolved = self.resolved
         if self.device.type == "cuda":
             check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
+        if resolved.setup.cache is not None:
+            resolved.setup.cache.hold()
         return resolved.config.build(replace(resolved.setup, device=str(self.device)))
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
@@ -190,7 +192,9 @@ class NativeSession(Session):
 
     def remarks(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
-        return resolved.config.remarks(resolved.setup) + (self._happened if engine is None else engine.remarks())
+        cache = [] if resolved.setup.cache is None else [resolved.setup.cache.remark()]
+        happened = self._happened if engine is None else engine.remarks()
+        return resolved.config.remarks(resolved.setup) + happened + cache
 
     def describe(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine

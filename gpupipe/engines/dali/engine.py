@@ -21,7 +21,7 @@ from ...memory import system
 from ...planning.epoch import clip_length
 from ...reading.base import Loaded, Reader
 from ...reading.buffers import Borrowed
-from ...reading.choose import feed_of, reader_for
+from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
 from ...transforms.ops import Op
@@ -63,7 +63,7 @@ class DaliEngine(Engine):
         self._reader: Reader | None = None
         self._threads = ImageThreads(setup.threads)
         self._rested = 0.0
-        self.feed = feed_of(setup.dataset, ACCEPTS, is_safe)
+        self.feed = feed_of(setup.dataset, ACCEPTS, is_safe if setup.cache is None else nothing)
         self._scheduled: deque[Loaded] = deque()
         """What DALI works on, oldest first: it reads their bytes in place."""
         self.pillow_speed = PillowSpeed()
