@@ -46,6 +46,10 @@ class BlockCache:
         self._folder = folder
         self._limit = limit
         self._unused = unused
+        self._total = limit
+        """With ``unused``: bytes that there are, as far as this process knows; at first nothing is known."""
+        self._writing = 0
+        """Bytes of those that threads are about to write."""
         self._full = False
         self._written = limit  # so that the first block looks at what others have left
         self._lock = threading.Lock()
@@ -90,6 +94,8 @@ class BlockCache:
         """Keep a block. One that cannot be written is not kept."""
         if self._broken or self._full or not version:  # a store that tells no versions could change what it has unseen
             return
+        if self._unused is not None and not self._has_room(len(block)):
+            return
         path = self._file(url, version, number)
         try:
             self._make(os.path.dirname(path))
@@ -114,8 +120,30 @@ class BlockCache:
             due = self._written >= self._limit / _SHARE
             if due:
                 self._written = 0
-        if due:
+            if self._unused is not None:
+                self._writing -= len(block)
+                if due:
+                    self._count()
+        if due and self._unused is None:
             self.trim()
+
+    def _has_room(self, count: int) -> bool:
+        """Whether that many bytes more may be written, once those that nobody reads have gone. They count from now."""
+        with self._lock:
+            if self._total + count > self._limit:
+                self._count()
+                if self._total + count > self._limit:
+                    self._full = not self._writing  # else it was counted twice, perhaps
+                    return False
+            self._total += count
+            self._writing += count
+            return True
+
+    def _count(self) -> None:
+        """Look at what all processes have written, and let old blocks go."""
+        self._total = self._writing
+        with contextlib.suppress(OSError):  # there is no folder yet
+            self._total += self._trim()
 
     def _make(self, folder: str) -> None:
         from ...datasets.index.cache import make_folder
@@ -159,7 +187,8 @@ class BlockCache:
         finally:
             os.close(lock)
 
-    def _trim(self) -> None:
+    def _trim(self) -> int:
+        """Bytes that are left; the limit if the disk has no space for more."""
         found, now = [], time.time()
         for path, entry in self._files():
             if path.endswith(".tmp"):
@@ -171,16 +200,16 @@ class BlockCache:
         total = sum(size for _, size, _ in found)
         free = shutil.disk_usage(self._folder).free
         most = min(self._limit * 7 // 8, (total + free) // 2)
-        if self._unused is not None:
-            # Nothing goes that is in use, so it may fill up to the limit, less what several processes write unseen.
-            most = min(self._limit - self._limit // 16, total + free * 7 // 8)
+        crowded = total > self._limit * 15 // 16 or free < self._limit // _SHARE
+        if self._unused is not None and not crowded:
+            most = total
         for mtime_ns, size, path in sorted(found):
             if total <= most or (self._unused is not None and now - mtime_ns / 1e9 < self._unused):
                 break
             with contextlib.suppress(OSError):
                 os.unlink(path)
             total -= size
-        self._full = self._unused is not None and total > most
+        return total if free > self._limit // _SHARE else self._limit
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         for folder in os.scandir(self._folder):
@@ -192,5 +221,5 @@ class BlockCache:
                                 yield entry.path, entry.stat(follow_symlinks=False)
 
     def forked(self) -> None:
-        """Another thread may have held the lock, which the child does not have."""
-        self._lock = threading.Lock()
+        """Another thread may have held the lock, or written, which the child does not have."""
+        self._lock, self._writing, self._total = threading.Lock(), 0, self._limit
