@@ -104,11 +104,11 @@ def test_a_file_that_changed(make: Callable[..., DataLoader], root: Path, folder
     """Whether the dataset is opened again or not, and also if it has the same size as before."""
     dataset = ImageFolder(root, EVAL)
     loader = make(dataset, cache="disk", cache_bytes=ROOM, shuffle=False)
-    list(loader)
+    before = list(loader)
     with Image.open(photo(root, 3)) as image:
         image.transpose(Image.Transpose.ROTATE_180).save(photo(root, 3), quality=90)
     plain = list(make(dataset, shuffle=False))
-    assert not same(plain, list(make(ImageFolder(folders["disk"].parents[1] / "photos", EVAL), shuffle=False))[:1])
+    assert not same(plain, before)
     for _ in range(2):
         assert same(list(loader), plain)
     assert len(kept(folders["disk"])) == N  # nothing was kept of a file that is not as it was indexed
@@ -129,7 +129,7 @@ def test_bad_samples_are_named(make: Callable[..., DataLoader], root: Path) -> N
     assert sum(len(target) for _, target in loader) == N - 2
     assert [(bad.index, bad.kind) for bad in loader.report().samples] == [(4, "truncated"), (7, "missing")]
     strict = make(dataset, cache="ram", cache_bytes=ROOM)
-    with pytest.raises(SampleError, match="truncated|missing"):
+    with pytest.raises(SampleError, match=r"truncated|missing"):
         list(strict)
 
 
