@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample
 from ..sources.base import Source
+from ..sources.storage import Found
 from ..targets import Target
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
@@ -142,6 +143,9 @@ class EncodedImages(Dataset):
 
     def place(self, index: int) -> Place:
         return self._index.place(self._checked(index), self._prefix, self.max_bytes)
+
+    def found(self, index: int) -> Found:
+        return self._index.found(self._checked(index))
 
     def describe(self, index: int) -> str:
         """The absolute path; of a part of a file also its name in there."""
