@@ -79,7 +79,7 @@ def _as_batch(image: Picture, op: Op, i: int) -> Picture:
         return image
     one = op.take(slice(i, i + 1))
     # What torchvision computes of a tensor depends, in the last bit of floats, on how it lies in memory.
-    x = chw(image) if getattr(op, "kind", "pil") == "tensor" else planes(image)
+    x = planes(image) if getattr(op, "kind", None) == "pil" else chw(image)
     if is_arithmetic(op):
         return hwc(apply_batch(x[None], (one,))[0])
     return hwc(change_of(op)(x.clone()[None], one)[0])  # which may write to what it gets
@@ -106,8 +106,8 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
 def apply_batch(
     batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format", out: Tensor | None = None
 ) -> Tensor:
-    """Ops on a batch [B, C, H, W] on any device, which is left as it is. Returns it in ``memory_format``, or in ``out``,
-    of the type and shape that the ops make."""
+    """Ops on a batch [B, C, H, W] on any device, which is left as it is. Returns it in ``memory_format``; or ``out``,
+    which has the type and the shape that the ops make."""
     layout = getattr(torch, memory_format)
     x = batch
     for op in ops:
