@@ -229,7 +229,7 @@ class EpochIterator:
         self._count(plan, session)
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
-            images, target = mix(images, target, plan.mixing)
+            images, target = _mixed(images, target, plan)
         if session.collate is not None:
             return session.collate(images, target, plan)
         if session.form is not None:
@@ -263,3 +263,11 @@ class EpochIterator:
         if session is not None:
             self._ready.clear()
             session.running.release(self._lease, stop=stop)
+
+
+def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
+    """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
+    if not isinstance(target, dict) or "label" not in target:
+        return mix(images, target, plan.mixing)
+    images, labels = mix(images, target["label"], plan.mixing)
+    return images, {**target, "label": labels}
