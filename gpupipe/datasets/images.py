@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy.typing as npt
 from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample
 from ..sources.base import Source
+from ..sources.storage import Found
+from ..targets import Target
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
 from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
+from .sample_form import form_of
 
 __all__ = ["EncodedImages"]
 
@@ -40,6 +44,8 @@ class EncodedImages(Dataset):
         max_pixels: int | None,
         max_bytes: int = MAX_BYTES,
         strict: bool = False,
+        *,
+        return_dict: bool = False,
     ):
         self.transform = as_compose(transform)
         self.max_pixels = checked_max_pixels(max_pixels)
@@ -50,6 +56,8 @@ class EncodedImages(Dataset):
         self._prefix = source.prefix
         self.whole_files = source.whole_files
         self._open(rebuild=False)
+        if self.columns or return_dict:
+            self.form = form_of([*self.columns], labelled=self.labels is not None, return_dict=return_dict)
 
     @property
     def _limits(self) -> dict[str, Any]:
@@ -93,6 +101,10 @@ class EncodedImages(Dataset):
         return None if column is None else column.all
 
     @property
+    def columns(self) -> Mapping[str, Target]:
+        return self._index.values
+
+    @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
         return self._index.coding.all, self._index.codings
 
@@ -131,6 +143,9 @@ class EncodedImages(Dataset):
 
     def place(self, index: int) -> Place:
         return self._index.place(self._checked(index), self._prefix, self.max_bytes)
+
+    def found(self, index: int) -> Found:
+        return self._index.found(self._checked(index))
 
     def describe(self, index: int) -> str:
         """The absolute path; of a part of a file also its name in there."""

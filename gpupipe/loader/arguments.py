@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -13,6 +13,7 @@ from ..engines.base import EngineConfig
 from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
+from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 
 __all__ = ["Arguments", "DeviceLike", "EngineName", "Shuffling", "check_integer", "length_of"]
@@ -49,6 +50,8 @@ class Arguments:
     shard: Shard | None
     on_error: OnError
     max_bad: float | int | None
+    cache: CacheKind | None = None
+    cache_bytes: int | None = None
     own_batches: Any = None
     """What a subclass has put in the place of ``loader.batch_sampler``: its batches have at most ``batch_size``."""
 
@@ -71,6 +74,16 @@ class Arguments:
             raise ConfigError(f"seed must be an integer, not {self.seed!r}")
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
+
+        if self.cache is not None and self.cache not in get_args(CacheKind):
+            raise ConfigError(f'cache must be "ram", "disk" or None, not {self.cache!r}')
+        if (self.cache is None) != (self.cache_bytes is None):
+            raise ConfigError(
+                f"cache={self.cache!r} and cache_bytes={self.cache_bytes!r}: where decoded images are kept, and how "
+                "many bytes of them at most; give both or neither"
+            )
+        if self.cache_bytes is not None:
+            object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
 
     @property
     def engine_name(self) -> str:

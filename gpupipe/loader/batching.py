@@ -97,10 +97,10 @@ def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:
                 "are; use shuffle=True"
             )
         starts = starts_of(sizes, shuffle.block_bytes)
-        return SamplerPlan(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
+        return SamplerPlan.of(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
     if shuffle:
-        return SamplerPlan("shuffled", n, partial(Shuffle, n))
-    return SamplerPlan("sequential", n, partial(_sequential, n))
+        return SamplerPlan.of("shuffled", n, partial(Shuffle, n))
+    return SamplerPlan.of("sequential", n, partial(_sequential, n))
 
 
 def _sequential(n: int, *_seed_and_epoch: int) -> Order:

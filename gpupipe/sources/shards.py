@@ -29,6 +29,8 @@ class Shards(Source):
 
     paths: Paths
     storage: Storage = field(default=LOCAL, kw_only=True, repr=False)
+    columns: tuple[str, ...] = field(default=(), kw_only=True)
+    """Names of what rows have beside their label."""
 
     whole_files: ClassVar[bool] = False
     owner: ClassVar[str]
@@ -51,14 +53,17 @@ class Shards(Source):
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
         """Raises :class:`DatasetError` if a shard cannot be read to its end, or if there is no sample in any."""
-        started, rows = time.time_ns(), Rows()
+        started, rows = time.time_ns(), Rows(self.columns)
         known: set[tuple[str, ...]] = set()
         for k, content in enumerate(self._contents()):
             found, classes = next(content), next(content)
             rows.container(self.paths.rows[k], found)
             known.add(classes)
             for row in content:
-                rows.add(k, row)
+                try:
+                    rows.add(k, row)
+                except ValueError as e:
+                    raise DatasetError(f"{self.owner}: {e}; leave it out of columns=") from None
                 if len(rows) % 4096 == 0:
                     progress(len(rows))
             progress(len(rows))
@@ -73,7 +78,7 @@ class Shards(Source):
                 names = names_beside(self.storage, self.prefix, rows.greatest)
             return rows.listing(self.prefix, started, classes=names, absolute=self.paths.absolute)
         except ValueError as e:
-            raise DatasetError(f"{self.owner}: {e}; correct the labels, or name another one by label=") from None
+            raise DatasetError(f"{self.owner}: {e}; correct it, or name others by label= and columns=") from None
 
     def _contents(self) -> Iterator[Iterator[Any]]:
         """See :meth:`_content`, of every shard."""

@@ -3,16 +3,19 @@ format."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
 from ..codecs.tfrecord import FOOT, HEAD, Checksum, masked
 from .extras import need
-from .protobuf import BYTES, VARINT, fields, signed, varints
+from .protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from .shards import Row, Shards
 
 __all__ = ["TFRecords", "features_of"]
+
+_FLOAT = struct.Struct("<f")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +71,30 @@ class TFRecords(Shards):
             has = ", ".join(sorted(found)) or "no features"
             return Row(name, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
         at, length = start + image.start, image.stop - image.start
-        label = next((found[n] for n in self.label if n in found), None)
+        label = next((found[n] for n in self.label if isinstance(found.get(n), (int, slice))), None)
+        values = [_python(message, found.get(n)) for n in self.columns]
         if isinstance(label, slice):
-            return Row(name, at, length, message[label].decode(errors="replace"))
-        return Row(name, at, length, label)
+            return Row(name, at, length, message[label].decode(errors="replace"), values=values)
+        return Row(name, at, length, label if isinstance(label, int) else None, values=values)
 
 
-def features_of(message: bytes) -> dict[str, slice | int]:
+def _python(message: bytes, value: slice | float | None) -> Any:
+    """Bytes as text, if they are some."""
+    if not isinstance(value, slice):
+        return value
+    try:
+        return message[value].decode()
+    except UnicodeDecodeError:
+        return message[value]
+
+
+def features_of(message: bytes) -> dict[str, slice | int | float]:
     """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of a list the
-    first. One that is empty or has floats is left out.
+    first. One that is empty is left out.
 
     Raises :class:`ValueError` if it is none.
     """
-    found: dict[str, slice | int] = {}
+    found: dict[str, slice | int | float] = {}
     for features in fields(message):
         if (features.number, features.wire) != (1, BYTES):
             continue
@@ -98,16 +112,18 @@ def features_of(message: bytes) -> dict[str, slice | int]:
     return found
 
 
-def _first(message: bytes, start: int, end: int) -> slice | int | None:
+def _first(message: bytes, start: int, end: int) -> slice | int | float | None:
     """What a ``tf.train.Feature`` has."""
     for kind in fields(message, start, end):
-        if kind.wire != BYTES or kind.number not in (1, 3):
+        if kind.wire != BYTES or kind.number not in (1, 2, 3):
             continue
         for value in fields(message, kind.start, kind.end):
             if value.number != 1:
                 continue
             if kind.number == 1 and value.wire == BYTES:
                 return slice(value.start, value.end)
+            if kind.number == 2 and value.wire in (FIXED32, BYTES) and value.end - value.start >= _FLOAT.size:
+                return float(_FLOAT.unpack_from(message, value.start)[0])
             if kind.number == 3 and value.wire == VARINT:
                 return signed(value.value)
             if kind.number == 3 and value.wire == BYTES and value.end > value.start:

@@ -62,7 +62,8 @@ def index_path(
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
-    return cache.index_path(*kind.limits, *source.key)
+    columns = ({"columns": source.columns},) if source.columns else ()
+    return cache.index_path(*kind.limits, *source.key, *columns)
 
 
 def open_index(
@@ -289,6 +290,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
             columns[name] = column
     if listing.names is not None:
         columns |= _texts("name", listing.names)
+    columns |= _further(listing)
     if listing.packed is not None:
         columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5
@@ -300,6 +302,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         "count": len(listing),
         "prefix": os.fsdecode(listing.prefix),
         "classes": list(listing.classes),
+        "columns": [[name, values.kind] for name, values in listing.columns.items()],
         "empty_classes": list(listing.empty_classes),
         "codings": list(probed.codings),
         "absolute": listing.absolute,
@@ -309,6 +312,15 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         probed.index.decoder.lower(): probed.index.decoder_version(),
     }
     return columns, meta
+
+
+def _further(listing: Listing) -> dict[str, npt.NDArray[Any]]:
+    """The listing's own columns, by their number: their names may be anything."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for k, values in enumerate(listing.columns.values()):
+        data = values.data
+        columns |= _texts(f"column{k}", data) if isinstance(data, Texts) else {f"column{k}": data}
+    return columns
 
 
 def _texts(name: str, texts: Texts) -> dict[str, npt.NDArray[Any]]:
@@ -332,6 +344,9 @@ def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[
         extra = {**extra, "container": listing.container, "offset": listing.offset, "length": listing.length}  # type: ignore[dict-item]
     if listing.packed is not None:
         extra = {**extra, **{f"packed_{name}": column for name, column in vars(listing.packed).items()}}
+    if listing.columns:
+        digest.update(repr([(name, values.kind) for name, values in listing.columns.items()]).encode())
+        extra = {**extra, **_further(listing)}
     for name in sorted(extra):
         column = extra[name]
         digest.update(f" {name} {column.dtype.str} {column.shape} ".encode())
