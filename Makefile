@@ -50,6 +50,7 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/compare_loaders.py --draw
 	$(BIN)/python benchmarks/recipes.py
 	$(BIN)/python benchmarks/sources.py
+	$(BIN)/python benchmarks/remote.py
 	$(BIN)/python benchmarks/op_costs.py
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write
