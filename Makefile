@@ -49,6 +49,8 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
 	$(BIN)/python benchmarks/recipes.py
+	$(BIN)/python benchmarks/seam.py
+	$(BIN)/python benchmarks/decoded_cache.py
 	$(BIN)/python benchmarks/sources.py
 	$(BIN)/python benchmarks/remote.py
 	$(BIN)/python benchmarks/op_costs.py

@@ -16,6 +16,7 @@ from ..codecs.decode import Media, open_rgb
 from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample, ConfigError, MissingDependency, SampleError
 from ..sources.base import Source
+from ..sources.storage import Found
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
 from .sample_form import SampleForm
@@ -177,6 +178,10 @@ class Dataset(ABC):
 
     def place(self, index: int) -> Place:
         """Where the bytes of a sample are; of ``"files"`` only."""
+        raise NotImplementedError
+
+    def found(self, index: int) -> Found:
+        """What the file that a sample is in was when it was indexed; of ``"files"`` only."""
         raise NotImplementedError
 
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:

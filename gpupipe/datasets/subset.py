@@ -14,6 +14,7 @@ from ..codecs.decode import Media
 from ..codecs.files import Place
 from ..errors import BadSample, DatasetError
 from ..sources.base import Source
+from ..sources.storage import Found
 from ..targets import ChosenRows, Target
 from ..transforms.compose import as_compose
 from .base import Dataset
@@ -130,6 +131,9 @@ class Subset(Dataset):
 
     def place(self, index: int) -> Place:
         return self.dataset.place(int(self.indices[index]))
+
+    def found(self, index: int) -> Found:
+        return self.dataset.found(int(self.indices[index]))
 
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
         return self.dataset.encoded_paths(self.indices[indices])

@@ -67,6 +67,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self._status)
 
+    @property
+    def greatest(self) -> int:
+        """Of all labels that are numbers; -1 if there are none."""
+        return max(self._labels, default=-1) if self._numbers else -1
+
     def container(self, path: bytes, found: Found) -> int:
         """Add a container; its number."""
         self._paths.append(path)

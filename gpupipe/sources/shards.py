@@ -13,6 +13,7 @@ from typing import IO, Any, ClassVar
 from ..errors import DatasetError
 from .base import Listing, Source
 from .files import Paths
+from .label_names import names_beside
 from .rows import Row, Rows
 from .storage import LOCAL, Storage
 
@@ -34,6 +35,8 @@ class Shards(Source):
     whole_files: ClassVar[bool] = False
     owner: ClassVar[str]
     """The dataset that asks, for messages."""
+    labels_file: ClassVar[bool] = False
+    """Whether a file ``labels.txt`` beside the shards names the classes; see :mod:`.label_names`."""
 
     @abstractmethod
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
@@ -70,7 +73,10 @@ class Shards(Source):
         if len(known) > 1:
             raise DatasetError(f"{self.owner}: the files have different classes; make a dataset of each")
         try:
-            return rows.listing(self.prefix, started, classes=known.pop(), absolute=self.paths.absolute)
+            names = known.pop()
+            if self.labels_file and not names and rows.greatest >= 0:
+                names = names_beside(self.storage, self.prefix, rows.greatest)
+            return rows.listing(self.prefix, started, classes=names, absolute=self.paths.absolute)
         except ValueError as e:
             raise DatasetError(f"{self.owner}: {e}; correct it, or name others by label= and columns=") from None
 

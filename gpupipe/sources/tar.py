@@ -36,6 +36,7 @@ class TarShards(Shards):
     label: str
 
     owner: ClassVar[str] = "WebDataset"
+    labels_file: ClassVar[bool] = True
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -20,14 +20,14 @@ from ...codecs.files import MAX_BYTES
 from ...codecs.probe import OK, Probe
 from ...errors import DatasetError
 from ...sources.base import Listing, Source, Texts
-from . import cache
+from . import beside, cache
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
 from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy, until_settled
 
-__all__ = ["IndexKind", "Probed", "assemble", "index_path", "open_index", "open_kind"]
+__all__ = ["IndexKind", "Probed", "assemble", "index_path", "leave_index", "open_index", "open_kind"]
 
 Idx = TypeVar("Idx", bound=Index)
 
@@ -88,6 +88,21 @@ def open_index(
     return open_kind(source, _pictures(max_pixels, max_bytes, strict), rebuild=rebuild)
 
 
+def leave_index(source: Source, index: Index, *, max_pixels: int | None, max_bytes: int, strict: bool) -> str:
+    """Write an index beside the data, where every machine without one looks for it; its URL.
+
+    Raises :class:`DatasetError` if the data is on this machine, or cannot be written to.
+    """
+    if not source.storage.remote:
+        raise DatasetError(
+            f"{os.fsdecode(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); only "
+            "beside data behind a network is another one of use"
+        )
+    url = beside.url_of(source, _pictures(max_pixels, max_bytes, strict).limits)
+    beside.leave(source, url, index.columns)
+    return os.fsdecode(url)
+
+
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:
     """The index of a source: the one in the cache if nothing has changed, otherwise a new one.
 
@@ -116,6 +131,12 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
             and (newer.columns.meta["started_ns"] >= asked or newer.stale(source, racy=True) is None)
         ):
             return _timed(newer, began)
+        if source.storage.remote and not rebuild:
+            left = beside.bring(source, beside.url_of(source, kind.limits), path)
+            if left is not None:
+                newer = kind.index(left)
+                if newer.stale(source) is None:
+                    return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
         del index, newer

@@ -27,6 +27,7 @@ import PIL
 from ...codecs.files import MAX_BYTES, Place, open_regular
 from ...codecs.probe import DAMAGED, KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from ...sources.base import Listing, PackedColumns, Source
+from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
 from .column_file import Column, Columns, ColumnsError
 from .strings import Strings
@@ -187,6 +188,11 @@ class Index:
         version = int(self.mtime_ns.all[self.container.all[i]])
         packed = None if self._packed is None else self._packed.at(i)
         return Place(path, int(self.offset.all[i]), int(self.length.all[i]), version, packed, max_bytes)
+
+    def found(self, i: int) -> Found:
+        """What the file that row ``i`` is in was when it was indexed."""
+        container = i if self.container is None else int(self.container.all[i])
+        return Found(int(self.container_size.all[container]), int(self.mtime_ns.all[container]))
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Absolute paths as bytes, u8[L] each; of rows that are files."""

@@ -98,7 +98,8 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        task = Decode(setup.dataset, setup.pipeline, Cuts.of(setup.dataset))
+        cuts = Cuts.of(setup.dataset) if setup.cache is None else None
+        task = Decode(setup.dataset, setup.pipeline, cuts, setup.cache)
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 
