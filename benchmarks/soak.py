@@ -16,20 +16,19 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import signal
 import statistics
 import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import _common
 import numpy as np
 import torch
+from _soak_parts import SPOILT, Alarm, Interrupted, collect
 
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import ImageFolder
@@ -43,12 +42,6 @@ from gpupipe.planning.order import Shuffle
 
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])
-SPOILT: dict[str, Callable[[Path], Any]] = {
-    "missing": Path.unlink,
-    "random bytes": lambda path: path.write_bytes(np.random.default_rng(0).bytes(20_000)),
-    "HTML": lambda path: path.write_text("<!DOCTYPE html><title>404</title>" * 50),
-}
-"""What becomes of good files while the loaders run."""
 EVENTS = ("break", "resume", "kill", "signal", "nothing")
 """What an epoch has of them is drawn."""
 COUNTED = (
@@ -56,46 +49,6 @@ COUNTED = (
 )  # fmt: skip
 SPOILS = 12
 """How many, over the whole run."""
-
-
-def collect(files: list[str], root: Path) -> Path:
-    """The photographs in four classes, the odd files in a fifth; every twentieth file of all cut in the middle."""
-    for i, file in enumerate(files):
-        folder = root / f"class{i % 4}"
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, folder / f"{i:04d}.jpg")
-    odd = _common.IMAGES.parent / "odd"
-    if odd.is_dir():
-        shutil.copytree(odd, root / "odd", copy_function=shutil.copyfile)
-    every = sorted(p for p in root.rglob("*") if p.is_file())
-    for path in every[3::20]:
-        data = path.read_bytes()
-        path.write_bytes(data[: len(data) // 2])
-    return root
-
-
-class Interrupted(Exception):
-    """What the handler raises."""
-
-
-class Alarm:
-    """A signal at a moment drawn at random, once, within a ``with``."""
-
-    def __init__(self) -> None:
-        self.called = 0.0
-        """When the handler was called."""
-        self._armed = False
-        signal.signal(signal.SIGALRM, self._handle)
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self._armed:
-            self._armed, self.called = False, time.monotonic()
-            raise Interrupted
-
-    def set(self, seconds: float | None) -> None:
-        """``None``: none comes any more."""
-        self._armed = seconds is not None
-        signal.setitimer(signal.ITIMER_REAL, seconds or 0)
 
 
 class Pair:
@@ -229,7 +182,9 @@ class Soak:
 
     def look(self, plans: EpochPlan, step: int, batches: list[Any]) -> None:
         exact = self.counts["batches"] % 10 == 0
+        self.alarm.put_off = True
         unlike, difference = check(plans, step, batches, self.dataset, exact)
+        self.alarm.put_off = False
         self.wrong += unlike
         self.differences.append(difference)
         self.counts["batches"] += 1
