@@ -19,6 +19,9 @@ from gpupipe.engines.staging import map_tensors
 
 Batches = Iterator[tuple[Any, Tensor]]
 
+CACHE_BYTES = 4_000_000_000
+"""For decoded images."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -70,6 +73,10 @@ class Job:
     """Where gpupipe reads the files from: ``"files"``, or a format of ``Work.packed``."""
     recipe: str = "train"
     """See ``_recipes.py``; graphs by hand know the first one only."""
+    apart: bool = False
+    """Of gpupipe: whether nothing of an epoch is begun before the one before it has ended."""
+    cache: Literal["ram", "disk"] | None = None
+    """Where gpupipe keeps decoded images; filled before the first batch comes."""
     files: str | None = None
     """Which of the sets of :class:`Work`; ``None``: its paths."""
 
@@ -127,7 +134,14 @@ def _gpupipe(job: Job, work: Work) -> Batches:
         device=work.device,
         engine=engine,
         seed=0,
+        cache=job.cache,
+        cache_bytes=None if job.cache is None else CACHE_BYTES,
     )
+    if job.cache is not None:
+        for _ in loader:
+            pass
+    if job.apart:
+        loader._session.following = lambda later: None  # type: ignore[attr-defined]
     while True:
         yield from loader
 

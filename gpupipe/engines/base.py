@@ -46,6 +46,9 @@ class Engine(ABC):
     def renew(self) -> None:  # noqa: B027, most engines have nothing to do
         """End worker processes in which user code runs, so that the next epoch has it as it is then."""
 
+    def rest(self) -> None:  # noqa: B027, most engines have nothing to do
+        """An epoch is over: time for what takes some milliseconds. There may be a run, at work for the next epoch."""
+
     def forked(self) -> None:  # noqa: B027, most engines have nothing to do
         """Called in a forked child, where this engine is the parent's: see that nothing of it is ended here at exit."""
 

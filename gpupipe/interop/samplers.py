@@ -43,6 +43,14 @@ class SamplerPlan:
     """What the sampler draws from, if it has a generator of its own."""
     owner: Any = field(default=None, repr=False)
     """The sampler, if it has an epoch that can be set."""
+    ahead: Callable[[int, int, int], Order] | None = field(default=None, repr=False)
+    """(seed, epoch, how much further the sampler's own epoch will be than it is now) to the samples of an epoch that
+    has not begun; ``None`` if ``order`` runs user code, which would notice."""
+
+    @classmethod
+    def of(cls, name: str, length: int, order: Callable[[int, int], Order], generator: Any = None) -> SamplerPlan:
+        """Of an order that is a function of seed and epoch, and runs no user code."""
+        return cls(name, length, order, generator=generator, ahead=lambda seed, epoch, _: order(seed, epoch))
 
     def epoch_of(self) -> int | None:
         """The epoch that is set on the sampler; ``None`` if it has none."""
@@ -110,7 +118,7 @@ def _within(sampler: Any, source: Any, n: int) -> int:
 
 def _sequential(sampler: Any, n: int) -> SamplerPlan:
     m = _within(sampler, sampler.data_source, n)
-    return SamplerPlan("sequential", m, lambda seed, epoch: Sequential(m))
+    return SamplerPlan.of("sequential", m, lambda seed, epoch: Sequential(m))
 
 
 def _random(sampler: Any, n: int) -> SamplerPlan:
@@ -121,9 +129,9 @@ def _random(sampler: Any, n: int) -> SamplerPlan:
             u = uniforms(seed, epoch, "RandomSampler", np.arange(count), 1)[:, 0]
             return Explicit(np.minimum((u * m).astype(np.int64), m - 1), n)
 
-        return SamplerPlan(f"{count} of {m} with replacement", count, drawn, generator=sampler.generator)
+        return SamplerPlan.of(f"{count} of {m} with replacement", count, drawn, sampler.generator)
     if count == m:
-        return SamplerPlan("shuffled", m, lambda seed, epoch: Shuffle(m, seed, epoch), generator=sampler.generator)
+        return SamplerPlan.of("shuffled", m, lambda seed, epoch: Shuffle(m, seed, epoch), sampler.generator)
 
     def permutations(seed: int, epoch: int) -> Order:
         # Whole permutations one after another, the last one cut off, as torch does.
@@ -133,7 +141,7 @@ def _random(sampler: Any, n: int) -> SamplerPlan:
             parts.append(Shuffle(m, keyed, epoch).at(np.arange(min(m, count - first), dtype=np.int64))[0])
         return Explicit(np.concatenate(parts), n)
 
-    return SamplerPlan(f"{count} of {m}", count, permutations, generator=sampler.generator)
+    return SamplerPlan.of(f"{count} of {m}", count, permutations, sampler.generator)
 
 
 def _subset_random(sampler: Any, n: int) -> SamplerPlan:
@@ -143,7 +151,7 @@ def _subset_random(sampler: Any, n: int) -> SamplerPlan:
         positions = np.arange(len(chosen), dtype=np.int64)
         return Explicit(chosen[Shuffle(len(chosen), seed, epoch).at(positions)[0]], n)
 
-    return SamplerPlan(f"{len(chosen)} chosen, shuffled", len(chosen), permuted, generator=sampler.generator)
+    return SamplerPlan.of(f"{len(chosen)} chosen, shuffled", len(chosen), permuted, sampler.generator)
 
 
 def _weighted_random(sampler: Any, n: int) -> SamplerPlan:
@@ -155,7 +163,7 @@ def _weighted_random(sampler: Any, n: int) -> SamplerPlan:
         return weighted(weights, count, replacement, seed, epoch)
 
     how = "with" if replacement else "without"
-    return SamplerPlan(f"{count} weighted, {how} replacement", count, drawn, generator=sampler.generator)
+    return SamplerPlan.of(f"{count} weighted, {how} replacement", count, drawn, sampler.generator)
 
 
 def _distributed(sampler: Any, n: int) -> SamplerPlan:
@@ -164,11 +172,11 @@ def _distributed(sampler: Any, n: int) -> SamplerPlan:
     # Without drop_last the sampler pads to a multiple of the ranks; the slices of an order do that by themselves.
     total = int(sampler.total_size) if sampler.drop_last else m
 
-    def order(_seed: int, _epoch: int) -> Order:
+    def order(_seed: int, _epoch: int, later: int = 0) -> Order:
         if not sampler.shuffle:
             return Sequential(total)
         generator = torch.Generator()
-        generator.manual_seed(int(sampler.seed) + int(sampler.epoch))
+        generator.manual_seed(int(sampler.seed) + int(sampler.epoch) + later)
         return Explicit(torch.randperm(m, generator=generator)[:total].numpy(), n)
 
     return SamplerPlan(
@@ -177,6 +185,7 @@ def _distributed(sampler: Any, n: int) -> SamplerPlan:
         order,
         shard=Shard(int(sampler.rank), int(sampler.num_replicas)),
         owner=sampler,
+        ahead=order,
     )
 
 
@@ -222,6 +231,8 @@ def _listed(sampler: Any, n: int) -> SamplerPlan:
 
     settable = callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int)
     name, length, owner = type(sampler).__name__, _length(sampler), sampler if settable else None
+    if type(sampler) in (list, tuple, range, np.ndarray):
+        return SamplerPlan.of(name, len(sampler), lambda seed, epoch: Explicit(_integers(sampler, sampler), n))
     if length is None:
         return SamplerPlan(name, None, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=owner)
     return SamplerPlan(name, length, lambda seed, epoch: Explicit(_integers(sampler, sampler), n), owner=owner)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
 from ..engines.base import EngineConfig
 from ..errors import ConfigError
 from ..planning.bad_samples import OnError
+from ..planning.blocks import BlockShuffle
+from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 
-__all__ = ["Arguments", "DeviceLike", "EngineName", "check_integer", "length_of"]
+__all__ = ["Arguments", "DeviceLike", "EngineName", "Shuffling", "check_integer", "length_of"]
 
 DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
+Shuffling = bool | Literal["blocks"] | BlockShuffle | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class Arguments:
 
     dataset: Any
     batch_size: int | None
-    shuffle: bool | None
+    shuffle: Shuffling
     sampler: Any
     batch_sampler: Any
     num_workers: int
@@ -47,6 +50,8 @@ class Arguments:
     shard: Shard | None
     on_error: OnError
     max_bad: float | int | None
+    cache: CacheKind | None = None
+    cache_bytes: int | None = None
     own_batches: Any = None
     """What a subclass has put in the place of ``loader.batch_sampler``: its batches have at most ``batch_size``."""
 
@@ -55,6 +60,12 @@ class Arguments:
         for name, least in (("num_workers", 0), ("batch_size", 1), ("prefetch_factor", 1)):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_integer(getattr(self, name), name, least))
+        if isinstance(self.shuffle, str):
+            if self.shuffle != "blocks":
+                raise ConfigError(
+                    f'shuffle must be True, False, "blocks" or gpupipe.BlockShuffle(...), not {self.shuffle!r}'
+                )
+            object.__setattr__(self, "shuffle", BlockShuffle())
         if self.timeout < 0:
             raise ConfigError(f"timeout must be seconds, not negative, not {self.timeout!r}")
         if self.shard is not None and not isinstance(self.shard, Shard):
@@ -63,6 +74,16 @@ class Arguments:
             raise ConfigError(f"seed must be an integer, not {self.seed!r}")
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
+
+        if self.cache is not None and self.cache not in get_args(CacheKind):
+            raise ConfigError(f'cache must be "ram", "disk" or None, not {self.cache!r}')
+        if (self.cache is None) != (self.cache_bytes is None):
+            raise ConfigError(
+                f"cache={self.cache!r} and cache_bytes={self.cache_bytes!r}: where decoded images are kept, and how "
+                "many bytes of them at most; give both or neither"
+            )
+        if self.cache_bytes is not None:
+            object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
 
     @property
     def engine_name(self) -> str:

@@ -11,9 +11,10 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from ..engines.base import EngineConfig
 from ..planning.bad_samples import OnError
+from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 from .accelerate import Announced, stays_as_it_is
-from .arguments import Arguments, DeviceLike, EngineName
+from .arguments import Arguments, DeviceLike, EngineName, Shuffling
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .session import Session
@@ -42,7 +43,9 @@ class DataLoader(TorchLoader[Any]):
             translated; or a dataset of user code that opens images with Pillow and hands them to transforms that it
             holds. Any other one is torch's own loader's.
         batch_size: samples per batch on this rank.
-        shuffle: a full permutation of the whole dataset, another one in every epoch.
+        shuffle: a full permutation of the whole dataset, another one in every epoch. ``"blocks"`` or a
+            :class:`gpupipe.BlockShuffle`, for files on slow storage: blocks of neighbouring samples in random order, of
+            which so many are mixed at a time; ``repr`` says how well.
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
         batch_sampler: torch's own ``BatchSampler`` is taken apart into sampler, batch_size and drop_last; with another
             one torch's own loader does the work.
@@ -56,7 +59,10 @@ class DataLoader(TorchLoader[Any]):
         generator: the seed is drawn from it, once, if ``seed`` is not given; one that was just seeded gives that seed.
         prefetch_factor: batches in flight at most, of each worker process if there are any; 2 by default.
         persistent_workers: ``None``: threads stay, and worker processes that run user code begin anew in every epoch,
-            with that code as it is then, as torch's do by default. ``True``: all stay. ``False``: none does.
+            with that code as it is then, as torch's do by default. ``True``: all stay. ``False``: none does. While the
+            last batches of an epoch are handed out, the first of the next one are under way, unless it is ``False``,
+            user code takes part, or images are pixels in memory. What has changed by then, such as the epoch that is
+            set, the transforms or a file, throws them away.
         pin_memory_device, in_order: with others than torch's defaults torch's own loader does the work.
         device: where batches are handed out: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By
             default a GPU if there is one.
@@ -72,6 +78,12 @@ class DataLoader(TorchLoader[Any]):
             equally many batches, so on several ranks one of which nothing remains is filled with other samples, and
             ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place, the same one
             at every replay.
+        cache: keep decoded images for the epochs to come: ``"ram"``, in memory (``/dev/shm``) until the last process
+            that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
+            ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
+            at 500 x 375, and only those of a file as it is now are believed. For images in files.
+        cache_bytes: of all that is kept, with ``cache``. If it is full, further images are decoded each time; what was
+            not used for a day makes place for them.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). With more, :class:`SampleError` is raised after all.
 
@@ -108,7 +120,7 @@ class DataLoader(TorchLoader[Any]):
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool | None = None,
+        shuffle: Shuffling = None,
         sampler: Any = None,
         batch_sampler: Any = None,
         num_workers: int = 0,
@@ -130,6 +142,8 @@ class DataLoader(TorchLoader[Any]):
         shard: Shard | None = None,
         on_error: OnError = "raise",
         max_bad: float | int | None = None,
+        cache: CacheKind | None = None,
+        cache_bytes: int | None = None,
     ):
         arguments = Arguments(
             dataset=dataset,
@@ -155,6 +169,8 @@ class DataLoader(TorchLoader[Any]):
             shard=shard,
             on_error=on_error,
             max_bad=max_bad,
+            cache=cache,
+            cache_bytes=cache_bytes,
         )
         self._show(arguments, session_of(arguments))
 
@@ -178,6 +194,8 @@ class DataLoader(TorchLoader[Any]):
         self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
         self.on_error = a.on_error
         self.max_bad = a.max_bad
+        self.cache = a.cache
+        self.cache_bytes = a.cache_bytes
         self.engine = a.engine
         # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
         # the same names say what became of these.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +22,7 @@ from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .collating import Collate
+from .plan_stream import PlanStream
 from .running import Lease, Running
 from .session import Stats
 from .state import Cursor, Position
@@ -29,34 +30,12 @@ from .state import Cursor, Position
 __all__ = ["EpochIterator"]
 
 
-class _Stream:
-    """The plans that an engine takes: repaired ones first, then the epoch's. It refers to no iterator, which would be a
-    cycle through the run."""
+@dataclass(frozen=True)
+class Ahead:
+    """The next epoch, on which an engine works already."""
 
-    def __init__(self, plans: EpochPlan):
-        self._plans = iter(plans)
-        self.empty: deque[Plan] = deque()
-        """Without any good sample, so that no engine sees them."""
-        self.repaired: deque[Plan] = deque()
-        self.taken: deque[Plan] = deque()
-        """Taken by the engine and not answered yet, in order."""
-        self.due: deque[int] = deque()
-        """Steps to be handed out, in order."""
-
-    def __iter__(self) -> Iterator[Plan]:
-        return self
-
-    def __next__(self) -> Plan:
-        if self.repaired:
-            plan = self.repaired.popleft()
-        else:
-            plan = next(self._plans)
-            while not len(plan):
-                self.empty.append(plan)
-                plan = next(self._plans)
-            self.due.append(plan.step)
-        self.taken.append(plan)
-        return plan
+    lease: Lease
+    stream: PlanStream
 
 
 class Source(Protocol):
@@ -75,6 +54,8 @@ class Source(Protocol):
 
     collate: Collate | None
     """The script's own."""
+    ahead: Ahead | None
+    """The next epoch, if the last one left an engine at work for it."""
 
     @property
     def form(self) -> SampleForm | None:
@@ -82,6 +63,10 @@ class Source(Protocol):
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
         """The next epoch: its plans, and where its iterator notes how far it has come."""
+
+    def following(self, later: int) -> EpochPlan | None:
+        """The plans of the epoch that would come next, or of the one so many epochs ``later``; ``None`` if nothing may
+        be done for it before it begins."""
 
     def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
         """What is left of an epoch that was interrupted."""
@@ -106,20 +91,30 @@ class EpochIterator:
         self._lease = Lease(session.device)
         self._plans: EpochPlan | None = None  # until the first next()
         self._cursor: Cursor
-        self._stream: _Stream
+        self._stream: PlanStream
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
         weakref.finalize(self, session.running.release, self._lease)
 
     def _start(self, session: Source) -> None:
+        begins = self._plans is None
         if self._plans is None:
             # iter() cannot: frameworks call it to see whether it works, and set the epoch afterwards.
             self._plans, self._cursor = session.begin()
         else:
             self._plans = session.rest_of(self._plans, self._cursor)
         self._ready.clear()
-        self._stream = _Stream(self._plans)
+        ahead = session.ahead
+        if ahead is not None:
+            goes_on = begins and ahead.lease.run is not None and ahead.stream.go_on(self._plans)
+            session.ahead = None
+            if goes_on:
+                self._stream = ahead.stream
+                session.running.hand_on(ahead.lease, self._lease)
+                return
+            session.running.release(ahead.lease)
+        self._stream = PlanStream(self._plans, _following(session))
         self._run(session)
 
     def _run(self, session: Source) -> Run:
@@ -165,26 +160,33 @@ class EpochIterator:
         self._cursor.running = False
         session.stats.epochs += 1
         engine = self._lease.engine
+        if self._stream.is_ahead and engine is session.running.engine and session.ahead is None:
+            lease = Lease(session.device)
+            session.running.hand_on(self._lease, lease)
+            session.ahead = Ahead(lease, self._stream)
         self.end(stop=session.arguments.persistent_workers is False)
-        if engine is not None and session.user_code_is_sent:
-            engine.renew()
+        if engine is not None:
+            engine.rest()
+            if session.user_code_is_sent:
+                engine.renew()
         self._count(None, session)
 
     def _next(self, session: Source) -> Batch | None:
         """The batch that is due, or ``None`` if there are no more. Those that overtake a repaired one wait."""
-        stream, bad_samples = self._stream, session.bad_samples
+        stream, bad_samples = self._stream.now, session.bad_samples
         while True:
-            if stream.due and stream.due[0] in self._ready:
-                return self._ready.pop(stream.due.popleft())
+            if stream.due:
+                if stream.due[0] in self._ready:
+                    return self._ready.pop(stream.due.popleft())
+            elif stream.ended:
+                return None
             try:
                 assert self._lease.run is not None
                 batch = next(self._lease.run)
             except StopIteration:
                 if not stream.repaired:
                     return None
-                # The engine had taken its last plan before the repair was asked for.
-                self._lease.stop()
-                self._run(session)
+                self._again(session)
                 continue
             except SampleError as e:
                 plan = stream.taken.popleft()
@@ -197,24 +199,32 @@ class EpochIterator:
                 if not self._repair(plan.step, session):
                     session.report.add(e.samples)
                     raise SampleError(e.samples, "no other sample can stand in for these:") from None
+                if stream.repaired and self._stream.is_ahead:
+                    self._again(session)
                 continue
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
+
+    def _again(self, session: Source) -> None:
+        """The engine had taken the last plan of the epoch before a repair was asked for."""
+        self._lease.stop()
+        self._stream.back()
+        self._run(session)
 
     def _repair(self, step: int, session: Source) -> bool:
         """Ask for a batch again without its bad samples; ``False`` if that is impossible."""
         session.stats.repaired += 1
         assert self._plans is not None
-        plan = self._plans[step]
+        plan, stream = self._plans[step], self._stream.now
         if session.bad_samples.known(plan.indices):
-            self._stream.due.remove(step)
+            stream.due.remove(step)
             self._cursor.delivered = plan.consumed
             return False
         if len(plan):
-            self._stream.repaired.append(plan)
+            stream.repaired.append(plan)
         else:
-            self._stream.due.remove(step)
-            self._stream.empty.append(plan)
+            stream.due.remove(step)
+            stream.empty.append(plan)
         return True
 
     def _deliver(self, batch: Batch, session: Source) -> Any:
@@ -228,7 +238,7 @@ class EpochIterator:
         self._count(plan, session)
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
-            images, target = mix(images, target, plan.mixing)
+            images, target = _mixed(images, target, plan)
         if session.collate is not None:
             return session.collate(images, target, plan)
         if session.form is not None:
@@ -247,7 +257,7 @@ class EpochIterator:
 
     def _count(self, plan: Plan | None, session: Source) -> None:
         """Count what a batch went without, and the empty ones before it; ``None``: those after the last."""
-        empty = self._stream.empty
+        empty = self._stream.now.empty
         before = [it for it in empty if plan is None or it.step < plan.step]
         for it in before:
             empty.remove(it)
@@ -262,3 +272,22 @@ class EpochIterator:
         if session is not None:
             self._ready.clear()
             session.running.release(self._lease, stop=stop)
+
+
+def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
+    """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
+    if not isinstance(target, dict) or "label" not in target:
+        return mix(images, target, plan.mixing)
+    images, labels = mix(images, target["label"], plan.mixing)
+    return images, {**target, "label": labels}
+
+
+def _following(session: Source) -> Callable[[int], EpochPlan | None]:
+    """What an engine may do ahead. The session is not kept alive by what it has started."""
+    found = weakref.ref(session)
+
+    def following(later: int) -> EpochPlan | None:
+        session = found()
+        return None if session is None else session.following(later)
+
+    return following

@@ -14,13 +14,15 @@ from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..memory.limits import Estimate, check_device, estimate
 from ..planning.bad_samples import BadSamples
+from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
+from ..planning.order import Order
 from .agreement import Said
 from .arguments import Arguments
 from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import has_calls
-from .epoch import EpochIterator
+from .epoch import Ahead, EpochIterator
 from .resolve import Resolved, resolve, same_work
 from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
@@ -45,6 +47,7 @@ class NativeSession(Session):
         self._resolve(resolve(arguments))
         self.position = Position(self.batching, arguments.seed, arguments.generator)
         self.running = Running()
+        self.ahead: Ahead | None = None
         self.generation = 0
         self._happened: list[str] = []
         """The remarks of the engine that was closed last."""
@@ -83,7 +86,7 @@ class NativeSession(Session):
                 self.running.close()
                 self._resolve(resolved)
         else:
-            self._follow(batching_of(a, len(self.resolved.setup.dataset)))
+            self._follow(batching_of(a, self.resolved.setup.dataset))
         self.position.batching = self.batching
         return self
 
@@ -122,16 +125,31 @@ class NativeSession(Session):
         resolved = self.resolved
         if self.device.type == "cuda":
             check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
+        if resolved.setup.cache is not None:
+            resolved.setup.cache.hold()
         return resolved.config.build(replace(resolved.setup, device=str(self.device)))
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
         if self.shard.world_size > 1:
             self.position.agreement.check(self._settings())
         order, cursor = self.position.begin()
-        setup, batching = self.resolved.setup, self.batching
-        batches = batching.batches(order, cursor.delivered)
-        what = setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples
-        return EpochPlan(*what), cursor
+        return self._plans(order, cursor), cursor
+
+    def _plans(self, order: Order, cursor: Cursor) -> EpochPlan:
+        setup, batches = self.resolved.setup, self.batching.batches(order, cursor.delivered)
+        return EpochPlan(setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples)
+
+    def following(self, later: int) -> EpochPlan | None:
+        setup = self.resolved.setup
+        # User code may look at what has changed since; pixels in memory are the script's own and may be written to.
+        unseen = setup.dataset.kind in ("files", "clips") and not has_calls(setup.pipeline)
+        if self.arguments.persistent_workers is False or not unseen or not self.running.alone:
+            return None
+        try:
+            found = self.position.ahead(later)
+            return None if found is None else self._plans(*found)
+        except Exception:  # said when that epoch begins
+            return None
 
     def _settings(self) -> dict[str, Said]:
         """What must be the same on every rank. Ranks that a DistributedSampler of torch's cuts may differ in all that
@@ -201,7 +219,17 @@ class NativeSession(Session):
 
     def remarks(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
-        return resolved.config.remarks(resolved.setup) + (self._happened if engine is None else engine.remarks())
+        cache = [] if resolved.setup.cache is None else [resolved.setup.cache.remark()]
+        happened = self._happened if engine is None else engine.remarks()
+        return resolved.config.remarks(resolved.setup) + happened + cache
+
+    def _mixing(self) -> list[str]:
+        """How well a shuffle by blocks does."""
+        if not isinstance(self.arguments.shuffle, BlockShuffle):
+            return []
+        dataset, batching = self.resolved.setup.dataset, self.batching
+        order = batching.order(self.position.drawn or 0, self.position.next_epoch)
+        return [f"mixing: {quality(order, len(dataset), dataset.labels, batching.slices().global_batch)}"]
 
     def describe(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
@@ -209,6 +237,7 @@ class NativeSession(Session):
         seed = "drawn at the first batch" if self.position.drawn is None else self.position.drawn
         return [
             f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
+            *self._mixing(),
             f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
             *(f"note: {remark}" for remark in self.remarks()),
             f"pipeline: {resolved.setup.pipeline!r}",

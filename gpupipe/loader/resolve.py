@@ -18,6 +18,7 @@ from ..interop import notes_its_batches, translate_dataset
 from ..interop.classes import exact_name, shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
+from ..reading.decoded_cache import DecodedCache
 from ..reading.setup import Setup
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
@@ -77,6 +78,10 @@ def resolve(a: Arguments) -> Resolved:
             name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
             raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
         dataset.keeps_targets = dataset.runs_user_code
+    elif dataset.form is not None and dataset.form.has_originals:
+        reasons.append(
+            "its samples hold images before their transforms, which torch's default_collate refuses: leave them out"
+        )
     if not dataset.runs_user_code:
         reasons += _worker_options(a)
     if ours and reasons:
@@ -87,7 +92,7 @@ def resolve(a: Arguments) -> Resolved:
         raise NotNative(reasons)
     if len(dataset) == 0:
         raise ConfigError(f"{a.dataset!r} has no samples")
-    batching = batching_of(a, len(dataset))
+    batching = batching_of(a, dataset)
     setup = Setup(
         dataset=dataset,
         pipeline=dataset.transform,
@@ -99,6 +104,7 @@ def resolve(a: Arguments) -> Resolved:
         timeout=a.timeout,
         worker_init_fn=a.worker_init_fn,
         multiprocessing_context=a.multiprocessing_context,
+        cache=_cache_of(a, dataset),
     )
     _check_targets(dataset)
     if not dataset.has_frames and dataset.transform.temporal:
@@ -128,6 +134,16 @@ def same_work(one: Resolved, two: Resolved) -> bool:
         and not has_calls(a.pipeline)
         and replace(a, dataset=b.dataset) == b
     )
+
+
+def _cache_of(a: Arguments, dataset: Dataset) -> DecodedCache | None:
+    if a.cache is None or a.cache_bytes is None:
+        return None
+    if a.engine_name == "null":
+        raise ConfigError(f"cache={a.cache!r}: the null engine decodes nothing that could be kept; leave it out")
+    cache = DecodedCache(a.cache, a.cache_bytes)
+    cache.check(dataset)
+    return cache
 
 
 def _try_functions(dataset: Dataset) -> None:

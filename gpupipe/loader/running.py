@@ -51,6 +51,12 @@ class Lease:
         if run is not None:
             run.close()
 
+    def take(self, other: Lease) -> None:
+        """Have what another one has, which then has nothing."""
+        self.engine, self.run, self._kept = other.engine, other.run, other._kept
+        other.engine = other.run = other._kept = None
+        self.used = next(_TIMES)
+
     def let_go(self) -> Engine | None:
         """End the run and give the engine back, once nobody reads its memory any more."""
         self.stop()
@@ -80,6 +86,11 @@ class Running:
     def engine(self) -> Engine | None:
         """The first one."""
         return self.engines[0] if self.engines else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether no more than one engine is in use."""
+        return len(self._leases) <= 1
 
     def run(self, lease: Lease, plans: Iterator[Plan], build: Callable[[], Engine]) -> Run:
         """Let an engine start on plans; what the lease ran before must have been closed."""
@@ -114,6 +125,11 @@ class Running:
         if stop or engine is not self.engines[0]:
             self.engines.remove(engine)
             engine.close()
+
+    def hand_on(self, lease: Lease, to: Lease) -> None:
+        """Let another one go on with an engine and what it works on."""
+        to.take(lease)
+        self._leases[self._leases.index(lease)] = to
 
     def close(self) -> None:
         """End every thread and process, and free the memory. Only in the process that started them. Iterators that go

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..errors import ConfigError
 from .arguments import Arguments
 from .native import NativeSession
 from .plain import PlainSession
@@ -53,6 +54,11 @@ def refreshed(session: Session) -> Session:
 def _plain(a: Arguments, e: NotNative) -> PlainSession:
     if a.engine_name not in ("auto", "torch"):
         raise e.error from None
+    if a.cache is not None:
+        raise ConfigError(
+            f"cache={a.cache!r}: torch's own loader has no such thing, and has to do this work because "
+            f"{'; '.join(e.reasons)}; leave cache and cache_bytes out"
+        ) from None
     session = PlainSession(a, e.reasons)
     if a.engine_name == "auto":
         each = e.reasons if len(e.reasons) == 1 else [f"({i}) {why}" for i, why in enumerate(e.reasons, 1)]

@@ -118,6 +118,10 @@ class Position:
         self._resume = 0  # samples to leave out at the start of next_epoch
         self._cursor = Cursor()
         self._sampler_epoch = batching.sampler.epoch_of()
+        self._began_with: int | None = None
+        """The sampler's epoch when one of ours began last."""
+        self._moves = 1
+        """By how much that changes from one epoch to the next, going by the last two."""
 
     @property
     def seed(self) -> int:
@@ -147,6 +151,9 @@ class Position:
     def begin(self) -> tuple[Order, Cursor]:
         """The next epoch begins: its samples, and what its iterator notes in how far it has come."""
         now = self.batching.sampler.epoch_of()
+        if now is not None and self._began_with is not None:
+            self._moves = now - self._began_with
+        self._began_with = now
         if now is not None and now != self._sampler_epoch:
             # set_epoch() called on the sampler that the script owns counts as called on the loader.
             self._sampler_epoch = now
@@ -155,6 +162,15 @@ class Position:
         self._cursor = Cursor(self.next_epoch, self._resume, running=True)
         self.next_epoch, self._resume = self.next_epoch + 1, 0
         return order, self._cursor
+
+    def ahead(self, later: int) -> tuple[Order, Cursor] | None:
+        """What :meth:`begin` will return for the next epoch if nothing is set before, or for one that comes ``later``;
+        ``None`` if asking the sampler now would be noticed."""
+        ahead = self.batching.sampler.ahead
+        if ahead is None:
+            return None
+        epoch = self.next_epoch + later
+        return ahead(self.seed, epoch, self._moves * (later + 1)), Cursor(epoch, 0 if later else self._resume)
 
     def at(self, cursor: Cursor) -> None:
         """The epoch of this cursor has given a batch: it is the one that a state tells of."""

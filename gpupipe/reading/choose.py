@@ -17,11 +17,16 @@ from .pixels import PixelReader
 from .setup import Setup
 from .user_code import UserCodeReader
 
-__all__ = ["feed_of", "reader_for"]
+__all__ = ["feed_of", "nothing", "reader_for"]
 
 _RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
 _CODES = 255
 """So many codings have names; see :attr:`gpupipe.datasets.Dataset.codings`."""
+
+
+def nothing(coding: str) -> bool:
+    """What an engine decodes itself if decoded images are kept: they are Pillow's."""
+    return False
 
 
 def feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
@@ -65,6 +70,7 @@ def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> F
 
 def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Decodes) -> Reader:
     """The reader of a setup for an engine; see :func:`feed_of`."""
+    decodes = decodes if setup.cache is None else nothing
     dataset, feed = setup.dataset, feed_of(setup.dataset, accepts, decodes)
     if dataset.kind == "user code":
         return UserCodeReader(setup, feed, decodes)

@@ -32,9 +32,9 @@ __all__ = ["FileReader", "read_encoded"]
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
-Rows = list[tuple[int, U8 | Cut | Undecodable | float]]
+Rows = list[tuple[int, U8 | Cut | Undecodable | float | None]]
 """(row, its bytes, or those of a part of it, or why there are none; or the seconds that its pixels took, which are
-where they should be)"""
+where they should be, and ``None`` if they were decoded before)"""
 
 
 class FileReader(AheadReader[Rows]):
@@ -52,7 +52,7 @@ class FileReader(AheadReader[Rows]):
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [not decodes(name) for name in names]
-        self._cuts = Cuts.of(setup.dataset)
+        self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
         self._look = FirstLook(setup.dataset.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
 
@@ -123,14 +123,18 @@ class FileReader(AheadReader[Rows]):
     def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
         began = time.perf_counter()
         try:
-            self._pixels(plan, row, out)
+            was_there = self._pixels(plan, row, out)
         except Undecodable as e:
             return [(row, e)]
-        return [(row, time.perf_counter() - began)]
+        return [(row, None if was_there else time.perf_counter() - began)]
 
-    def _pixels(self, plan: Plan, row: int, out: U8) -> None:
+    def _pixels(self, plan: Plan, row: int, out: U8) -> bool:
+        """Whether nothing had to be decoded."""
         assert plan.sizes is not None and plan.ops is not None
         dataset, window = self._dataset, window_of(plan.ops)
+        if self._setup.cache is not None:
+            out[...], was_there = self._setup.cache.pixels(dataset, plan, row, window)
+            return was_there
         cut = None if self._cuts is None else self._cuts.cuts(plan, [row]).get(row)
         if isinstance(cut, Undecodable):
             raise cut
@@ -138,13 +142,14 @@ class FileReader(AheadReader[Rows]):
             assert window is not None
             part: Any = open_rgb(cut.data)
             out[...] = np.asarray(part.crop(_box(window, row, cut)))
-            return
+            return False
         media, _ = dataset.fetch(int(plan.indices[row]))
         image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
         size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
         if size != planned:
             raise changed(planned, size)
         out[...] = np.asarray(image if window is None else image.crop(_box(window, row)))
+        return False
 
     def _end(self, pending: Pending[Rows]) -> Loaded:
         plan, bad = pending.plan, list(pending.bad)

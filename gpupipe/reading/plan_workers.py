@@ -193,15 +193,16 @@ class Workers(Generic[R]):
 class WorkerRun(Generic[R]):
     """One pass over plans; see :meth:`Workers.run`.
 
-    Where a worker dies, all are started anew, once, and do again what was under way: a job is a function of its plan,
-    so nobody can tell from the results.
+    Where a worker dies, all are started anew, once in an epoch, and do again what was under way: a job is a function of
+    its plan, so nobody can tell from the results.
     """
 
     def __init__(self, pool: _Pool[R], plans: Iterator[Plan]):
         self._pool = pool
         self._plans = plans
         self._sent: deque[Item] = deque()
-        self._lost: WorkersLost | None = None
+        self._lost: tuple[WorkersLost, int] | None = None
+        """The last loss of workers that was made good, and in which epoch."""
         self._results: Iterator[Any] | None = None
         self._number = -1
         try:
@@ -247,12 +248,15 @@ class WorkerRun(Generic[R]):
                 self._restart(e)
 
     def _restart(self, lost: WorkersLost) -> None:
-        first, self._lost = self._lost, lost
+        # A run goes on over the ends of epochs.
+        epoch = self._sent[0].epoch if self._sent and isinstance(self._sent[0], Plan) else -1
+        first = self._lost[0] if self._lost is not None and self._lost[1] == epoch else None
+        self._lost = lost, epoch
         if first is not None or not lost.again:
             self._pool.stop()
             before = "" if first is None else f", after others had been started anew in the same epoch because {first}"
             raise EngineError(
-                f"{lost}{before}. Workers are killed where the machine is short of memory or of /dev/shm: lower "
+                f"{lost}{before}. Workers are killed if the machine is short of memory or of /dev/shm: lower "
                 "num_workers, prefetch_factor or batch_size. Workers that exit or crash do so in the code of the "
                 "dataset: num_workers=0 shows where"
             ) from lost

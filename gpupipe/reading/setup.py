@@ -9,6 +9,7 @@ from typing import Any
 
 from ..datasets.base import Dataset
 from ..transforms.compose import Compose
+from .decoded_cache import DecodedCache
 
 __all__ = ["Setup"]
 
@@ -28,6 +29,7 @@ class Setup:
     timeout: float = 0
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
+    cache: DecodedCache | None = None
 
     @property
     def cuda(self) -> bool:

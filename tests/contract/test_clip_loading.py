@@ -135,8 +135,9 @@ def test_threads_and_memory_end_with_the_loader(clip_files: list[Path], clip_loa
     names = python_threads() - before
     assert names and all(name.startswith(("gpupipe-clips", "gpupipe-images")) for name in names)
     most = BATCH * FRAMES * 64 * 96 * 3
-    # 2 × prefetch_factor + 1 buffers; none if batches are made where frames are decoded.
-    assert (0 < held <= 5 * most) if graph else not held
+    # 2 × prefetch_factor + 3 buffers, as in the middle of a long epoch: prefetch_factor + 1 that are read, as many that
+    # DALI has or waits for, one that is made. None if batches are made where frames are decoded.
+    assert (0 < held <= 7 * most) if graph else not held
     loader.close()
     gc.collect()
     assert settled(lambda: python_threads() - before, set())

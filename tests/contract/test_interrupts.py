@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from multiprocessing import resource_sharer
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,7 @@ from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
 from gpupipe.engines.forms.image_threads import Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import epoch as iteration, native
+from gpupipe.loader import epoch as iteration, native, plan_stream, running
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
 
@@ -135,7 +136,10 @@ FOLDER, DALI_2 = ("dali", "folder"), ("dali", "bytes-2")
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "begin": (native.NativeSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
-    "stream": (iteration._Stream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "stream": (plan_stream.PlanStream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "end": (running.Running, "hand_on", 1, [FOLDER]),
+    "go on": (plan_stream.PlanStream, "go_on", 1, [FOLDER]),
+    "gone on": (running.Running, "hand_on", 2, [FOLDER]),
     "deliver": (iteration.EpochIterator, "_deliver", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "dali run": (dali.DaliEngine, "run", 1, [FOLDER, DALI_2]),
     "dali graph": (dali, "build_graph", 1, [FOLDER]),
@@ -197,7 +201,7 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
             raised = interrupt_once(patch, place, when)
             began = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
-                list(loader)
+                list(chain(loader, loader))
             assert raised
             assert settled(children, before)
             assert settled(python_threads, threads)

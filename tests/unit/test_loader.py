@@ -74,7 +74,16 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
     positional = [n for n, p in theirs.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert list(ours)[: len(positional)] == positional
     assert set(theirs) <= set(ours)
-    assert set(ours) - set(theirs) == {"device", "engine", "seed", "shard", "on_error", "max_bad"}
+    assert set(ours) - set(theirs) == {
+        "device",
+        "engine",
+        "seed",
+        "shard",
+        "on_error",
+        "max_bad",
+        "cache",
+        "cache_bytes",
+    }
     assert not any(p.kind is p.VAR_KEYWORD for p in ours.values())
     for name in ("batch_size", "shuffle", "num_workers", "pin_memory", "drop_last", "timeout", "in_order"):
         assert ours[name].default == theirs[name].default, name

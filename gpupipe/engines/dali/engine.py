@@ -21,7 +21,7 @@ from ...memory import system
 from ...planning.epoch import clip_length
 from ...reading.base import Loaded, Reader
 from ...reading.buffers import Borrowed
-from ...reading.choose import feed_of, reader_for
+from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
 from ...reading.signal_handlers import pass_on
@@ -62,9 +62,9 @@ class DaliEngine(Engine):
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
         self._reader: Reader | None = None
-        self._threads = ImageThreads(setup.threads)
+        self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
         self._rested = 0.0
-        self.feed = feed_of(setup.dataset, ACCEPTS, is_safe)
+        self.feed = feed_of(setup.dataset, ACCEPTS, is_safe if setup.cache is None else nothing)
         self._scheduled: deque[Loaded] = deque()
         """What DALI works on, oldest first: it reads their bytes in place."""
         self.pillow_speed = PillowSpeed()
@@ -238,7 +238,7 @@ class DaliEngine(Engine):
         return to_device(images, self.setup)
 
     def rest(self) -> None:
-        """An epoch is over. What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
+        """What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
         if time.monotonic() - self._rested > _REST:
             system.trim()
             self._rested = time.monotonic()
@@ -342,10 +342,7 @@ class DaliRun(Run):
     def __next__(self) -> Batch:
         try:
             return self._next()
-        except SampleError:
-            raise
-        except StopIteration:
-            self._engine.rest()
+        except (SampleError, StopIteration):
             raise
         except BaseException:
             # Interrupted between two feeds, or between a run and its output, inputs and outputs would no longer belong

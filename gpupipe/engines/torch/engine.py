@@ -43,6 +43,9 @@ class Torch(EngineConfig):
             nothing on the CPU.
         slots: of the ring, each as large as a batch. With two, one is filled while the GPU reads the other; a single
             one halves the pinned memory, and waits for every copy.
+
+    >>> Torch(staging="pin_memory")
+    Torch(staging='pin_memory', slots=2)
     """
 
     name: ClassVar[str] = "torch"
@@ -95,7 +98,8 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        task = Decode(setup.dataset, setup.pipeline, Cuts.of(setup.dataset))
+        cuts = Cuts.of(setup.dataset) if setup.cache is None else None
+        task = Decode(setup.dataset, setup.pipeline, cuts, setup.cache)
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 

@@ -10,17 +10,19 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from ...codecs.decode import open_rgb
 from ...codecs.files import Undecodable
-from ...codecs.jpeg.tiles import Cut
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...errors import BadSample
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.cuts import Cuts, moved
+from ...reading.decoded_cache import DecodedCache
 from ...reading.files import read_encoded
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
+from ...reading.windows import window_of
 from ...transforms.compose import Compose
 from ...types import Plan
 from ..forms.apply import apply_sample, head_and_tail
@@ -51,6 +53,7 @@ class Decode:
     dataset: Dataset
     pipeline: Compose
     cuts: Cuts | None
+    cache: DecodedCache | None = None
 
     def __call__(self, plan: Plan) -> Decoded:
         bad = self.dataset.bad(plan.indices)
@@ -61,18 +64,20 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
-        by_place = self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None
+        by_place = (
+            self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None and self.cache is None
+        )
         encoded = read_encoded(self.dataset, plan.indices) if by_place else None
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
                     make = partial(self._pictures, plan=plan, row=row, encoded=encoded)
-                    pictures, target, cut = fetch(make, row)
+                    pictures, target, corner = fetch(make, row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
                 # With the numbers at hand only the small result is kept; else whole images until all sizes are known.
-                ops = moved(head, cut.top, cut.left) if head and cut is not None else head
+                ops = moved(head, *corner) if head and corner is not None else head
                 images += pictures if ops is None else [apply_sample(picture, ops, row) for picture in pictures]
                 targets.append(target)
         if bad:
@@ -89,16 +94,22 @@ class Decode:
 
     def _pictures(
         self, index: int, plan: Plan, row: int, encoded: list[bytes | Undecodable] | None
-    ) -> tuple[list[Picture], Any, Cut | None]:
-        """(the images of a sample: one, or the frames of a clip; its target; what the image was cut to)"""
+    ) -> tuple[list[Picture], Any, tuple[int, int] | None]:
+        """(the images of a sample: one, or the frames of a clip; its target; if no more is there than a first crop
+        takes, the first pixel row and column of it)"""
         dataset = self.dataset
+        if self.cache is not None:
+            window = window_of(plan.ops or ())
+            pixels, _ = self.cache.pixels(dataset, plan, row, window)
+            corner = None if window is None else (int(window.top[row]), int(window.left[row]))
+            return [Image.fromarray(np.ascontiguousarray(pixels))], None, corner
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, None
         cut = None if self.cuts is None else self.cuts.cuts(plan, [row]).get(row)
         if isinstance(cut, Undecodable):
             raise cut
         if cut is not None:
-            return [open_rgb(cut.data)], None, cut
+            return [open_rgb(cut.data)], None, (cut.top, cut.left)
         media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
         if isinstance(media, Undecodable):
             raise media

@@ -2,7 +2,8 @@
 
 Every block is a file of its own, written under another name and renamed, so that a process that is killed leaves no
 half block, and all processes of a machine use the same ones. The oldest are removed when there are too many bytes. Age
-counts from when a block was loaded: in an epoch every sample comes once, so having been used lately says nothing.
+counts from when a block was loaded: in an epoch every sample comes once, so having been used lately says nothing. What
+costs more to make than to read may be kept instead, until it has not been used for some time (``unused``).
 """
 
 from __future__ import annotations
@@ -37,11 +38,19 @@ class BlockCache:
     Args:
         folder: absolute; made when the first block is written.
         limit: bytes, of all files together. Each process may be over by a part of it.
+        unused: ``None``: when it is full, the oldest blocks make place for new ones. Otherwise only those that were not
+            read for so many seconds do, and what finds no place is not kept.
     """
 
-    def __init__(self, folder: str, limit: int):
+    def __init__(self, folder: str, limit: int, unused: float | None = None):
         self._folder = folder
         self._limit = limit
+        self._unused = unused
+        self._total = limit
+        """With ``unused``: bytes that there are, as far as this process knows; at first nothing is known."""
+        self._writing = 0
+        """Bytes of those that threads are about to write."""
+        self._full = False
         self._written = limit  # so that the first block looks at what others have left
         self._lock = threading.Lock()
         self._broken = not limit
@@ -56,7 +65,11 @@ class BlockCache:
         if fd < 0:
             return False
         try:
-            return os.preadv(fd, [view.data], start) == len(view)
+            if os.preadv(fd, [view.data], start) != len(view):
+                return False
+            if self._unused is not None and time.time() - os.fstat(fd).st_mtime > self._unused / 2:
+                os.utime(fd)
+            return True
         except OSError:
             return False
         finally:
@@ -79,7 +92,9 @@ class BlockCache:
 
     def put(self, url: bytes, version: int, number: int, block: bytes | memoryview) -> None:
         """Keep a block. One that cannot be written is not kept."""
-        if self._broken or not version:  # a store that tells no versions could change what it has unseen
+        if self._broken or self._full or not version:  # a store that tells no versions could change what it has unseen
+            return
+        if self._unused is not None and not self._has_room(len(block)):
             return
         path = self._file(url, version, number)
         try:
@@ -105,8 +120,30 @@ class BlockCache:
             due = self._written >= self._limit / _SHARE
             if due:
                 self._written = 0
-        if due:
+            if self._unused is not None:
+                self._writing -= len(block)
+                if due:
+                    self._count()
+        if due and self._unused is None:
             self.trim()
+
+    def _has_room(self, count: int) -> bool:
+        """Whether that many bytes more may be written, once those that nobody reads have gone. They count from now."""
+        with self._lock:
+            if self._total + count > self._limit:
+                self._count()
+                if self._total + count > self._limit:
+                    self._full = not self._writing  # else it was counted twice, perhaps
+                    return False
+            self._total += count
+            self._writing += count
+            return True
+
+    def _count(self) -> None:
+        """Look at what all processes have written, and let old blocks go."""
+        self._total = self._writing
+        with contextlib.suppress(OSError):  # there is no folder yet
+            self._total += self._trim()
 
     def _make(self, folder: str) -> None:
         from ...datasets.index.cache import make_folder
@@ -116,8 +153,28 @@ class BlockCache:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o700)
 
+    def held(self) -> tuple[int, int]:
+        """(bytes, blocks) that there are, of all processes; looks at every file."""
+        try:
+            sizes = [entry.st_size for path, entry in self._files() if path.endswith(".block")]
+        except OSError:
+            return 0, 0
+        return sum(sizes), len(sizes)
+
+    def clear(self) -> None:
+        """Remove all blocks, and the folders that they were in."""
+        with contextlib.suppress(OSError):
+            for path, _ in self._files():
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            for folder in list(os.scandir(self._folder)):
+                if len(folder.name) == 2 and folder.is_dir(follow_symlinks=False):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(folder.path)
+
     def trim(self) -> None:
-        """Remove the oldest blocks until no more than 7/8 of the limit are left. One process at a time does it."""
+        """Remove the oldest blocks until no more than 7/8 of the limit are left, or those that may go. One process at a
+        time does it."""
         try:
             lock = os.open(os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -130,7 +187,8 @@ class BlockCache:
         finally:
             os.close(lock)
 
-    def _trim(self) -> None:
+    def _trim(self) -> int:
+        """Bytes that are left; the limit if the disk has no space for more."""
         found, now = [], time.time()
         for path, entry in self._files():
             if path.endswith(".tmp"):
@@ -142,12 +200,16 @@ class BlockCache:
         total = sum(size for _, size, _ in found)
         free = shutil.disk_usage(self._folder).free
         most = min(self._limit * 7 // 8, (total + free) // 2)
-        for _, size, path in sorted(found):
-            if total <= most:
+        crowded = total > self._limit * 15 // 16 or free < self._limit // _SHARE
+        if self._unused is not None and not crowded:
+            most = total
+        for mtime_ns, size, path in sorted(found):
+            if total <= most or (self._unused is not None and now - mtime_ns / 1e9 < self._unused):
                 break
             with contextlib.suppress(OSError):
                 os.unlink(path)
             total -= size
+        return total if free > self._limit // _SHARE else self._limit
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         for folder in os.scandir(self._folder):
@@ -159,5 +221,5 @@ class BlockCache:
                                 yield entry.path, entry.stat(follow_symlinks=False)
 
     def forked(self) -> None:
-        """Another thread may have held the lock, which the child does not have."""
-        self._lock = threading.Lock()
+        """Another thread may have held the lock, or written, which the child does not have."""
+        self._lock, self._writing, self._total = threading.Lock(), 0, self._limit

@@ -1,0 +1,83 @@
+"""What does it bring to keep decoded images, in memory and on disk?
+
+Prediction (two CPU cores): with all images kept in memory the DALI engine reaches 5 times torch's DataLoader with
+torchvision, and 2.2 times itself without; from a disk whose pages are in memory nearly as much. The reference engine
+gains less, because Pillow's resize stays.
+
+Measured: RandomResizedCrop(224), flip and normalise to float32 NCHW; the candidates take turns in one run, each in a
+process of its own, in steady state (see ``_candidates.py``), after an epoch in which the cache was filled; files in the
+page cache.
+
+    python benchmarks/decoded_cache.py [FOLDER]     # writes results/decoded_cache_<cpu|gpu>.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from typing import Any
+
+from _candidates import Candidate, Reading, ratio, rounds, summary
+from _common import Table, describe_files, machine, photographs, save
+from _loaders import CACHE_BYTES, Job, Work
+from _round_arguments import parsed, parser
+
+from gpupipe.reading.decoded_cache import DecodedCache
+
+BASE, PLAIN = "torch DataLoader + torchvision", "gpupipe, DALI engine"
+JOBS = [
+    Job("gpupipe, DALI engine, kept in memory", "gpupipe-dali", cache="ram"),
+    Job("gpupipe, DALI engine, kept on disk", "gpupipe-dali", cache="disk"),
+    Job("gpupipe, reference engine, kept in memory", "gpupipe-torch", cache="ram"),
+    Job(PLAIN, "gpupipe-dali"),
+    Job(BASE, "torchvision"),
+]
+
+
+def measure(args: argparse.Namespace, paths: list[str]) -> None:
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
+    result: dict[str, Any] = {
+        "question": (__doc__ or "").splitlines()[0],
+        "machine": machine(),
+        "files": describe_files(paths),
+        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
+    }
+    name = f"decoded_cache_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    candidates: list[Candidate] = []
+    try:
+        for job in JOBS:
+            candidates.append(Candidate(job, work))
+        readings: dict[str, list[Reading]] = {job.name: [] for job in JOBS}
+        for done in rounds(candidates, args.rounds, args.seconds):
+            for job in JOBS:
+                readings[job.name].append(done[job.name])
+            speed = {n: [r.images_per_second for r in found] for n, found in readings.items()}
+            result["candidates"] = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
+            result["ratios"] = {
+                n: {"to_torchvision": ratio(speed[n], speed[BASE]), "to_plain": ratio(speed[n], speed[PLAIN])}
+                for n in speed
+            }
+            path = save(name, result)  # every round, so that an interruption loses nothing
+    finally:
+        for candidate in candidates:
+            candidate.close()
+    table = Table("median", "images/s", "x torchvision", "x without", "CPU ms", "PSS MB")
+    for n, row in result["candidates"].items():
+        ratios = [result["ratios"][n][to]["median"] for to in ("to_torchvision", "to_plain")]
+        table.row(n, row["median_images_per_second"], *ratios, row["cpu_ms_per_image"], row["pss_mb"])
+    print(path)
+
+
+def main() -> None:
+    args = parsed(parser(__doc__, rounds=7, seconds=6.0, epoch=1))
+    # What is kept in memory ends with this process, and what is on disk with the folder.
+    with tempfile.TemporaryDirectory(prefix="gpupipe-bench-") as folder:
+        os.environ["GPUPIPE_CACHE"] = folder
+        DecodedCache("ram", CACHE_BYTES).hold()
+        with photographs(args.folder, count=256, ram=args.device == "cuda") as paths:
+            measure(args, paths)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Decoded images, kept for the epochs to come and shared by all processes of a machine: in its memory, or on its disk.
+
+An image is kept as it was decoded, whole, in a file of its own (:mod:`gpupipe.sources.remote.block_cache`), in
+``/dev/shm`` or in gpupipe's cache folder. Its name is made of everything that its pixels depend on, so another file,
+another version of the same one, or another way of decoding never find it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import PIL
+from PIL import features
+from rich.filesize import decimal
+
+from ..codecs.decode import open_rgb
+from ..datasets.base import Dataset
+from ..errors import ConfigError
+from ..memory import system
+from ..sources.remote.block_cache import BlockCache
+from ..transforms.ops import Crop
+from ..types import Plan
+from .sample import changed
+
+__all__ = ["CacheKind", "DecodedCache", "decoded_bytes"]
+
+U8 = npt.NDArray[np.uint8]
+
+CacheKind = Literal["ram", "disk"]
+
+_SHM = "/dev/shm"
+_UNUSED = 24 * 3600.0
+"""Seconds after which an image that nobody has read makes place for others."""
+
+
+@dataclass(frozen=True)
+class DecodedCache:
+    """Picklable; starts nothing and makes no folder before the first image is kept.
+
+    Args:
+        kind: ``"ram"``: in memory, until the last process that used it has ended. ``"disk"``: it stays.
+        cache_bytes: of all images that this machine's processes keep there. What finds no place is decoded each time.
+    """
+
+    kind: CacheKind
+    cache_bytes: int
+
+    def check(self, dataset: Dataset) -> None:
+        """Raises :class:`ConfigError` if it cannot hold images of ``dataset``."""
+        if dataset.kind != "files" or dataset.sizes is None:
+            raise ConfigError(
+                f"cache={self.kind!r} keeps what was decoded of images in files, which have an index, and {dataset!r} "
+                f"has {dataset.kind}; leave it out"
+            )
+        largest, total = decoded_bytes(dataset)
+        if self.cache_bytes < largest:
+            raise ConfigError(
+                f"cache_bytes={self.cache_bytes} cannot hold the largest image, which has {largest} bytes when it is "
+                f"decoded; all {len(dataset):,} take {decimal(total)}"
+            )
+        if self.kind == "ram":
+            most = min((n for n in (system.shm_size(), system.memory_limit()) if n is not None), default=0)
+            if not os.path.isdir(_SHM) or self.cache_bytes > most:
+                raise ConfigError(
+                    f"cache_bytes={self.cache_bytes} in memory: {_SHM} and this process may have {decimal(most)} at "
+                    'most; take less, or cache="disk"'
+                )
+
+    @property
+    def folder(self) -> str:
+        from ..datasets.index.cache import cache_folder
+
+        return (
+            os.path.join(_SHM, f"gpupipe-{os.geteuid()}", "decoded") if self.kind == "ram" else cache_folder("decoded")
+        )
+
+    @cached_property
+    def _images(self) -> BlockCache:
+        return _shared(self.folder, self.cache_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DecodedCache, (self.kind, self.cache_bytes)
+
+    def hold(self) -> None:
+        """This process uses it from now on, until it ends. Of images on a disk that says nothing."""
+        if self.kind == "ram":
+            _hold(self.folder, self._images)
+
+    def remark(self) -> str:
+        """What it holds; looks at every file."""
+        total, count = self._images.held()
+        where = "memory" if self.kind == "ram" else f"files under {self.folder}"
+        return (
+            f"cache: {count:,} decoded images, {decimal(total)} of {decimal(self.cache_bytes)} in {where}, shared by "
+            "all processes of this machine"
+        )
+
+    def pixels(self, dataset: Dataset, plan: Plan, row: int, window: Crop | None) -> tuple[U8, bool]:
+        """(u8[h, w, 3], the image of that row, or what ``window`` takes of it; whether it was there).
+
+        Raises what reading and decoding raise. Of a file that is not as the index knows it nothing is kept or believed.
+        """
+        assert plan.sizes is not None
+        index, size = int(plan.indices[row]), (int(plan.sizes[row, 0]), int(plan.sizes[row, 1]))
+        top, left, height, width = (0, 0, *size) if window is None else _numbers(window, row)
+        name = self._name(dataset, index, size)
+        if name is not None:
+            rows = np.empty((height, size[1], 3), np.uint8)
+            if self._images.read(*name, 0, top * size[1] * 3, rows.reshape(-1)):
+                return rows[:, left : left + width], True
+        media, _ = dataset.fetch(index)
+        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        pixels = np.asarray(image)
+        if pixels.shape[:2] != size:
+            raise changed(size, pixels.shape[:2])
+        # Looked at before and after: what was read in between was of this version.
+        if name is not None and name == self._name(dataset, index, size):
+            self._images.put(*name, 0, np.ascontiguousarray(pixels).data.cast("B"))
+        return pixels[top : top + height, left : left + width], False
+
+    @staticmethod
+    def _name(dataset: Dataset, index: int, size: tuple[int, int]) -> tuple[bytes, int] | None:
+        """(all that the pixels depend on but the version of the file, that version); ``None`` if the file is another
+        one than was indexed, or that is not known."""
+        place, known = dataset.place(index), dataset.found(index)
+        storage = dataset.source.storage
+        if not storage.remote and storage.look([place.path]) != [known]:
+            return None
+        what = place[:3], place.packed, known, size, dataset.exif, dataset.max_pixels, dataset.max_bytes, _decoder()
+        return repr(what).encode(), known.version
+
+
+def decoded_bytes(dataset: Dataset) -> tuple[int, int]:
+    """(of the largest image, of all), decoded."""
+    assert dataset.sizes is not None
+    each = dataset.sizes.astype(np.int64).prod(axis=1) * 3
+    return int(each.max(initial=0)), int(each.sum())
+
+
+def _numbers(window: Crop, row: int) -> tuple[int, int, int, int]:
+    return int(window.top[row]), int(window.left[row]), int(window.height[row]), int(window.width[row])
+
+
+def _decoder() -> str:
+    return f"Pillow {PIL.__version__} libjpeg-turbo {features.version_feature('libjpeg_turbo')}"
+
+
+# ---- one for each folder and process
+
+_CACHES: dict[tuple[str, int], BlockCache] = {}
+_HELD: dict[str, tuple[int, BlockCache]] = {}
+"""By folder: the lock that says that this process uses it."""
+
+
+def _shared(folder: str, limit: int) -> BlockCache:
+    return _CACHES.setdefault((folder, limit), BlockCache(folder, limit, unused=_UNUSED))
+
+
+def _hold(folder: str, images: BlockCache) -> None:
+    from ..datasets.index.cache import make_folder
+
+    if folder in _HELD:
+        return
+    make_folder(folder)
+    lock = os.open(os.path.join(folder, "users"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    _HELD[folder] = lock, images
+
+
+@atexit.register
+def _leave() -> None:
+    """The last process that goes takes what is in memory along. One that is killed leaves it for the next."""
+    while _HELD:
+        _, (lock, images) = _HELD.popitem()
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pass  # others use it
+        else:
+            images.clear()
+        os.close(lock)
+
+
+def _in_forked_child() -> None:
+    """The parent's lock is the parent's, and another of its threads may have held those of Python."""
+    while _HELD:
+        os.close(_HELD.popitem()[1][0])
+    for images in _CACHES.values():
+        images.forked()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
