@@ -155,10 +155,22 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
         )
     soak = results["soak"]
     if soak:
+        events = {"breaks": "breaks", "resumes": "resumes", "files_spoilt": "files spoilt meanwhile"}
+        events |= {"workers_killed": "workers killed", "signals": "signals"}
+        met = ", ".join(f"{soak[name]} {words}" for name, words in events.items() if soak.get(name))
         lines.append(
-            f"- {soak['epochs']} epochs with bad files, {soak['breaks']} breaks and {soak['resumes']} resumes: "
+            f"- {soak['epochs']} epochs with bad files, {met}: "
             f"**{len(soak['unlike_the_plan'])}** of {soak['batches']:,} batches unlike the plan; memory of the last "
             f"quarter over the second {soak['memory_of_the_last_quarter_over_the_second']:.2f}."
+        )
+    interrupts = results["interrupts"]
+    if interrupts:
+        counts = interrupts["counts"]
+        lines.append(
+            f"- {interrupts['trials']} signals at random moments beside {interrupts['busy_processes']} busy processes: "
+            f"**{counts['not_ended']}** did not end the run, {counts['left']} left something, {counts['said']} printed "
+            f"more than a traceback; from signal to exit {interrupts['median_seconds']:.2f} s in the median, "
+            f"{interrupts['worst_seconds']:.2f} s at worst."
         )
     return "\n".join(lines)
 
@@ -235,6 +247,7 @@ def figures() -> str:
         "memory_epochs_cpu",
         "faults",
         "soak",
+        "interrupts",
         "fuzz_decoders",
         "strict",
     )

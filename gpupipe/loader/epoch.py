@@ -17,6 +17,7 @@ from ..errors import SampleError
 from ..planning.bad_samples import BadSamples
 from ..planning.batches import Slices
 from ..planning.epoch import EpochPlan
+from ..reading.signal_handlers import raised_by_handler
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
@@ -143,13 +144,11 @@ class EpochIterator:
                 self._finish(session)
         except SampleError:
             raise
-        except Exception:
+        except BaseException as e:
             self.end()  # the state stays where it was; a new iter() starts cleanly
-            raise
-        except BaseException:
-            # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
-            self.end()
-            session.running.close()
+            if not isinstance(e, Exception) or raised_by_handler(e) is not None:
+                # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
+                session.running.close()
             raise
         finally:
             self._left = time.perf_counter()
