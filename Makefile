@@ -21,14 +21,17 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## train a small network through DALI and through the reference, and compare (no data, no GPU needed)
 	$(BIN)/gpupipe demo
 
+# Two processes at once; a file's tests stay together, because they share what is expensive.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # One part of everything: numbers, plans, pixels of both engines, and what every engine promises of its batches.
 QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips delivery output policies resume)
 
 quick: lint  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
-	$(BIN)/python -m pytest -q -m "not slow" $(QUICK)
+	$(PYTEST) -q -m "not slow" $(QUICK)
 
 scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
 	$(BIN)/python -m tests.scripts

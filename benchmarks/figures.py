@@ -22,7 +22,12 @@ from gpupipe.parity.tolerances import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = {"README.md": ("headline",), "docs/figures.md": ("figures", "gpu"), "docs/promises.md": ("promises",)}
+PAGES = {
+    "README.md": ("headline",),
+    "docs/figures.md": ("figures", "gpu"),
+    "docs/promises.md": ("promises",),
+    "docs/sources.md": ("blocks",),
+}
 """What is written into which page, between marks of these names."""
 
 
@@ -192,6 +197,32 @@ def strictness(result: dict[str, Any]) -> str:
     )
 
 
+def blocks() -> str:
+    """What a shuffle by blocks gives up, and what it spares."""
+    result = load("block_shuffle")
+    if result is None:
+        return ""
+    rows = []
+    for row in result["mixing"]:
+        held = row["held_bytes"]
+        name = f"{row['blocks']} of 8 MiB, {held / 2**20:,.0f} MiB held" if held else "`shuffle=True`"
+        rows.append([name, f"{row['displacement']:.2f}", *(f"{n:.0f}" for n in row["classes"].values())])
+    s, kinds = result["settings"], list(result["mixing"][0]["classes"])
+    head = ["blocks mixed at a time", "mean displacement", *(f"classes per batch, {kind}" for kind in kinds)]
+    about = (
+        f"Batches of {s['batch']} out of {s['samples']:,} samples of {s['classes']:,} classes, "
+        f"{s['mean_bytes'] / 1e3:.0f} kB each; displacement as a share of the dataset:"
+    )
+    read = [
+        [r["order"], r["fetch"], f"{r['requests_per_sample']:.2f}", f"{r['bytes_to_all']:.2f}"]
+        for r in result["reading"]
+    ]
+    cache = f"{100 * result['reading'][0]['cache_to_all']:.0f} %"
+    reading = f"One epoch from a store, with a cache for {cache} of the data:"
+    columns = ["order", "`fetch`", "requests per sample", "bytes loaded, to all bytes"]
+    return f"{about}\n\n{table(head, rows)}\n\n{reading}\n\n{table(columns, read)}"
+
+
 def figures() -> str:
     names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
     names += (
@@ -248,7 +279,13 @@ def headline() -> str:
 
 def written(page: str, names: tuple[str, ...]) -> str:
     """A page with what is between its marks made anew."""
-    make = {"headline": headline, "figures": figures, "gpu": lambda: gpu(RESULTS), "promises": markdown}
+    make = {
+        "headline": headline,
+        "figures": figures,
+        "gpu": lambda: gpu(RESULTS),
+        "promises": markdown,
+        "blocks": blocks,
+    }
     for name in names:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         before, start, end, after = re.split(pattern, page, maxsplit=1, flags=re.DOTALL)

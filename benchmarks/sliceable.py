@@ -30,10 +30,9 @@ from _loaders import Job, Work, left_out
 from _round_arguments import parsed, parser
 from PIL import Image
 
-from gpupipe.pack.folder import FolderWriter, find
+from gpupipe.pack.folder import FolderWriter, Written, find, pack_folder
 from gpupipe.pack.journal import Journal
-from gpupipe.pack.run import pack
-from gpupipe.pack.sliceable import sliceable
+from gpupipe.pack.sliceable import Sliceable
 
 LARGE = (2016, 1512)
 
@@ -52,12 +51,13 @@ def packed(source: Path, target: Path, processes: int) -> dict[str, float]:
     """A sliceable copy; what making it took."""
     samples, _ = find(str(source), (".jpg", ".jpeg"), lambda done: None)
     began = time.perf_counter()
+    about = {"source": str(source), "form": str(Sliceable())}
     with (
-        closing(Journal(str(target), str(source), "sliceable")) as journal,
+        closing(Journal(str(target), about, Written)) as journal,
         closing(FolderWriter(str(target))) as writer,
     ):
-        written, _ = pack(
-            str(source), samples, sliceable, writer, journal, processes=processes, progress=lambda done: None
+        written, _ = pack_folder(
+            str(source), samples, Sliceable(), writer, journal, processes=processes, progress=lambda done: None
         )
     made = [w for w in written if not w.kind]
     return {

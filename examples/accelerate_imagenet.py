@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from common import Help, Stop
 from small_resnet import SmallResNet
 from torch import nn
 
@@ -26,15 +27,15 @@ from gpupipe.testing.photos import make_photos
 
 
 def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made where it is not given")
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
+    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made if it is not given")
     p.add_argument("--out", type=Path, default=Path("runs/accelerate"), help="run folder")
     p.add_argument("--resume", action="store_true", help="go on from the checkpoint in the run folder")
     p.add_argument("--cpu", action="store_true", help="use no GPU")
-    p.add_argument("--epochs", type=int, default=2)
+    p.add_argument("--epochs", type=int, default=2, help="how many in all, counted from 0")
     p.add_argument("--batch-size", type=int, default=16, help="per process")
     p.add_argument("--size", type=int, default=128, help="edge of the training images in pixels")
-    p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
+    p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads or processes that load")
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     return p.parse_args()
@@ -82,7 +83,7 @@ def evaluate(accelerator: Accelerator, model: nn.Module, loader: DataLoader) -> 
 
 
 def main() -> None:
-    args = parse()
+    args, stop = parse(), Stop()
     half = torch.cuda.is_available() and not args.cpu
     accelerator = Accelerator(cpu=args.cpu, mixed_precision="bf16" if half else "no")
     train, val = make_loaders(args, accelerator)
@@ -108,6 +109,9 @@ def main() -> None:
                 accelerator.save_state(checkpoint)
             if steps == args.max_steps:
                 return
+            if stop.agreed(steps, accelerator.device):
+                accelerator.save_state(checkpoint)
+                raise SystemExit(f"saved after step {steps} of this run; --resume goes on from there")
         accelerator.print(f"epoch {epoch}  {evaluate(accelerator, model, val)}")
         accelerator.save_state(checkpoint)
     accelerator.end_training()

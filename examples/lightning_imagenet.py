@@ -15,15 +15,23 @@ import os
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from common import Help
 from small_resnet import SmallResNet
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, Shard, datasets
 from gpupipe.pipelines import imagenet
 from gpupipe.testing.photos import make_photos
+
+try:
+    import lightning as L
+    from lightning.pytorch.callbacks import ModelCheckpoint
+except RuntimeError as e:  # Lightning imports torchmetrics, and that torchvision
+    raise SystemExit(
+        f"lightning cannot be imported: {e}\nIf that names torchvision, install the one that belongs to this torch: "
+        "https://pytorch.org/get-started/locally"
+    ) from None
 
 
 class Photos(L.LightningDataModule):
@@ -86,17 +94,17 @@ class Classifier(L.LightningModule):
 
 
 def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made where it is not given")
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
+    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made if it is not given")
     p.add_argument("--out", type=Path, default=Path("runs/lightning"), help="run folder")
     p.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the run folder")
-    p.add_argument("--devices", type=int, default=1)
+    p.add_argument("--devices", type=int, default=1, help="how many")
     p.add_argument("--accelerator", default="auto", help='"auto", "gpu" or "cpu"')
-    p.add_argument("--epochs", type=int, default=2)
+    p.add_argument("--epochs", type=int, default=2, help="how many in all, counted from 0")
     p.add_argument("--batch-size", type=int, default=16, help="per device")
     p.add_argument("--size", type=int, default=128, help="edge of the training images in pixels")
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
-    p.add_argument("--max-steps", type=int, default=-1, help="stop after this many steps")
+    p.add_argument("--max-steps", type=int, default=-1, help="stop after this many steps; -1: never")
     return p.parse_args()
 
 
@@ -104,7 +112,8 @@ def main() -> None:
     args = parse()
     L.seed_everything(0)
     data = Photos(args.data or args.out / "photos", args.data is None, args.batch_size, args.size)
-    checkpoints = ModelCheckpoint(args.out, every_n_train_steps=args.save_every, save_last=True)
+    # An interruption is an exception, too: Ctrl-C loses nothing.
+    checkpoints = ModelCheckpoint(args.out, every_n_train_steps=args.save_every, save_last=True, save_on_exception=True)
     classes = 4 if args.data is None else len(datasets.ImageFolder(args.data / "train").classes)
     trainer = L.Trainer(
         accelerator=args.accelerator, devices=args.devices, max_epochs=args.epochs, max_steps=args.max_steps,

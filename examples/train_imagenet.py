@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from common import Help, Stop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from small_resnet import SmallResNet
@@ -39,24 +40,25 @@ from gpupipe.testing.photos import make_photos
 
 
 def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made where it is not given")
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
+    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made if it is not given")
     p.add_argument("--out", type=Path, default=Path("runs/imagenet"), help="run folder")
     p.add_argument("--resume", action="store_true", help="go on from the checkpoint in the run folder")
     p.add_argument("--model", default="small", help='"small" (built in), or a name of torchvision such as "resnet50"')
     p.add_argument("--compile", action="store_true", help="torch.compile the model")
-    p.add_argument("--epochs", type=int, default=5)
+    p.add_argument("--epochs", type=int, default=5, help="how many in all, counted from 0")
     p.add_argument("--batch-size", type=int, default=32, help="per process")
     p.add_argument("--size", type=int, default=224, help="edge of the training images in pixels")
     p.add_argument("--lr", type=float, default=0.5, help="for a global batch of 256; scaled linearly")
     p.add_argument("--warmup", type=float, default=1.0, help="epochs of linear warm-up")
-    p.add_argument("--weight-decay", type=float, default=5e-5)
-    p.add_argument("--label-smoothing", type=float, default=0.1)
+    p.add_argument("--weight-decay", type=float, default=5e-5, help="not of biases and norms")
+    p.add_argument("--label-smoothing", type=float, default=0.1, help="share of the target that goes to all classes")
     p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads or processes that load")
-    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"])
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"], help="who loads")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    p.add_argument("--device", default=here, choices=["cuda", "cpu"], help="what loads and trains")
     p.add_argument("--on-error", default="replace", choices=["raise", "replace"], help="what a bad image does")
-    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     return p.parse_args()
@@ -142,6 +144,7 @@ def cosine(step: int, warmup: int, steps: int) -> float:
 class Trainer:
     def __init__(self, args: argparse.Namespace):
         self.args = args
+        self.stop = Stop()
         self.shard, self.device = start(args)
         self.main = self.shard.rank == 0
         self.console = Console(quiet=not self.main)
@@ -216,7 +219,7 @@ class Trainer:
         return loss
 
     def train_epoch(self, progress: Progress) -> bool:
-        """The rest of the present epoch. Returns False where ``--max-steps`` ended it early."""
+        """The rest of the present epoch. Returns False if ``--max-steps`` ended it early."""
         self.model.train()
         steps = len(self.train_loader)
         done = self.step - self.epoch * steps
@@ -231,6 +234,9 @@ class Trainer:
                 self.save()
             if self.step == self.args.max_steps:
                 return False
+            if self.stop.agreed(self.step, self.device):
+                self.save()
+                raise SystemExit(f"saved after step {self.step}; --resume goes on from there")
         progress.remove_task(task)
         return True
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from common import Help, Stop
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -38,23 +39,24 @@ MOTIONS = {"left": (0, 3), "right": (0, -3), "up": (3, 0), "down": (-3, 0)}
 
 
 def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made where it is not given")
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
+    p.add_argument("data", nargs="?", type=Path, help="folder with train/ and val/; made if it is not given")
     p.add_argument("--out", type=Path, default=Path("runs/video"), help="run folder")
     p.add_argument("--resume", action="store_true", help="go on from the checkpoint in the run folder")
     p.add_argument("--model", default="small", help='"small" (built in), or one of torchvision such as "r2plus1d_18"')
-    p.add_argument("--epochs", type=int, default=8)
+    p.add_argument("--epochs", type=int, default=8, help="how many in all, counted from 0")
     p.add_argument("--batch-size", type=int, default=8, help="clips, per process")
     p.add_argument("--frames", type=int, default=8, help="frames of a clip")
     p.add_argument("--stride", type=int, default=2, help="frames from one to the next")
     p.add_argument("--size", type=int, default=112, help="edge of the frames in pixels")
     p.add_argument("--val-clips", type=int, default=3, help="clips of each video whose scores are averaged")
-    p.add_argument("--videos", type=int, default=24, help="of each class, where they are made")
-    p.add_argument("--lr", type=float, default=0.02)
+    p.add_argument("--videos", type=int, default=24, help="of each class, if they are made")
+    p.add_argument("--lr", type=float, default=0.02, help="learning rate")
     p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads that decode")
-    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"])
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
-    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"], help="who loads")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    p.add_argument("--device", default=here, choices=["cuda", "cpu"], help="what loads and trains")
+    p.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     p.add_argument("--save-every", type=int, default=200, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     return p.parse_args()
@@ -107,6 +109,7 @@ def total(values: Tensor) -> Tensor:
 class Trainer:
     def __init__(self, args: argparse.Namespace):
         self.args = args
+        self.stop = Stop()
         self.device = torch.device(args.device)
         if self.device.type == "cuda":
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
@@ -189,7 +192,7 @@ class Trainer:
         self.epoch, self.step = state["epoch"], state["step"]
 
     def train_epoch(self) -> bool:
-        """The rest of the present epoch. Returns False where ``--max-steps`` ended it early."""
+        """The rest of the present epoch. Returns False if ``--max-steps`` ended it early."""
         self.model.train()
         self.train_loader.set_epoch(self.epoch)
         for clips, target in self.train_loader:
@@ -204,6 +207,9 @@ class Trainer:
                 self.save()
             if self.step == self.args.max_steps:
                 return False
+            if self.stop.agreed(self.step, self.device):
+                self.save()
+                raise SystemExit(f"saved after step {self.step}; --resume goes on from there")
         return True
 
     @torch.inference_mode()
@@ -233,8 +239,8 @@ class Trainer:
         while self.epoch < self.args.epochs:
             if not self.train_epoch():
                 return
-            self.epoch += 1
             row = {"epoch": self.epoch, "step": self.step, **self.evaluate()}
+            self.epoch += 1
             self.save()
             if main:
                 with (self.args.out / "metrics.jsonl").open("a") as f:

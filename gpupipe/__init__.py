@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .errors import BadSample, GpupipeError, SampleError
     from .loader.dataloader import DataLoader
     from .loader.from_torch import from_torch
+    from .planning.blocks import BlockShuffle
     from .types import Batch, Plan, Shard
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BadSample",
     "Batch",
+    "BlockShuffle",
     "DataLoader",
     "GpupipeError",
     "Plan",
@@ -34,6 +36,7 @@ __all__ = [
 _HOME = {
     "BadSample": "errors",
     "Batch": "types",
+    "BlockShuffle": "planning.blocks",
     "DataLoader": "loader.dataloader",
     "GpupipeError": "errors",
     "Plan": "types",

@@ -39,6 +39,24 @@ def _before(
 
 # typer reads these at run time, and Python 3.10 does not know all of the shorter forms
 Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SRC", help="A folder or list of images, shards of any format ('train-{000..127}.tar'), a URL."
+    ),
+]
+Kind = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--source", help="What SRC is, if its name does not say it: webdataset, parquet, lmdb, ..."),
+]
+ImageColumn = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--image", help="Column, feature or extension of images in SRC."),
+]
+LabelColumn = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--label", help="The same of labels."),
+]
 PipelineName = Annotated[
     str,
     typer.Argument(
@@ -48,7 +66,7 @@ PipelineName = Annotated[
 ]
 DeviceName = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--device", help="cpu, cuda or cuda:1; a GPU where there is one."),
+    typer.Option("--device", help="cpu, cuda or cuda:1; a GPU if there is one."),
 ]
 Frames = Annotated[int, typer.Option(min=1, help="Of a clip of videos.")]
 Stride = Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")]
@@ -77,33 +95,97 @@ def _command(function: Callable[..., int | None]) -> Callable[..., None]:
 
 @_command
 def index(
-    folder: Folder,
+    source: Source,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Look at every file again.")] = False,
     exif: Annotated[bool, typer.Option("--exif", help="Sizes as turned upright by EXIF.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Leave the index beside data behind a network, for other machines.")
+    ] = False,
+    kind: Kind = None,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
 ) -> int:
     """Scan a dataset once: sizes, formats, bad files."""
     from .commands.index import run
 
-    return run(folder, rebuild=rebuild, exif=exif)
+    return run(source, rebuild=rebuild, exif=exif, beside=beside, kind=kind, image=image, label=label)
 
 
 @_command
 def pack(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder of images, in class folders or not.")],
-    destination: Annotated[Path, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
+    source: Source,
+    destination: Annotated[str, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
+    format: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--format", help="webdataset, tfrecord or parquet."),
+    ] = None,
     sliceable: Annotated[
         bool,
         typer.Option("--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes."),
     ] = False,
+    resize: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--resize", min=1, metavar="SIDE", help="Reduce larger images to this shorter side."),
+    ] = None,
+    quality: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--quality", min=1, max=100, help="Of JPEG, with --resize; 90 by default."),
+    ] = None,
+    decoded: Annotated[
+        bool, typer.Option("--decoded", help="Plain pixels: many times the bytes, and no decoding.")
+    ] = False,
+    exif: Annotated[bool, typer.Option("--exif", help="Turn images upright, with --resize or --decoded.")] = False,
+    shards: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--shards", min=1, help="How many."),
+    ] = None,
+    shard_bytes: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--shard-bytes", metavar="SIZE", help="Of a shard at most, about: 500MB, 1GiB; 512MiB by default."
+        ),
+    ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Write samples in a random order, for readers that shuffle in a buffer.")
+    ] = False,
+    seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--seed", help="Of --shuffle; 0 by default."),
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="What the names of shards begin with.")] = "train",
+    kind: Kind = None,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
     num_workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--num-workers", min=1, help="Processes; all cores by default."),
     ] = None,
 ) -> int:
-    """Write a dataset anew, once, so that reading it costs less."""
+    """Write a dataset anew, once, so that reading it costs less. Exit code 3: some bad samples were left out."""
     from .commands.pack import run
+    from .commands.pack_request import Request
 
-    return run(source, destination, form="sliceable" if sliceable else None, num_workers=num_workers)
+    return run(
+        Request(
+            source,
+            destination,
+            format=format,
+            sliceable=sliceable,
+            resize=resize,
+            quality=quality,
+            decoded=decoded,
+            exif=exif,
+            shards=shards,
+            shard_bytes=shard_bytes,
+            shuffle=shuffle,
+            seed=seed,
+            split=split,
+            kind=kind,
+            image=image,
+            label=label,
+            num_workers=num_workers,
+        )
+    )
 
 
 @_command

@@ -35,7 +35,11 @@ __all__ = [
 
 
 class BadSample(NamedTuple):
-    """One sample that could not be delivered: where it is in the dataset, and why it was refused."""
+    """One sample that could not be delivered: where it is in the dataset, and why it was refused.
+
+    >>> BadSample(7, "cats/07.jpg", "truncated", "image file is truncated").path
+    'cats/07.jpg'
+    """
 
     index: int  # type: ignore[assignment]
     """Position in the dataset."""
@@ -84,7 +88,12 @@ class StateError(GpupipeError, ValueError):
 
 
 class SampleError(GpupipeError, RuntimeError):
-    """Samples of one batch could not be read. The loader goes on with the next batch."""
+    """Samples of one batch could not be read. The loader goes on with the next batch.
+
+    >>> raise SampleError([BadSample(7, "cats/07.jpg", "truncated", "image file is truncated")])
+    Traceback (most recent call last):
+    gpupipe.errors.SampleError: sample 7 (cats/07.jpg): truncated: image file is truncated
+    """
 
     def __init__(self, samples: Sequence[BadSample], headline: str = ""):
         self.samples: tuple[BadSample, ...] = tuple(samples)

@@ -11,8 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console", "libraries_silenced", "pairs", "print_error", "quantity", "spark"]
+from ..errors import BadSample
 
+__all__ = ["bad_samples", "console", "libraries_silenced", "pairs", "print_error", "quantity", "spark"]
+
+_SHOWN = 20
+"""Of bad samples."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -61,6 +65,24 @@ def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
     for name, value in rows:
         table.add_row(name, Text(value))
     return table
+
+
+def bad_samples(out: Console, bad: Sequence[BadSample], prefix: bytes, what: str) -> None:
+    """The first of some bad samples, with paths below ``prefix``; nothing if there are none.
+
+    ``what``: in the title, after their number.
+    """
+    if not bad:
+        return
+    table = Table(title=quantity(len(bad), what), title_justify="left", title_style="bold yellow")
+    for column in ("number", "kind", "file", "reason"):
+        table.add_column(column, overflow="fold", justify="right" if column == "number" else "left")
+    for sample in bad[:_SHOWN]:
+        shown = sample.path.removeprefix(os.fsdecode(prefix))
+        table.add_row(str(sample.index), sample.kind, Text(shown), Text(sample.reason))
+    out.print(table)
+    if len(bad) > _SHOWN:
+        out.print(f"... and {len(bad) - _SHOWN:,} more")
 
 
 def quantity(count: int, one: str, many: str | None = None) -> str:

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ..bench import machine
 from ..datasets.index.cache import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
 from .console import console, pairs
-from .findings import Installed, examine
+from .findings import Finding, Installed, examine
 from .selfcheck import self_check
 
 __all__ = ["look", "run"]
@@ -32,8 +33,10 @@ def run() -> int:
         screen.print(pairs(_software(found), title="installed"))
         screen.print(pairs(_hardware(found), title="\nthis machine"))
     findings = examine(found)
-    with screen.status("running every engine on a small JPEG"):
-        lines, broken = self_check(bool(found.gpus), found.dali is not None)
+    lines, broken = [("left out", "it needs a folder for temporary files")], list[Finding]()
+    if found.temp_error is None:
+        with screen.status("running every engine on a small JPEG"):
+            lines, broken = self_check(bool(found.gpus), found.dali is not None)
     screen.print(pairs(lines, title="\nself-check"))
     findings += broken
     wrong = [f for f in findings if f.level == "wrong"]
@@ -68,6 +71,8 @@ def look() -> Installed:
         cores=machine.cores(),
         quota=_quota(),
         cache_error=_cache_error(),
+        temp_error=_write_error(tempfile.gettempdir),
+        torchvision_error=_import_error("torchvision") if "torchvision" in versions else None,
     )
 
 
@@ -78,18 +83,24 @@ def _torch_cuda() -> str | None:
 
 
 def _dali_version() -> tuple[str | None, str | None]:
-    """(version, None), (None, why it cannot be imported), or (None, None) where it is not installed."""
+    """(version, None), (None, why it cannot be imported), or (None, None) if it is not installed."""
     from ..engines.dali import installed
 
     if not installed():
         return None, None
-    try:
-        # By way of our own package, which alone may import DALI.
-        importlib.import_module("gpupipe.engines.dali.engine")
-    except Exception as e:  # broken installations raise anything, from ImportError to OSError of a missing library
-        return None, f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+    # By way of our own package, which alone may import DALI.
+    if (error := _import_error("gpupipe.engines.dali.engine")) is not None:
+        return None, error
     versions = machine.versions()
     return next((versions[name] for name in _DALI_WHEELS if name in versions), "unknown version"), None
+
+
+def _import_error(module: str) -> str | None:
+    try:
+        importlib.import_module(module)
+        return None
+    except Exception as e:  # broken installations raise anything, from ImportError to OSError of a missing library
+        return f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
 
 
 def _quota() -> float | None:
@@ -102,9 +113,18 @@ def _quota() -> float | None:
 
 def _cache_error() -> str | None:
     folder = cache_folder("index")
-    try:
+
+    def ready() -> str:
         make_folder(folder)
-        with tempfile.TemporaryFile(dir=folder):
+        return folder
+
+    return _write_error(ready)
+
+
+def _write_error(folder: Callable[[], str]) -> str | None:
+    try:
+        with tempfile.TemporaryFile(dir=folder()) as file:
+            file.write(b"\0" * 4096)
             return None
     except OSError as e:
         return e.strerror or str(e)
@@ -121,10 +141,16 @@ def _software(found: Installed) -> list[tuple[str, str]]:
         ("nvJPEG", _nvjpeg(found)),
         ("pillow", f"{versions.get('pillow', '?')}, libjpeg-turbo {found.turbo or 'missing'}"),
         ("numpy", versions.get("numpy", "?")),
-        ("torchvision", versions.get("torchvision", "not installed; not needed")),
+        ("torchvision", _torchvision(found, versions.get("torchvision"))),
         ("video", _video()),
     ]
     return rows + [(name, version) for name, version in versions.items() if name.startswith("nvidia-")]
+
+
+def _torchvision(found: Installed, version: str | None) -> str:
+    if version is None:
+        return "not installed; not needed"
+    return version if found.torchvision_error is None else f"{version}, cannot be imported"
 
 
 def _nvjpeg(found: Installed) -> str:

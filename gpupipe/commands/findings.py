@@ -44,6 +44,10 @@ class Installed:
     quota: float | None
     """Cores' worth of time that the container allows."""
     cache_error: str | None
+    temp_error: str | None = None
+    """Why the folder for temporary files cannot be written."""
+    torchvision_error: str | None = None
+    """Why torchvision cannot be imported though it is installed."""
 
 
 def examine(found: Installed) -> list[Finding]:
@@ -93,23 +97,45 @@ def examine(found: Installed) -> list[Finding]:
         add("note", "there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower")
     if found.gpus and found.dali is not None and (found.nvjpeg or (0, 0)) < FANCY_WINDOWS:
         findings.append(_old_nvjpeg(found))
+    if found.torchvision_error is not None:
+        add(
+            "wrong",
+            f"torchvision is installed and cannot be imported: {found.torchvision_error}; gpupipe does not need it, "
+            "timm, Lightning's torchmetrics and most training scripts do",
+            "install the torchvision that belongs to this torch: https://pytorch.org/get-started/locally",
+        )
     if found.turbo is None:
         add(
             "note",
             "this Pillow has no libjpeg-turbo: the reference decodes slowly",
             "pip install --force-reinstall pillow",
         )
-    if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
-        add(
-            "note",
-            f"/dev/shm has {decimal(found.shm_bytes)}; worker processes of the reference exchange batches through it",
-            "docker run --shm-size=8g, or --ipc=host",
-        )
     if found.quota is not None and found.quota < found.cores - 0.5:
         add(
             "note",
             f"{found.cores} cores are visible, and this container may use {found.quota:g} of them",
             f"num_workers={max(1, round(found.quota))}",
+        )
+    return findings + _folders(found)
+
+
+def _folders(found: Installed) -> list[Finding]:
+    findings: list[Finding] = []
+
+    def add(level: Literal["wrong", "note"], what: str, do: str) -> None:
+        findings.append(Finding(level, what, do))
+
+    if found.temp_error is not None:
+        add(
+            "wrong",
+            f"no folder for temporary files can be written: {found.temp_error}",
+            "set TMPDIR to a folder that can be written and has space",
+        )
+    if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
+        add(
+            "note",
+            f"/dev/shm has {decimal(found.shm_bytes)}; worker processes of the reference exchange batches through it",
+            "docker run --shm-size=8g, or --ipc=host",
         )
     if found.cache_error is not None:
         add(

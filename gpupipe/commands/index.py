@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
 from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
-from .console import console, libraries_silenced, pairs, quantity
+from ..errors import ConfigError
+from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .inputs import open_media
+from .sources import kind_of, open_images
 
 __all__ = ["run"]
 
-_SHOWN = 20
 
-
-def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
+def run(
+    given: str, *, rebuild: bool, exif: bool, beside: bool, kind: str | None, image: str | None, label: str | None
+) -> int:
     with libraries_silenced():
-        dataset = open_media(folder, exif=exif, frames=1)
+        dataset = _opened(given, exif, kind, image, label)
     if isinstance(dataset, VideoFiles):
-        return _videos(dataset, folder, rebuild)
+        if beside:
+            raise ConfigError("--beside is for images behind a network; videos are files of this machine")
+        return _videos(dataset, given, rebuild)
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
         with libraries_silenced():
             dataset.reindex()
         summary = dataset.index_summary()
+    left = [("beside the data", dataset.leave_index())] if beside else []
     out = console()
     good = summary.count - len(summary.bad)
     rows = [
@@ -45,30 +49,30 @@ def run(folder: Path, *, rebuild: bool, exif: bool) -> int:
         ("orientation", _orientation(summary.oriented, exif)),
         ("files", decimal(summary.total_bytes)),
         ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
+        *left,
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
-    out.print(pairs(rows, title=str(folder)))
-    _bad(out, folder, summary)
+    out.print(pairs(rows, title=given))
+    _bad(out, dataset.source.prefix, summary)
     return 0
 
 
-def _bad(out: Console, folder: Path, summary: Summary) -> None:
+def _opened(
+    given: str, exif: bool, kind: str | None, image: str | None, label: str | None
+) -> EncodedImages | VideoFiles:
+    """Images of any kind; or videos, if there are no images."""
+    if kind is None and image is None and label is None and kind_of(given) == "imagefolder":
+        return open_media(Path(given), exif=exif, frames=1)
+    return open_images(given, kind=kind, image=image, label=label, exif=exif)
+
+
+def _bad(out: Console, prefix: bytes, summary: Summary) -> None:
     if summary.bad:
-        table = Table(
-            title=f"{quantity(len(summary.bad), 'bad file')}", title_justify="left", title_style="bold yellow"
-        )
-        for column in ("number", "kind", "file", "reason"):
-            table.add_column(column, overflow="fold", justify="right" if column == "number" else "left")
-        for sample in summary.bad[:_SHOWN]:
-            shown = sample.path.removeprefix(f"{folder.expanduser().absolute()}/")
-            table.add_row(str(sample.index), sample.kind, Text(shown), Text(sample.reason))
-        out.print(table)
-        if len(summary.bad) > _SHOWN:
-            out.print(f"... and {len(summary.bad) - _SHOWN:,} more")
+        bad_samples(out, summary.bad, prefix, "bad file")
         out.print("A loader names them when it meets them; they do not end a run by themselves.", style="dim")
 
 
-def _videos(dataset: VideoFiles, folder: Path, rebuild: bool) -> int:
+def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
         dataset.reindex()
@@ -92,8 +96,8 @@ def _videos(dataset: VideoFiles, folder: Path, rebuild: bool) -> int:
         ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
-    out.print(pairs(rows, title=str(folder)))
-    _bad(out, folder, summary)
+    out.print(pairs(rows, title=given))
+    _bad(out, os.fsencode(os.path.join(os.path.abspath(os.path.expanduser(given)), "")), summary)
     return 0
 
 

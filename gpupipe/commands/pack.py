@@ -1,83 +1,90 @@
-"""``gpupipe pack``"""
+"""``gpupipe pack``: what is asked for, and what cannot be."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections import defaultdict
-from contextlib import closing
-from pathlib import Path
+import re
 
-from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
-
-from ..datasets.folder import IMG_EXTENSIONS
-from ..datasets.index.progress import Progress
-from ..errors import ConfigError, DatasetError
-from ..pack.base import Written
-from ..pack.folder import FolderWriter, find
-from ..pack.journal import NAME, Journal
-from ..pack.run import pack
-from ..pack.sliceable import sliceable
-from .console import console, pairs, quantity
+from ..errors import ConfigError
+from ..pack.base import AsIs, Form
+from ..pack.formats import FORMATS, Format
+from ..pack.images import QUALITY, Reencoded
+from ..pack.sliceable import Sliceable
+from ..sources.names import is_url
+from . import pack_folder, pack_shards
+from .pack_request import Request
 
 __all__ = ["run"]
 
-_SHOWN = 3
+SHARD_BYTES = 512 << 20
+_SIZE = re.compile(r"([0-9.]+)\s*([kMGT]?)(i?)B?", re.I)
 
 
-def run(source: Path, destination: Path, *, form: str | None, num_workers: int | None) -> int:
-    source, destination = source.expanduser().absolute(), destination.expanduser().absolute()
-    if form is None:
-        raise ConfigError("gpupipe pack: say what the files are to become; --sliceable is what there is")
-    if not source.is_dir():
-        raise DatasetError(f"{source}: there is no such folder")
-    inner, outer = os.path.realpath(destination), os.path.realpath(source)
-    if os.path.commonpath([inner, outer]) in (inner, outer):
-        raise ConfigError(f"{destination} and {source} are one folder, or one lies in the other; give another one")
-    with Progress("Looking for images") as progress:
-        samples, others = find(str(source), IMG_EXTENSIONS, progress)
-    if not samples:
-        raise DatasetError(f"{source}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
-    writer, started = FolderWriter(str(destination)), time.monotonic()
-    processes = num_workers or len(os.sched_getaffinity(0))
-    with closing(Journal(str(destination), str(source), form)) as journal, closing(writer):
-        try:
-            with Progress("Packing", len(samples)) as progress:
-                written, now = pack(
-                    str(source), samples, sliceable, writer, journal, processes=processes, progress=progress
-                )
-        except KeyboardInterrupt:
-            console(stderr=True).print("stopped; the same command goes on where this one ended", style="yellow")
-            return 130
-    _report(console(), destination, written, others, now, time.monotonic() - started)
-    return 0
+def run(request: Request) -> int:
+    """The exit code: 0 if all samples were written, 3 if some were left out, 130 after Ctrl-C."""
+    if is_url(request.destination):
+        raise ConfigError(
+            f"{request.destination}: shards are written to a folder of this machine; copy it afterwards with the tool "
+            "of the store"
+        )
+    if request.format is None:
+        _refuse_without_format(request)
+        return pack_folder.run(request)
+    if request.format not in FORMATS:
+        raise ConfigError(f"--format {request.format}: it must be {', '.join(FORMATS)}")
+    format = FORMATS[request.format]
+    return pack_shards.run(request, format, _form(request, format), _shard_bytes(request))
 
 
-def _report(out: Console, folder: Path, written: list[Written], others: int, now: int, seconds: float) -> None:
-    made = [w for w in written if not w.kind]
-    bytes_before, bytes_after = sum(w.size for w in made), sum(w.written for w in made)
-    grown = f", {100 * (bytes_after / bytes_before - 1):+.2f} %" if bytes_before else ""
-    rows = [
-        ("rewritten", f"{quantity(len(made), 'image')}, {decimal(bytes_before)} to {decimal(bytes_after)}{grown}"),
-        ("copied", f"{quantity(len(written) - len(made), 'image')} as they are"),
-        ("left out", f"{quantity(others, 'other file')}" if others else "nothing"),
-        ("this time", f"{now:,} in {seconds:.1f} s" + (f", {now / seconds:,.0f} images/s" if now else "")),
-        ("journal", str(folder / NAME)),
-    ]
-    out.print(pairs(rows, title=str(folder)))
-    kept = defaultdict(list)
-    for w in written:
-        if w.kind:
-            kept[w.kind].append(w)
-    if kept:
-        table = Table(title="copied as they are", title_justify="left", title_style="bold yellow")
-        for column in ("kind", "images", "such as", "reason"):
-            table.add_column(column, overflow="fold", justify="right" if column == "images" else "left")
-        for kind, some in sorted(kept.items(), key=lambda item: -len(item[1])):
-            names = "\n".join(w.name.encode(errors="replace").decode() for w in some[:_SHOWN])
-            table.add_row(kind, f"{len(some):,}", Text(names), Text(some[0].reason))
-        out.print(table)
-        out.print("They are read as a whole, as before; the journal names all of them.", style="dim")
+def _refuse_without_format(request: Request) -> None:
+    others = {
+        "--resize": request.resize, "--quality": request.quality, "--decoded": request.decoded,
+        "--exif": request.exif, "--shards": request.shards, "--shard-bytes": request.shard_bytes,
+        "--shuffle": request.shuffle, "--seed": request.seed, "--source": request.kind, "--image": request.image,
+        "--label": request.label,
+    }  # fmt: skip
+    given = [name for name, value in others.items() if value not in (None, False)]
+    if given or not request.sliceable:
+        what = f"{given[0]} is for shards" if given else "say what is to be written"
+        raise ConfigError(
+            f"{what}: --format {', '.join(FORMATS)}; or --sliceable alone, for a folder of JPEGs that crops are "
+            "cut from"
+        )
+
+
+def _form(request: Request, format: Format) -> Form:
+    resize, decoded, quality = request.resize, request.decoded, request.quality
+    if request.sliceable:
+        if resize is not None or decoded or quality is not None or request.exif:
+            raise ConfigError("--sliceable changes no pixel; leave out --resize, --quality, --decoded and --exif")
+        return Sliceable()
+    if decoded and quality is not None:
+        raise ConfigError("--quality is for JPEG, and --decoded writes pixels; leave one of them out")
+    if resize is None and not decoded:
+        if quality is not None or request.exif:
+            name = "--quality" if quality is not None else "--exif"
+            raise ConfigError(
+                f"{name} goes with --resize: images that keep their size are written as they are, because encoding "
+                "them again would cost quality"
+            )
+        return AsIs()
+    return Reencoded(resize, QUALITY if quality is None else quality, format.raw if decoded else None, request.exif)
+
+
+def _shard_bytes(request: Request) -> int:
+    if request.seed is not None and not request.shuffle:
+        raise ConfigError("--seed goes with --shuffle; without it samples keep their order")
+    if re.fullmatch(r"\w[\w.]*", request.split) is None:
+        raise ConfigError(f"--split {request.split!r}: it must be letters and digits, such as train or validation")
+    text = request.shard_bytes
+    if text is None:
+        return SHARD_BYTES
+    if request.shards is not None:
+        raise ConfigError("--shards says how many, and --shard-bytes how large; leave one of them out")
+    match = _SIZE.fullmatch(text.strip())
+    try:
+        number = float(match[1]) if match else 0.0
+    except ValueError:
+        number = 0.0
+    if match is None or number <= 0:
+        raise ConfigError(f"--shard-bytes {text!r}: it must be a size such as 500MB or 1GiB")
+    return max(1, int(number * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")))

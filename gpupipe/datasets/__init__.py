@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..sources.remote.options import Remote
 from .arrays import Arrays
 from .base import Dataset
+from .columns import Columns
 from .folder import ImageFolder
 from .formats.arrow import Arrow
 from .formats.hdf5 import HDF5, HDF5Arrays
@@ -25,6 +26,7 @@ from .subset import Subset
 from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
+    from .stream import Stream
     from .user_code import from_torch
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "MDS",
     "Arrays",
     "Arrow",
+    "Columns",
     "Dataset",
     "HDF5Arrays",
     "HuggingFace",
@@ -43,6 +46,7 @@ __all__ = [
     "Parquet",
     "RecordIO",
     "Remote",
+    "Stream",
     "Subset",
     "Summary",
     "TFRecord",
@@ -59,6 +63,10 @@ def __getattr__(name: str) -> Any:
         from .user_code import from_torch
 
         return from_torch
+    if name == "Stream":
+        from .stream import Stream
+
+        return Stream
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -89,13 +89,6 @@ class Arrays(Dataset):
     def describe(self, index: int) -> str:
         return f"images[{index}] of {self!r}"
 
-    def __getitem__(self, index: int) -> tuple[Any, int | None]:
-        """(PIL image in RGB, label), without any transform: for looking at data by hand."""
-        from PIL import Image
-
-        pixels, label = self.fetch(index)
-        return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).convert("RGB"), label
-
     def __repr__(self) -> str:
         return f"Arrays(uint8[{', '.join(map(str, self.images.shape))}])"
 

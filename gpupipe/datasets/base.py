@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..codecs import damage
-from ..codecs.decode import Media
-from ..codecs.files import MAX_BYTES, Place
-from ..errors import BadSample, ConfigError, MissingDependency
+from ..codecs.decode import Media, open_rgb
+from ..codecs.files import MAX_BYTES, Place, Undecodable
+from ..errors import BadSample, ConfigError, MissingDependency, SampleError
 from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import Labels, Target
@@ -67,7 +68,7 @@ class Dataset(ABC):
         only reading tells."""
 
     def common_size(self) -> tuple[int, int] | None:
-        """(height, width) where it is known, and the same for all samples that are not bad. Looks at all of them."""
+        """(height, width) if it is known, and the same for all samples that are not bad. Looks at all of them."""
         sizes = self.sizes
         if sizes is None or not len(sizes):
             return None
@@ -94,7 +95,13 @@ class Dataset(ABC):
     @property
     def target_columns(self) -> Mapping[str, Target]:
         """What belongs to every image and is known before it is decoded, by name; empty if there is nothing."""
-        return {} if self.labels is None else {"label": Labels(self.labels)}
+        labels: Mapping[str, Target] = {} if self.labels is None else {"label": Labels(self.labels)}
+        return {**labels, **self.columns}
+
+    @property
+    def columns(self) -> Mapping[str, Target]:
+        """Those of ``target_columns`` that come with each sample beside its label."""
+        return {}
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
@@ -130,6 +137,39 @@ class Dataset(ABC):
     def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
         """Those of ``indices`` that are known to be unreadable."""
         return []
+
+    def raw(self, index: int) -> tuple[Any, Any]:
+        """(what the transform is given, label) of one sample, for looking at data by hand: a PIL image in RGB, upright
+        if ``exif``; of clips the frames u8[T, H, W, 3] that seed 0 gives in epoch 0.
+
+        Raises :class:`~gpupipe.codecs.files.Undecodable`.
+        """
+        media, label = self.fetch(index)
+        image = open_rgb(
+            media, exif=self.exif, max_pixels=self.max_pixels, max_bytes=self.max_bytes, strict=self.strict
+        )
+        return Image.fromarray(image) if isinstance(image, np.ndarray) else image, label
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        """(transformed image, label) of one sample, as torchvision's datasets give it: what :meth:`raw` gives if there
+        is no transform, else a tensor [C, H, W] (a tuple of them for several views, a clip in its layout) by the
+        reference's operations. Random numbers come from torch's generator. MixUp and CutMix, which work on batches, are
+        left out. For a look at single samples; training goes through the loader.
+
+        Raises IndexError, and :class:`~gpupipe.errors.SampleError` if it cannot be read.
+        """
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} of {len(self)} samples")
+        index %= len(self)
+        try:
+            if not len(self.transform):
+                return self.raw(index)
+            # The only way from here up to what runs transforms: by name, so that nothing above is loaded by this.
+            above = import_module("gpupipe.engines.forms.reference")
+            sample: tuple[Any, Any] = above.one_sample(self, index)
+            return sample
+        except Undecodable as e:
+            raise SampleError([BadSample(index, self.describe(index), e.kind, e.reason)]) from None
 
     @property
     def source(self) -> Source:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import MAX_BYTES, Place, Undecodable, read_place
-from ..codecs.pillow import upright
+from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample
 from ..sources.base import Source
 from ..sources.storage import Found
+from ..targets import Target
 from ..transforms.compose import as_compose
 from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
-from .index.open_index import open_index
+from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
+from .sample_form import form_of
 
 __all__ = ["EncodedImages"]
 
@@ -43,6 +44,8 @@ class EncodedImages(Dataset):
         max_pixels: int | None,
         max_bytes: int = MAX_BYTES,
         strict: bool = False,
+        *,
+        return_dict: bool = False,
     ):
         self.transform = as_compose(transform)
         self.max_pixels = checked_max_pixels(max_pixels)
@@ -53,10 +56,15 @@ class EncodedImages(Dataset):
         self._prefix = source.prefix
         self.whole_files = source.whole_files
         self._open(rebuild=False)
+        if self.columns or return_dict:
+            self.form = form_of([*self.columns], labelled=self.labels is not None, return_dict=return_dict)
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        return {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes, "strict": self.strict}
 
     def _open(self, *, rebuild: bool) -> None:
-        limits: dict[str, Any] = {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes, "strict": self.strict}
-        self._index = open_index(self._source, **limits, rebuild=rebuild)
+        self._index = open_index(self._source, **self._limits, rebuild=rebuild)
         self._source.storage.expect(int(self._index.container_size.read().sum()))
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
@@ -67,6 +75,14 @@ class EncodedImages(Dataset):
         for name in ("samples", "targets"):
             self.__dict__.pop(name, None)
         self._open(rebuild=True)
+
+    def leave_index(self) -> str:
+        """Write the index beside data that lies behind a network, where every machine that has none looks for one. It
+        is used as long as every shard is what it was. The index's URL.
+
+        Raises :class:`~gpupipe.errors.DatasetError` if the data is on this machine, or its store cannot be written to.
+        """
+        return leave_index(self._source, self._index, **self._limits)
 
     def index_summary(self) -> Summary:
         """Counts, formats, sizes and bad files; reads all rows of the index."""
@@ -83,6 +99,10 @@ class EncodedImages(Dataset):
     def labels(self) -> npt.NDArray[np.int64] | None:
         column = self._index.labels
         return None if column is None else column.all
+
+    @property
+    def columns(self) -> Mapping[str, Target]:
+        return self._index.values
 
     @property
     def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
@@ -146,15 +166,6 @@ class EncodedImages(Dataset):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} of {len(self)} samples")
         return index % len(self)
-
-    def __getitem__(self, index: int) -> tuple[Any, int | None]:
-        """(PIL image in RGB, upright if ``exif``; label), without any transform: for looking at data by hand."""
-        from PIL import Image
-
-        media, label = self.fetch(index)
-        encoded = media if isinstance(media, bytes) else read_place(self.place(index))
-        with Image.open(io.BytesIO(encoded)) as image:
-            return (upright(image) if self.exif else image).convert("RGB"), label
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:

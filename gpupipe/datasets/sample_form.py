@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Rest", "SampleForm", "View", "kept", "leaves", "mapped", "rebuilt"]
+from ..errors import ConfigError
+
+__all__ = ["Original", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -17,11 +19,36 @@ class View:
 
 
 @dataclass(frozen=True)
+class Original:
+    """The place of the image itself, before its transforms. It is in no batch, and in samples nobody may look at it."""
+
+
+class _Undecoded:
+    """What stands there in a sample."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return _refuse(self, name)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ConfigError(
+            "a collate function looks at the image of a sample as it was before its transforms, which is not decoded "
+            'here: let it take what the transforms made of it, or use engine="torch"'
+        )
+
+    __len__ = __iter__ = __getitem__ = __repr__ = __str__ = _refuse
+
+
+_refuse = _Undecoded.__dict__["_refuse"]
+
+
+@dataclass(frozen=True)
 class Rest:
     """The place of something else: a label, a name, or a container without any image."""
 
     path: tuple[Any, ...] = ()
     """Keys and indices that lead to it in the collated target; none if that is all of it."""
+    tensor: bool = False
+    """Whether numbers of single samples are tensors, and not Python's; of a dataset's columns."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +59,18 @@ class SampleForm:
     {'image': 'images', 'label': 'labels'}
 
     Args:
-        tree: containers as in the sample, with :class:`View` and :class:`Rest` in their places.
+        tree: containers as in the sample, with :class:`View`, :class:`Rest` and :class:`Original` in their places.
     """
 
     tree: Any
+
+    @property
+    def _has_views(self) -> bool:
+        return sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
+
+    @property
+    def has_originals(self) -> bool:
+        return any(isinstance(leaf, Original) for leaf in leaves(self.tree))
 
     def batch(self, images: Any, target: Any) -> Any:
         """A batch.
@@ -44,8 +79,7 @@ class SampleForm:
             images: of every view, or if there is one only it.
             target: the collated rest.
         """
-        several = sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
-        views = images if several else (images,)
+        views = images if self._has_views else (images,)
         return mapped(lambda leaf: _at(leaf, views, target), self.tree)
 
     def sample(self, views: tuple[Any, ...], target: Any) -> Any:
@@ -55,12 +89,27 @@ class SampleForm:
             views: its images.
             target: the rest of it, not collated.
         """
-        return kept(lambda leaf: _at(leaf, views, target), self.tree)
+        parts = views if self._has_views or len(views) == 1 else (views,)
+        return kept(lambda leaf: _at(leaf, parts, target), self.tree)
 
 
-def _at(leaf: View | Rest, views: tuple[Any, ...], target: Any) -> Any:
+def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> SampleForm:
+    """Of a dataset's image, label and further columns: a tuple of them, or a dictionary by name.
+
+    >>> form_of(["weight"], labelled=True, return_dict=False).batch("images", {"label": [3], "weight": [0.5]})
+    ['images', [3], [0.5]]
+    """
+    names = ["label", *columns] if labelled else [*columns]
+    # Labels that are all that there is are the target itself.
+    parts = {name: Rest((name,) if columns else ()) for name in names}
+    return SampleForm({"image": View(0), **parts} if return_dict else (View(0), *parts.values()))
+
+
+def _at(leaf: View | Rest | Original, views: tuple[Any, ...], target: Any) -> Any:
     if isinstance(leaf, View):
         return views[leaf.number]
+    if isinstance(leaf, Original):
+        return _Undecoded()
     for key in leaf.path:
         target = target[key]
     return target

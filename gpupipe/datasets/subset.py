@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ..codecs.files import Place
 from ..errors import BadSample, DatasetError
 from ..sources.base import Source
 from ..sources.storage import Found
+from ..targets import ChosenRows, Target
 from ..transforms.compose import as_compose
 from .base import Dataset
 
@@ -83,6 +84,10 @@ class Subset(Dataset):
     def labels(self) -> npt.NDArray[np.int64] | None:
         labels = self.dataset.labels
         return None if labels is None else labels[self.indices]
+
+    @property
+    def columns(self) -> Mapping[str, Target]:
+        return {name: ChosenRows(target, self.indices) for name, target in self.dataset.columns.items()}
 
     @cached_property
     def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
@@ -157,9 +162,8 @@ class Subset(Dataset):
         """The dataset's."""
         return self.dataset.class_to_idx  # type: ignore[attr-defined,no-any-return]
 
-    def __getitem__(self, index: int) -> Any:
-        """What the dataset gives for this sample."""
-        return self.dataset[int(self.indices[index])]  # type: ignore[index]
+    def raw(self, index: int) -> tuple[Any, Any]:
+        return self.dataset.raw(int(self.indices[index]))
 
     def __getstate__(self) -> dict[str, Any]:
         made_again = ("sizes", "labels", "codings")  # from the dataset

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-import torch
-
 from ..errors import SampleError
 from ..reading.setup import Setup
+from ..reading.targets import targets_of
 from ..types import Batch, Plan
 from .base import Engine, EngineConfig, Run
+from .staging import map_tensors
 
 __all__ = ["Null"]
 
 
 @dataclass(frozen=True)
 class Null(EngineConfig):
-    """``batch.images`` is the plan itself, ``batch.target`` the labels i64[B] or ``None``. Reads no sample.
+    """``batch.images`` is the plan itself, ``batch.target`` the labels i64[B] and further columns, or
+    ``None``. Reads no sample.
 
+    >>> import numpy as np
     >>> from gpupipe import DataLoader, datasets
     >>> pixels = datasets.Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1])
     >>> next(iter(DataLoader(pixels, batch_size=2, engine=Null(), device="cpu")))
@@ -58,11 +59,8 @@ class _NullRun(Run):
         bad = dataset.bad(plan.indices)
         if bad:
             raise SampleError(bad)
-        labels = dataset.labels
-        if labels is None:
-            return Batch(plan, None, plan)
-        rows = torch.from_numpy(np.asarray(labels[plan.indices], np.int64))
-        return Batch(plan, rows.to(self._setup.device), plan)
+        target = None if dataset.runs_user_code else targets_of(dataset, plan)
+        return Batch(plan, map_tensors(lambda t: t.to(self._setup.device), target), plan)
 
     def close(self) -> None:
         self._plans = iter(())

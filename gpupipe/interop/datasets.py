@@ -17,6 +17,7 @@ from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
+from .huggingface import image_rows
 from .other_libraries import named_class
 from .recorded import record
 from .same_names import Refused
@@ -70,7 +71,12 @@ def _native(ds: Any) -> Dataset:
     if name == "Subset":
         return ours.Subset(translate_dataset(ds.dataset), np.asarray(ds.indices))
     if name == "ConcatDataset":
-        _refuse(ds, "several datasets in one have no gpupipe form yet; one ImageList of all their files has")
+        return _concatenated(ds)
+    if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
+        try:
+            return image_rows(ds)
+        except Refused as e:
+            _refuse(ds, f"{e}; {named_class(ds)}")
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:
         other = named_class(ds)
@@ -98,6 +104,34 @@ def _native(ds: Any) -> Dataset:
         transform, numbers = _all(lambda: _transform(ds, channels=1), lambda: _labels(ds, np.asarray(ds.targets)))
         return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
     return _refuse(ds, _UNKNOWN)
+
+
+def _concatenated(ds: Any) -> Dataset:
+    """Folders and lists of image files after each other, as one list of all files."""
+    parts = [translate_dataset(part) for part in ds.datasets]
+    first = parts[0]
+    if not all(part.whole_files and not part.exif and part.form is None and not part.columns for part in parts):
+        _refuse(ds, "not all of its parts are folders or lists of image files, with one image and one label")
+    # Functions of user code that differ in what they hold look equal, so they must be in the same object.
+    one_object = len({id(_given_transform(part)) for part in ds.datasets}) == 1
+    sure = one_object or all(op.sendable for op in first.transform.skeleton)
+    if not sure or not all(part.transform == first.transform for part in parts):
+        _refuse(ds, "its parts have different transforms")
+    limits = {(part.max_pixels, part.max_bytes, part.strict) for part in parts}
+    if len(limits) > 1 or len({part.labels is None for part in parts}) > 1:
+        _refuse(ds, "its parts differ in what they take for bad samples, or in having labels")
+    paths = [os.fsdecode(path.tobytes()) for part in parts for path in part.encoded_paths(np.arange(len(part)))]
+    labels = None if first.labels is None else np.concatenate([part.labels for part in parts])
+    max_pixels, max_bytes, strict = limits.pop()
+    return ours.ImageList(
+        paths, labels, transform=first.transform, max_pixels=max_pixels, max_bytes=max_bytes, strict=strict
+    )
+
+
+def _given_transform(ds: Any) -> Any:
+    while exact_name(ds, "torch.utils.data") == "Subset":
+        ds = ds.dataset
+    return getattr(ds, "transform", ds)
 
 
 def _refuse(ds: Any, why: str, cause: Exception | None = None) -> NoReturn:

@@ -26,7 +26,7 @@ _SUFFIXES = {
     ".jsonl": "Manifest",
 }
 _LIBRARIES: Mapping[str, tuple[str, str]] = {
-    "datasets.arrow_dataset": ("HuggingFace(dataset, transform)", "its samples are dictionaries"),
+    "datasets.arrow_dataset": ("HuggingFace(dataset, transform, return_dict=True)", ""),
     "datasets.dataset_dict": ('HuggingFace(dataset["train"], transform)', "it has several splits"),
     "datasets.iterable_dataset": ("HuggingFace(dataset, transform)", "it is a stream, loaded with streaming=True"),
     "webdataset": ('WebDataset("shards/{000..127}.tar", transform)', "a webdataset pipeline is a stream"),
@@ -49,5 +49,36 @@ def named_class(ds: Any) -> str | None:
         return f"a path says no transforms; write {text}"
     for module, (call, why) in _LIBRARIES.items():
         if known_class(ds, module) is not None:
-            return f"{why}; gpupipe.datasets.{call} reads the same images in any order, and gives (images, labels)"
+            call = (_webdataset_call(ds) or call) if module == "webdataset" else call
+            given = "dictionaries of images and labels" if "return_dict" in call else "(images, labels)"
+            before = f"{why}; " if why else ""
+            return f"{before}gpupipe.datasets.{call} reads the same images in any order, and gives {given}"
     return None
+
+
+def _webdataset_call(pipeline: Any) -> str | None:
+    """The class and its arguments for a pipeline of webdataset, as far as its stages show; ``None`` if they show
+    none."""
+    stages: Any = getattr(pipeline, "pipeline", None)
+    urls = getattr(stages[0], "urls", None) if isinstance(stages, list) and stages else None
+    if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
+        return None
+    given = [repr(urls[0]) if len(urls) == 1 else "urls", "transform"]
+    fields = next((stage.args for stage in stages if _is_stage(stage, "_to_tuple")), None)
+    if fields:
+        image, *others = (str(name) for name in fields)
+        given.append(f"image={image!r}")
+        given += [f"label={_shown_field(name)!r}" for name in others[:1]]
+        given += [f"columns={[_shown_field(name) for name in others[1:]]!r}"] if others[1:] else []
+    else:
+        given.append("return_dict=True")
+    return f"WebDataset({', '.join(given)})"
+
+
+def _is_stage(stage: Any, name: str) -> bool:
+    return getattr(getattr(stage, "f", None), "__name__", "") == name
+
+
+def _shown_field(name: str) -> str:
+    """A JSON member has no value of its own: a field of it has."""
+    return f"{name}:FIELD" if name == "json" else name

@@ -25,7 +25,7 @@ from .recording import Looked, StandIn, marked
 from .same_names import Refused
 from .transforms import translated
 
-__all__ = ["Recorded", "record"]
+__all__ = ["Recorded", "pipeline_of", "record"]
 
 _TRIED = 8
 """Samples that are looked at before a dataset is believed."""
@@ -217,11 +217,8 @@ def _refuse_moving(sample: Any, image: Any) -> None:
 
 def _pipeline(example: Any, images: list[StandIn], channels: int) -> tuple[Any, SampleForm | None]:
     """The pipeline of a sample, and its form; ``None`` if it is one image, or one with one thing beside it."""
-    chains = [translated(list(image.steps), channels=channels) for image in images]
-    if len(chains) > 1 and any(views is not None for _, views in chains):
-        raise Refused("several of its transforms make several views each")
-    pipeline, views = chains[0] if len(chains) == 1 else (ours.Compose([ours.MultiView([c for c, _ in chains])]), None)
-    if len(chains) == 1 and views is None and (isinstance(example, StandIn) or _is_pair(example)):
+    pipeline, views = pipeline_of(images, channels)
+    if len(images) == 1 and views is None and (isinstance(example, StandIn) or _is_pair(example)):
         return pipeline, None
     numbers = iter(range(len(images)))
 
@@ -231,6 +228,17 @@ def _pipeline(example: Any, images: list[StandIn], channels: int) -> tuple[Any, 
         return View(next(numbers)) if views is None else views
 
     return pipeline, SampleForm(_placed(place, example))
+
+
+def pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, Any]:
+    """One pipeline for all that is made of an image, and how several views that one transform makes stand; ``None`` if
+    none does. Raises :class:`Refused`."""
+    chains = [translated(list(image.steps), channels=channels) for image in images]
+    if len(chains) == 1:
+        return chains[0]
+    if any(views is not None for _, views in chains):
+        raise Refused("several of its transforms make several views each")
+    return ours.Compose([ours.MultiView([chain for chain, _ in chains])]), None
 
 
 def _is_pair(example: Any) -> bool:

@@ -8,8 +8,10 @@ stand-in that nobody may look at, and what comes out says all of it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+import dis
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from ..datasets.sample_form import rebuilt
 from ..transforms import Compose, Transform
 from .classes import known_class
 
-__all__ = ["Looked", "StandIn", "marked"]
+__all__ = ["Looked", "StandIn", "held", "is_transform", "marked", "marked_function"]
 
 _DEEP = 5
 _CLOSED = (
@@ -107,6 +109,80 @@ def marked(value: Any) -> tuple[Any, list[Any]]:
     """
     found: list[Any] = []
     return _marked(value, found, 0, {}), found
+
+
+def marked_function(function: Any) -> tuple[Any, list[Any]]:
+    """The same of a function, a method or a ``functools.partial``: with marks in its variables from outside and in the
+    defaults of its arguments. What it assigns to such variables is not seen outside, so who assigns is left alone.
+    """
+    found: list[Any] = []
+
+    def inner(part: Any) -> Any:
+        return _marked(part, found, 1, {})
+
+    if isinstance(function, functools.partial):
+        inside, more = marked_function(function.func)
+        arguments = [inner(part) for part in function.args]
+        named = {key: inner(part) for key, part in function.keywords.items()}
+        return functools.partial(inside, *arguments, **named), found + more
+    if isinstance(function, MethodType):
+        owner = inner(function.__self__)
+        return MethodType(function.__func__, owner), found
+    if not isinstance(function, FunctionType):
+        return marked(function)
+    if _assigns_outside(function.__code__):
+        return function, []
+    outside = {**function.__globals__, **{name: inner(value) for name, value in _globals_of(function)}}
+    made = FunctionType(
+        function.__code__,
+        outside,
+        function.__name__,
+        tuple(inner(value) for value in function.__defaults__ or ()),
+        tuple(CellType(inner(cell.cell_contents)) if _is_full(cell) else cell for cell in function.__closure__ or ()),
+    )
+    made.__kwdefaults__ = {name: inner(value) for name, value in (function.__kwdefaults__ or {}).items()}
+    return made, found
+
+
+def held(function: Any) -> Iterator[Any]:
+    """What :func:`marked_function` looks at: arguments that are set, and variables from outside of a function."""
+    if isinstance(function, functools.partial):
+        yield from (*function.args, *function.keywords.values())
+        yield from held(function.func)
+    elif isinstance(function, FunctionType):
+        yield from (value for _, value in _globals_of(function))
+        yield from (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        yield from (cell.cell_contents for cell in function.__closure__ or () if _is_full(cell))
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Of a function and of those that are defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    return [(name, function.__globals__[name]) for name in sorted(names & function.__globals__.keys())]
+
+
+def _assigns_outside(code: CodeType) -> bool:
+    free = set(code.co_freevars)
+    return any(
+        step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+        or (step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in free)
+        for part in _codes(code)
+        for step in dis.get_instructions(part)
+    )
 
 
 def _marked(value: Any, found: list[Any], depth: int, done: dict[int, Any]) -> Any:

@@ -12,13 +12,15 @@ import torch
 from ..engines.base import EngineConfig
 from ..errors import ConfigError
 from ..planning.bad_samples import OnError
+from ..planning.blocks import BlockShuffle
 from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 
-__all__ = ["Arguments", "DeviceLike", "EngineName", "check_integer", "length_of"]
+__all__ = ["Arguments", "DeviceLike", "EngineName", "Shuffling", "check_integer", "length_of"]
 
 DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
+Shuffling = bool | Literal["blocks"] | BlockShuffle | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class Arguments:
 
     dataset: Any
     batch_size: int | None
-    shuffle: bool | None
+    shuffle: Shuffling
     sampler: Any
     batch_sampler: Any
     num_workers: int
@@ -58,6 +60,12 @@ class Arguments:
         for name, least in (("num_workers", 0), ("batch_size", 1), ("prefetch_factor", 1)):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_integer(getattr(self, name), name, least))
+        if isinstance(self.shuffle, str):
+            if self.shuffle != "blocks":
+                raise ConfigError(
+                    f'shuffle must be True, False, "blocks" or gpupipe.BlockShuffle(...), not {self.shuffle!r}'
+                )
+            object.__setattr__(self, "shuffle", BlockShuffle())
         if self.timeout < 0:
             raise ConfigError(f"timeout must be seconds, not negative, not {self.timeout!r}")
         if self.shard is not None and not isinstance(self.shard, Shard):

@@ -7,12 +7,14 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from ..datasets.base import Dataset
 from ..errors import ConfigError, StateError
 from ..interop import SamplerPlan, notes_its_batches, split_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
+from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..types import Shard
-from .arguments import Arguments, check_integer
+from .arguments import Arguments, Shuffling, check_integer
 
 __all__ = ["Batching", "batching_of"]
 
@@ -62,8 +64,9 @@ class Batching:
         return len(self.slices())
 
 
-def batching_of(a: Arguments, n: int) -> Batching:
-    """What the arguments say of a dataset of ``n`` samples. Raises :class:`ConfigError` if they do not fit together."""
+def batching_of(a: Arguments, dataset: Dataset) -> Batching:
+    """What the arguments say of a dataset. Raises :class:`ConfigError` if they do not fit together."""
+    n = len(dataset)
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
     if a.own_batches is not None:
@@ -78,13 +81,23 @@ def batching_of(a: Arguments, n: int) -> Batching:
         batch_size = check_integer(batch_size, "batch_size", 1)
     if sampler is not None and a.shuffle:
         raise ConfigError("shuffle=True and a sampler exclude each other, as in torch; leave one of them out")
-    plan = _own(n, bool(a.shuffle)) if sampler is None else translate_sampler(sampler, n)
+    plan = _own(dataset, a.shuffle) if sampler is None else translate_sampler(sampler, n)
     if a.shard is not None and plan.shard is not None and a.shard != plan.shard:
         raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
     return Batching(batch_size, drop_last, plan.shard or a.shard or Shard(), plan)
 
 
-def _own(n: int, shuffle: bool) -> SamplerPlan:
+def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:
+    n = len(dataset)
+    if isinstance(shuffle, BlockShuffle):
+        sizes = dataset.file_sizes
+        if sizes is None:
+            raise ConfigError(
+                f"shuffle={shuffle!r} is for samples that lie in files, and {dataset!r} does not say how large they "
+                "are; use shuffle=True"
+            )
+        starts = starts_of(sizes, shuffle.block_bytes)
+        return SamplerPlan.of(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
     if shuffle:
         return SamplerPlan.of("shuffled", n, partial(Shuffle, n))
     return SamplerPlan.of("sequential", n, partial(_sequential, n))

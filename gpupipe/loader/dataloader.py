@@ -14,7 +14,7 @@ from ..planning.bad_samples import OnError
 from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 from .accelerate import Announced, stays_as_it_is
-from .arguments import Arguments, DeviceLike, EngineName
+from .arguments import Arguments, DeviceLike, EngineName, Shuffling
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .session import Session
@@ -43,7 +43,9 @@ class DataLoader(TorchLoader[Any]):
             translated; or a dataset of user code that opens images with Pillow and hands them to transforms that it
             holds. Any other one is torch's own loader's.
         batch_size: samples per batch on this rank.
-        shuffle: a full permutation of the whole dataset, another one in every epoch.
+        shuffle: a full permutation of the whole dataset, another one in every epoch. ``"blocks"`` or a
+            :class:`gpupipe.BlockShuffle`, for files on slow storage: blocks of neighbouring samples in random order, of
+            which so many are mixed at a time; ``repr`` says how well.
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
         batch_sampler: torch's own ``BatchSampler`` is taken apart into sampler, batch_size and drop_last; with another
             one torch's own loader does the work.
@@ -114,7 +116,7 @@ class DataLoader(TorchLoader[Any]):
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool | None = None,
+        shuffle: Shuffling = None,
         sampler: Any = None,
         batch_sampler: Any = None,
         num_workers: int = 0,

@@ -239,7 +239,7 @@ class EpochIterator:
         self._count(plan, session)
         images, target = batch.images, batch.target
         if plan.mixing and images is not plan:
-            images, target = mix(images, target, plan.mixing)
+            images, target = _mixed(images, target, plan)
         if session.collate is not None:
             return session.collate(images, target, plan)
         if session.form is not None:
@@ -284,3 +284,11 @@ def _following(session: Source) -> Callable[[int], EpochPlan | None]:
         return None if session is None else session.following(later)
 
     return following
+
+
+def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
+    """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
+    if not isinstance(target, dict) or "label" not in target:
+        return mix(images, target, plan.mixing)
+    images, labels = mix(images, target["label"], plan.mixing)
+    return images, {**target, "label": labels}

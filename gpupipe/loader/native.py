@@ -14,6 +14,7 @@ from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..memory.limits import Estimate, check_device, estimate
 from ..planning.bad_samples import BadSamples
+from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
 from .arguments import Arguments
@@ -83,7 +84,7 @@ class NativeSession(Session):
                 self.running.close()
                 self._resolve(resolved)
         else:
-            self._follow(batching_of(a, len(self.resolved.setup.dataset)))
+            self._follow(batching_of(a, self.resolved.setup.dataset))
         self.position.batching = self.batching
         return self
 
@@ -196,12 +197,21 @@ class NativeSession(Session):
         happened = self._happened if engine is None else engine.remarks()
         return resolved.config.remarks(resolved.setup) + happened + cache
 
+    def _mixing(self) -> list[str]:
+        """How well a shuffle by blocks does."""
+        if not isinstance(self.arguments.shuffle, BlockShuffle):
+            return []
+        dataset, batching = self.resolved.setup.dataset, self.batching
+        order = batching.order(self.position.drawn or 0, self.position.next_epoch)
+        return [f"mixing: {quality(order, len(dataset), dataset.labels, batching.slices().global_batch)}"]
+
     def describe(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
         facts = ", ".join(f"{k} {v}" for k, v in engine.facts().items()) if engine is not None else "not started"
         seed = "drawn at the first batch" if self.position.drawn is None else self.position.drawn
         return [
             f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
+            *self._mixing(),
             f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
             *(f"note: {remark}" for remark in self.remarks()),
             f"pipeline: {resolved.setup.pipeline!r}",

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, IterableDataset, RandomSampler
 
+from ..datasets.stream import Stream
 from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
 from ..interop.classes import shown
+from ..planning.blocks import BlockShuffle
 from ..types import Shard
 from .arguments import Arguments, length_of
 from .resolve import device_of
@@ -99,7 +101,10 @@ class PlainSession(Session):
     def __init__(self, arguments: Arguments, reasons: tuple[str, ...]):
         super().__init__(arguments)
         self.reasons = reasons
-        for name, value, default in (("on_error", arguments.on_error, "raise"), ("max_bad", arguments.max_bad, None)):
+        a = arguments
+        by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
+        ours = ("on_error", a.on_error, "raise"), ("max_bad", a.max_bad, None), ("shuffle", by_blocks, None)
+        for name, value, default in ours:
             if value != default:
                 raise ConfigError(
                     f"{name}={value!r}: torch's own loader has no such option, and has to run this, because "
@@ -118,23 +123,26 @@ class PlainSession(Session):
         """Where the next epoch begins, if a state was loaded."""
 
     def _make(self, a: Arguments) -> _Loader:
-        sampler, shuffle, generator = a.sampler, a.shuffle, a.generator
+        assert not isinstance(a.shuffle, (str, BlockShuffle))
+        dataset, sampler, shuffle, generator = a.dataset, a.sampler, a.shuffle, a.generator
         if a.seed is not None:
             generator = torch.Generator()
             generator.manual_seed(a.seed)
         self._generator = generator
-        if self.shard.world_size > 1:
+        if isinstance(dataset, IterableDataset):
+            dataset = self._stream(dataset, shuffle)
+        elif self.shard.world_size > 1:
             if sampler is not None or a.batch_sampler is not None:
                 raise ConfigError(f"shard={self.shard} with a sampler of one's own: let the sampler cut the ranks")
             sampler = DistributedSampler(
                 a.dataset, self.shard.world_size, self.shard.rank, bool(shuffle), a.seed or 0, a.drop_last
             )
             shuffle = None
-        elif shuffle and generator is None and not isinstance(a.dataset, IterableDataset) and length_of(a.dataset):
+        elif shuffle and generator is None and length_of(dataset):
             self._remembered = _Remembered(a.dataset)
             sampler, shuffle = self._remembered, None
         return _Loader(
-            a.dataset,
+            dataset,
             a.batch_size,
             shuffle,
             sampler,
@@ -152,6 +160,21 @@ class PlainSession(Session):
             pin_memory_device=a.pin_memory_device,
             in_order=a.in_order,
         )
+
+    def _stream(self, dataset: IterableDataset[Any], shuffle: bool | None) -> IterableDataset[Any]:
+        """This rank's part of a stream."""
+        if shuffle and isinstance(dataset, Stream):
+            raise ConfigError(
+                "shuffle=True with a Stream: say Stream(samples, buffer_size=1000), and leave shuffle out"
+            )
+        if self.shard.world_size == 1:
+            return dataset
+        if not isinstance(dataset, Stream):
+            raise ConfigError(
+                f"shard={self.shard} with the stream {shown(dataset)}: give gpupipe.datasets.Stream(stream), which "
+                "cuts it into ranks and workers, or let the stream do that itself and leave shard out"
+            )
+        return dataset.part(self.shard)
 
     @property
     def seed(self) -> int:
@@ -178,7 +201,10 @@ class PlainSession(Session):
 
     def iterate(self) -> Iterator[Any]:
         place = self._resume or _Place(self.next_epoch)
-        if self.shard.world_size > 1:
+        stream = isinstance(self.loader.dataset, IterableDataset)
+        if isinstance(self.loader.dataset, Stream):
+            self.loader.dataset.set_epoch(place.epoch)
+        elif self.shard.world_size > 1:
             assert isinstance(self.sampler, DistributedSampler)
             self.sampler.set_epoch(place.epoch)
         if self._remembered is not None:
@@ -187,7 +213,6 @@ class PlainSession(Session):
             if place.rng:
                 self._generator.set_state(torch.frombuffer(bytearray(base64.b64decode(place.rng)), dtype=torch.uint8))
             place = replace(place, rng=base64.b64encode(self._generator.get_state().numpy().tobytes()).decode())
-        stream = isinstance(self.loader.dataset, IterableDataset)
         self.loader.skip = 0 if stream else place.delivered
         # As torch does, here and not at the first batch: workers start, and a seed is drawn for them.
         batches = iter(self.loader)
@@ -265,11 +290,22 @@ class PlainSession(Session):
         return shown(self.loader.dataset)
 
     def describe(self) -> list[str]:
-        order = type(self.sampler).__name__.lstrip("_") if self._remembered is None else "shuffled"
         return [
-            f"order: {order}; last batch {'dropped' if self.drop_last else 'kept'}",
+            f"order: {self._order()}; last batch {'dropped' if self.drop_last else 'kept'}",
             f"engine: torch (torch's own loader as it is, because {'; '.join(self.reasons)}) on {self.device}",
         ]
+
+    def _order(self) -> str:
+        """What can be promised of it."""
+        dataset, workers = self.loader.dataset, self.loader.num_workers
+        if not isinstance(dataset, IterableDataset):
+            return type(self.sampler).__name__.lstrip("_") if self._remembered is None else "shuffled"
+        if isinstance(dataset, Stream):
+            order = dataset.promise()
+        else:
+            copies = f", of which each of {workers} workers reads a copy and has to take its own part"
+            order = "that of the stream" + (copies if workers > 1 else "")
+        return f"{order}; a resumed epoch reads it again up to where it stood"
 
 
 def _samples(batch: Any) -> int:

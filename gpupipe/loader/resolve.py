@@ -78,6 +78,10 @@ def resolve(a: Arguments) -> Resolved:
             name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
             raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
         dataset.keeps_targets = dataset.runs_user_code
+    elif dataset.form is not None and dataset.form.has_originals:
+        reasons.append(
+            "its samples hold images before their transforms, which torch's default_collate refuses: leave them out"
+        )
     if not dataset.runs_user_code:
         reasons += _worker_options(a)
     if ours and reasons:
@@ -88,7 +92,7 @@ def resolve(a: Arguments) -> Resolved:
         raise NotNative(reasons)
     if len(dataset) == 0:
         raise ConfigError(f"{a.dataset!r} has no samples")
-    batching = batching_of(a, len(dataset))
+    batching = batching_of(a, dataset)
     setup = Setup(
         dataset=dataset,
         pipeline=dataset.transform,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from ..datasets.base import Dataset
+from ..interop.recording import held, is_transform
 
 __all__ = ["Snapshot"]
 
@@ -42,7 +44,13 @@ class Snapshot:
 def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     """Whatever shows a change, in an order that is the same the next time."""
     yield type(value)
-    if isinstance(value, _PLAIN):
+    if isinstance(value, (FunctionType, partial)):
+        yield value
+        for part in held(value):
+            yield part
+            if is_transform(part):
+                yield from _inside([("", part)], value, depth, above)
+    elif isinstance(value, _PLAIN):
         yield value
     elif isinstance(value, Dataset):
         yield value

@@ -1,23 +1,13 @@
-"""What packing is made of: samples, forms and writers."""
+"""What packing is made of: forms, and how they can refuse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-__all__ = ["Form", "Kept", "Sample", "Writer", "Written"]
+from ..codecs.files import Undecodable
 
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One file of the source."""
-
-    name: str
-    """Its path below the source; of bytes that are no UTF-8 as ``os.fsdecode`` gives it."""
-    size: int
-    """Bytes."""
-    mtime_ns: int
+__all__ = ["AsIs", "Form", "Kept"]
 
 
 class Kept(NamedTuple):
@@ -29,35 +19,26 @@ class Kept(NamedTuple):
     """A sentence."""
 
 
-Form = Callable[[Sequence[bytes]], list["bytes | Kept"]]
-"""What becomes of the bytes of some samples; picklable. It must have proven that nothing is lost."""
+class Form(Protocol):
+    """What becomes of the bytes of samples. Picklable; ``str()`` of it is the name that the journal keeps."""
 
-
-class Writer(Protocol):
-    """Where samples go. Picklable: every process has one."""
-
-    def write(self, sample: Sample, data: bytes) -> None:
-        """Write one sample as a whole or not at all, in the place of what an earlier run has left of it."""
+    @property
+    def made(self) -> str:
+        """The format of new bytes, in Pillow's words; empty if it stays what it was."""
         ...
 
-    def has(self, sample: Sample, size: int) -> bool:
-        """Whether the sample is there, with so many bytes."""
+    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
+        """The new bytes of some samples, or why one stays as it is, or why there are none."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A sample that is done: a line of the journal."""
+class AsIs:
+    """Samples stay what they are, byte for byte."""
 
-    name: str
-    size: int
-    mtime_ns: int
-    written: int
-    """Bytes."""
-    kind: str = ""
-    """Empty if it has the new form, else that of :class:`Kept`."""
-    reason: str = ""
+    made = ""
 
-    def line(self) -> dict[str, Any]:
-        """Without what is empty."""
-        return {name: value for name, value in asdict(self).items() if value != ""}
+    def __str__(self) -> str:
+        return "as they are"
+
+    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
+        return list(files)

@@ -1,20 +1,127 @@
-"""A folder as the source and as the destination of packing."""
+"""A folder of images into another one: every image is a file of the same name."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 from ..codecs.files import open_regular
 from ..errors import DatasetError
-from .base import Sample
+from .base import Form, Kept
+from .journal import Journal
+from .processes import Tell, in_processes
 
-__all__ = ["FolderWriter", "find", "read"]
+__all__ = ["FolderWriter", "Sample", "Written", "find", "pack_folder"]
 
 _PARTS = ".gpupipe-parts"
+_BYTES, _FILES = 8_000_000, 512
+"""Of one task: what a form does to many files at once takes less time than one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One file of the source."""
+
+    name: str
+    """Its path below the source; of bytes that are no UTF-8 as ``os.fsdecode`` gives it."""
+    size: int
+    """Bytes."""
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that is done: a line of the journal."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    written: int
+    """Bytes."""
+    kind: str = ""
+    """Empty if it has the new form, else that of :class:`~gpupipe.pack.base.Kept`."""
+    reason: str = ""
+
+    def line(self) -> dict[str, Any]:
+        """Without what is empty."""
+        return {name: value for name, value in asdict(self).items() if value != ""}
+
+
+def pack_folder(
+    source: str,
+    samples: Sequence[Sample],
+    form: Form,
+    writer: FolderWriter,
+    journal: Journal[Written],
+    *,
+    processes: int,
+    progress: Tell,
+) -> tuple[list[Written], int]:
+    """Write all samples that the journal does not have: (what is there of each, in the same order; how many were
+    written now).
+
+    Args:
+        source: the folder that they are below.
+        processes: how many work; none is started if there is no more than one task.
+        progress: is told how many samples are done.
+
+    Raises:
+        DatasetError: a file cannot be read or written.
+        EngineError: a process died.
+    """
+    left = [s for s in samples if not _is_done(s, journal.done.get(s.name), writer)]
+    there = len(samples) - len(left)
+    progress(there)
+    work = partial(_work, source, form, writer)
+    with closing(in_processes(work, list(_tasks(left)), processes, lambda n: progress(there + n))) as results:
+        for written in results:
+            journal.add(written)
+    return [journal.done[s.name] for s in samples], len(left)
+
+
+def _is_done(sample: Sample, found: Written | None, writer: FolderWriter) -> bool:
+    """Whether a sample was written and has not changed since."""
+    unchanged = found is not None and (found.size, found.mtime_ns) == (sample.size, sample.mtime_ns)
+    return found is not None and unchanged and writer.has(sample, found.written)
+
+
+def _tasks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
+    task: list[Sample] = []
+    size = 0
+    for sample in samples:
+        if task and (size + sample.size > _BYTES or len(task) == _FILES):
+            yield task
+            task, size = [], 0
+        task.append(sample)
+        size += sample.size
+    if task:
+        yield task
+
+
+def _work(source: str, form: Form, writer: FolderWriter, task: list[Sample], tell: Tell) -> list[Written]:
+    """One task: read, convert, write."""
+    files = [_read(source, sample) for sample in task]
+    done = []
+    for sample, data, made in zip(task, files, form(files), strict=True):
+        kept, content = Kept("", ""), data
+        if isinstance(made, bytes):
+            content = made
+        else:
+            kept = Kept(made.kind, made.reason)
+        try:
+            writer.write(sample, content)
+        except OSError as e:
+            where = os.fspath(e.filename or sample.name)
+            raise DatasetError(f"{where}: {e.strerror}; run the same command again when it can be written") from None
+        done.append(Written(sample.name, sample.size, sample.mtime_ns, len(content), kept.kind, kept.reason))
+    tell(len(task))
+    return done
 
 
 def find(root: str, extensions: tuple[str, ...], progress: Callable[[int], None]) -> tuple[list[Sample], int]:
@@ -56,7 +163,7 @@ def _folders(root: str) -> Iterator[tuple[str, list[str]]]:
         yield folder, files
 
 
-def read(root: str, sample: Sample) -> bytes:
+def _read(root: str, sample: Sample) -> bytes:
     """The bytes of a sample. Raises :class:`DatasetError`."""
     path = os.path.join(root, sample.name)
     try:
@@ -73,6 +180,7 @@ class FolderWriter:
     root: str
 
     def write(self, sample: Sample, data: bytes) -> None:
+        """Write one sample as a whole or not at all, in the place of what an earlier run has left of it."""
         path = os.path.join(self.root, sample.name)
         part = os.path.join(self.root, _PARTS, str(os.getpid()))
         os.makedirs(os.path.dirname(part), exist_ok=True)
@@ -86,6 +194,7 @@ class FolderWriter:
             os.replace(part, path)
 
     def has(self, sample: Sample, size: int) -> bool:
+        """Whether the sample is there, with so many bytes."""
         try:
             return os.stat(os.path.join(self.root, sample.name)).st_size == size
         except OSError:

@@ -1,36 +1,50 @@
-"""What was done, in a file beside it: one JSON line for each sample."""
+"""What was done, in a file in the destination: one JSON line for each file or shard that is finished."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, DatasetError
-from .base import Sample, Written
 
-__all__ = ["NAME", "Journal"]
+__all__ = ["NAME", "Done", "Journal"]
 
 NAME = "gpupipe-pack.jsonl"
 
 
-class Journal:
+class Done(Protocol):
+    """A line: something that is done."""
+
+    @property
+    def name(self) -> str: ...
+
+    def line(self) -> dict[str, Any]:
+        """JSON values that it can be made of again."""
+        ...
+
+
+D = TypeVar("D", bound=Done)
+
+
+class Journal(Generic[D]):
     """The journal of a destination folder, which is made if it is not there.
 
     Args:
         folder: the destination.
-        source: the source, and ``form`` what is made of it; both are written down.
+        about: what is written there and out of what, as JSON values; only a run with the same goes on.
+        read: makes a :class:`Done` of the values of a line; raises :class:`TypeError` for what is none.
 
     Raises:
         ConfigError: the folder holds anything else than what such a run has left, or another run is at work in it.
         DatasetError: the folder cannot be written to.
     """
 
-    def __init__(self, folder: str, source: str, form: str):
-        wanted = {"source": os.path.realpath(source), "form": form}
-        self.done: dict[str, Written] = {}
+    def __init__(self, folder: str, about: Mapping[str, Any], read: Callable[..., D]):
+        self._read = read
+        self.done: dict[str, D] = {}
         """By name."""
         try:
             os.makedirs(folder, exist_ok=True)
@@ -42,7 +56,7 @@ class Journal:
             raise DatasetError(f"{folder}: {e.strerror}; give a folder that can be written to") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # up to close(), or the end of this process
-            self._load(folder, wanted)
+            self._load(folder, dict(about))
         except BlockingIOError:
             self.close()
             raise ConfigError(f"another run packs into {folder}; wait for its end, or give a new folder") from None
@@ -53,37 +67,33 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
-    def _load(self, folder: str, wanted: dict[str, str]) -> None:
+    def _load(self, folder: str, wanted: dict[str, Any]) -> None:
         self._file.seek(0)
         lines = self._file.read().split("\n")
         if lines == [""]:
             self._append(wanted)
             return
         found = _parsed(lines[0])
-        if found != wanted:
-            made = f"{found.get('form')} out of {found.get('source')}" if found else "something else"
+        different = [key for key in wanted if found.get(key) != wanted[key]]
+        if different or found.keys() != wanted.keys():
+            key = different[0] if different else "more"
             raise ConfigError(
-                f"{folder} holds {made}, and this would be {wanted['form']} out of {wanted['source']}; "
-                "give a new folder"
+                f"{folder} was begun with {key}: {found.get(key)}, and this would be {key}: {wanted.get(key)}; give a "
+                "new folder"
             )
         for line in lines[1:]:
             values = _parsed(line)
             if values:  # the last line may have been cut short by a kill
                 try:
-                    one = Written(**values)
+                    one = self._read(**values)
                 except TypeError:
                     continue
                 self.done[one.name] = one
         if lines[-1]:
             self._append()
 
-    def is_done(self, sample: Sample) -> Written | None:
-        """What was written of a sample that has not changed since."""
-        found = self.done.get(sample.name)
-        return found if found is not None and (found.size, found.mtime_ns) == (sample.size, sample.mtime_ns) else None
-
-    def add(self, written: Iterable[Written]) -> None:
-        rows = list(written)
+    def add(self, done: Iterable[D]) -> None:
+        rows = list(done)
         self.done |= {one.name: one for one in rows}
         self._append(*(one.line() for one in rows))
 

@@ -15,11 +15,22 @@ from ..codecs.jpeg.tiles import cut
 from ..codecs.pillow import guarded, open_image, quiet
 from .base import Kept
 
-__all__ = ["sliceable"]
+__all__ = ["Sliceable"]
 
 
-def sliceable(files: Sequence[bytes]) -> list[bytes | Kept]:
+class Sliceable:
     """JPEG files that windows can be cut out of, each proven to have the pixels of the file that it was made of."""
+
+    made = ""
+
+    def __str__(self) -> str:
+        return "sliceable"
+
+    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
+        return _sliceable(files)
+
+
+def _sliceable(files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
     photos = [i for i, data in enumerate(files) if data.startswith(b"\xff\xd8")]
     made = dict(zip(photos, rewrite([files[i] for i in photos]), strict=True))
     with quiet():

@@ -254,7 +254,7 @@ class WorkerRun(Generic[R]):
             self._pool.stop()
             before = "" if first is None else f", after others had been started anew in the same epoch because {first}"
             raise EngineError(
-                f"{lost}{before}. Workers are killed where the machine is short of memory or of /dev/shm: lower "
+                f"{lost}{before}. Workers are killed if the machine is short of memory or of /dev/shm: lower "
                 "num_workers, prefetch_factor or batch_size. Workers that exit or crash do so in the code of the "
                 "dataset: num_workers=0 shows where"
             ) from lost

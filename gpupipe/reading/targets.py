@@ -14,11 +14,13 @@ __all__ = ["targets_of"]
 
 
 def targets_of(dataset: Dataset, plan: Plan) -> Any:
-    """A tensor, a tuple of them if there are several targets, or ``None`` if there is none. On the CPU."""
-    made = []
-    for target in dataset.target_columns.values():
+    """Labels i64[B] if they are all that there is; a dictionary of all columns by name if there are others; ``None`` if
+    there is none. On the CPU."""
+    made: dict[str, Any] = {}
+    for name, target in dataset.target_columns.items():
         values = target.of(plan.indices)
         if type(target).follow is not Target.follow:
             values = [target.follow(value, plan.ops or (), row) for row, value in enumerate(values)]
-        made.append(torch.from_numpy(target.collate(values)))
-    return tuple(made) if len(made) > 1 else made[0] if made else None
+        batch = target.collate(values)
+        made[name] = batch if isinstance(batch, list) else torch.from_numpy(batch)
+    return made if dataset.columns else made.get("label")

@@ -6,7 +6,7 @@ https://arrow.apache.org/docs/format/Columnar.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -17,7 +17,7 @@ from .extras import need
 from .parquet import class_names
 from .shards import Row, Shards
 
-__all__ = ["ArrowFiles", "bytes_of", "checked_labels", "rows_of"]
+__all__ = ["ArrowFiles", "bytes_of", "checked_labels", "further_of", "rows_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class ArrowFiles(Shards):
         return class_names(_reader(_mapped(file)).schema.metadata, self.label)
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        return rows_of(_mapped(file), 0, self.image, self.label)
+        return rows_of(_mapped(file), 0, self.image, self.label, self.columns)
 
 
-def rows_of(content: Any, start: int, image: str, label: str | None) -> Iterator[Row]:
+def rows_of(content: Any, start: int, image: str, label: str | None, columns: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of an Arrow file or stream. Its content, anything that has a buffer, begins at byte ``start`` of a file.
 
     Raises :class:`ValueError` with what is wrong.
@@ -64,13 +64,14 @@ def rows_of(content: Any, start: int, image: str, label: str | None) -> Iterator
         labels = None
         if label is not None and label in names:
             labels = checked_labels(batch.column(label))
+        values = further_of(batch, columns)
         starts, lengths, called = bytes_of(batch.column(image), position)
         for i, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             name = ((called[i].as_py() if called is not None else None) or str(number)).encode()
             if length < 0:
                 yield Row(name, 0, 0, problem="it has no bytes; a path alone is not followed")
             else:
-                yield Row(name, at, length, None if labels is None else labels[i])
+                yield Row(name, at, length, None if labels is None else labels[i], values=values[i] if values else ())
             number += 1
 
 
@@ -102,6 +103,19 @@ def _batches(reader: Any) -> Iterator[Any]:
             yield from reader
     except (OSError, ValueError) as e:
         raise ValueError(f"it is cut or damaged: {e}") from None
+
+
+def further_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The rows of further columns of a table, in Python's numbers and texts; none if there are no columns.
+
+    Raises :class:`ValueError` if there is no such column.
+    """
+    names = table.schema.names
+    for name in columns:
+        if name not in names:
+            raise ValueError(f"it has no column {name!r}; it has {', '.join(names)}; correct columns=")
+        table.column(name).validate(full=True)  # ArrowInvalid is a ValueError
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
 def checked_labels(column: Any) -> list[Any]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from ..codecs.unpack import CODECS, Packed
 from ..errors import DatasetError
 from .storage import LOCAL, Storage
 
-__all__ = ["Listing", "PackedColumns", "Source", "TextList", "Texts"]
+__all__ = ["ColumnKind", "Listing", "PackedColumns", "Source", "TextList", "Texts", "Values"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -54,6 +54,10 @@ class Texts:
     def __getitem__(self, i: int) -> bytes:
         return bytes(self.blob[self.offsets[i] : self.offsets[i + 1]])
 
+    def many(self, indices: I64) -> list[bytes]:
+        """The texts at ``indices``."""
+        return [self[i] for i in indices.tolist()]
+
 
 class TextList:
     """:class:`Texts` that grow."""
@@ -69,6 +73,18 @@ class TextList:
     def texts(self) -> Texts:
         """All of them; nothing can be appended any more."""
         return Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
+
+
+ColumnKind = Literal["bool", "int", "float", "str"]
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A further column: one value for each row."""
+
+    kind: ColumnKind
+    data: npt.NDArray[Any] | Texts
+    """u8[N] of ``"bool"``, i64[N] of ``"int"``, f64[N] of ``"float"``; texts in UTF-8 of ``"str"``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +143,8 @@ class Listing:
     """With ``container``; ``None`` if every row is stored as it is."""
     names: Texts | None = None
     """What the rows are called within their containers; with ``container``."""
+    columns: Mapping[str, Values] = field(default_factory=dict)
+    """What belongs to every row beside its label, by name."""
     classes: tuple[str, ...] = ()
     empty_classes: tuple[str, ...] = ()
     absolute: bool = False
@@ -156,6 +174,8 @@ class Source(ABC):
     """Whether every row is a whole local file, which an engine may open by itself."""
     storage: Storage = LOCAL
     """What containers are read with."""
+    columns: tuple[str, ...] = ()
+    """Names of what rows have beside their label."""
 
     @property
     @abstractmethod

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
-from .arrow import bytes_of, checked_labels
+from .arrow import bytes_of, checked_labels, further_of
 from .base import Listing, Source
 from .mapped import MappedFiles
 from .rows import Row, Rows
@@ -33,12 +33,14 @@ class HuggingFaceRows(Source):
     image: the column of images.
     label: the column of class numbers or names.
     classes: the names of the classes, by number.
+    columns: names of further columns.
     """
 
     dataset: Any = field(repr=False)
     image: str
     label: str | None
     classes: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     whole_files: ClassVar[bool] = False
 
@@ -53,9 +55,16 @@ class HuggingFaceRows(Source):
         for chunk in self._chunks:
             digest.update(repr((chunk.file, chunk.at, len(chunk.starts))).encode())
             digest.update(chunk.starts[:1].tobytes())
+        for part in (part for name in self._beside for part in self.dataset.data.column(name).chunks):
+            _update(digest, part)
         chosen = self._chosen
         digest.update(b"all" if chosen is None else chosen.astype("<i8").tobytes())
         return "huggingface", digest.hexdigest(), self.image, self.label, self.classes
+
+    @property
+    def _beside(self) -> tuple[str, ...]:
+        """Columns whose values are kept in the index. Any of them may be another one in the same files."""
+        return (*(() if self.label is None else (self.label,)), *self.columns)
 
     @cached_property
     def _chosen(self) -> I64 | None:
@@ -71,7 +80,7 @@ class HuggingFaceRows(Source):
         return [_chunk(part, maps, other) for part in self.dataset.data.column(self.image).chunks]
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
-        started, rows, containers = time.time_ns(), Rows(), dict[bytes, int]()
+        started, rows, containers = time.time_ns(), Rows(self.columns), dict[bytes, int]()
 
         def container(path: bytes) -> int:
             if path not in containers:
@@ -87,11 +96,17 @@ class HuggingFaceRows(Source):
         first = np.cumsum([0, *(len(chunk.starts) for chunk in chunks)])
         chosen = np.arange(first[-1]) if self._chosen is None else self._chosen
         labels = self._labels
+        values = further_of(self.dataset.data, self.columns)
         for i, k in zip(chosen.tolist(), (np.searchsorted(first, chosen, side="right") - 1).tolist(), strict=True):
             path, row = chunks[k].row(i - int(first[k]), i)
             if not row.problem and labels is not None:
                 row = row._replace(label=labels[i])
-            rows.add(container(path), row)
+            if values:
+                row = row._replace(values=values[i])
+            try:
+                rows.add(container(path), row)
+            except ValueError as e:
+                raise DatasetError(f"HuggingFace: {e}; leave it out of columns=") from None
             if len(rows) % 4096 == 0:
                 progress(len(rows))
         if not len(rows):
@@ -99,7 +114,7 @@ class HuggingFaceRows(Source):
         try:
             return rows.listing(self.prefix, started, classes=self.classes)
         except ValueError as e:
-            raise DatasetError(f"HuggingFace: {e}; name another column by label=") from None
+            raise DatasetError(f"HuggingFace: {e}; name others by label= and columns=") from None
 
     @cached_property
     def _labels(self) -> list[Any] | None:
@@ -113,6 +128,13 @@ class HuggingFaceRows(Source):
     def __getstate__(self) -> dict[str, Any]:
         key = self.key
         return {**self.__dict__, "dataset": None, "_chunks": None, "_chosen": None, "_labels": None, "key": key}
+
+
+def _update(digest: Any, part: Any) -> None:
+    """With all that a part of a column is made of."""
+    digest.update(repr((part.type, part.offset, len(part))).encode())
+    for buffer in part.buffers():
+        digest.update(b"none" if buffer is None else memoryview(buffer))
 
 
 @dataclass(frozen=True)

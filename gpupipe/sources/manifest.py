@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..codecs.files import open_regular
 from ..errors import DatasetError
 from .base import Listing, Source, TextList, Texts
+from .columns import parsed
 from .files import Paths
 from .names import below, is_url, urls_below
 from .rows import Row, Rows
@@ -45,6 +46,9 @@ class Manifested(Source):
     """Empty if there are none."""
     names: Texts = field(repr=False)
     storage: Storage = field(default=LOCAL, repr=False)
+    columns: tuple[str, ...] = ()
+    values: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
+    """Of every row, in the order of ``columns``."""
 
     whole_files: ClassVar[bool] = False
 
@@ -59,10 +63,11 @@ class Manifested(Source):
             digest.update(column.astype("<i8").tobytes())
         digest.update(bytes(self.names.blob))
         digest.update(repr(self.labels).encode())
+        digest.update(repr(self.values).encode() if self.columns else b"")
         return "manifest", *self.paths.key, digest.hexdigest()
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
-        started, rows = time.time_ns(), Rows()
+        started, rows = time.time_ns(), Rows(self.columns)
         found = self.storage.look([self.paths[k] for k in range(len(self.paths))])
         for k, known in enumerate(found):
             rows.container(self.paths.rows[k], Found(0, 0) if isinstance(known, OSError) else known)
@@ -70,18 +75,21 @@ class Manifested(Source):
         for i, (k, offset, length) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
             known = found[k]
             label = self.labels[i] if self.labels else None
-            row = Row(self.names[i] or b"%d" % i, offset, length, label)
+            row = Row(self.names[i] or b"%d" % i, offset, length, label, values=self.values[i] if self.columns else ())
             if isinstance(known, OSError):
                 row = row._replace(offset=0, length=0, problem=known.strerror or str(known))
             elif length < 0:
                 row = row._replace(length=max(known.size - offset, 0))
-            rows.add(k, row)
+            try:
+                rows.add(k, row)
+            except ValueError as e:
+                raise DatasetError(f"Manifest: {e}; correct the list") from None
             if i % 4096 == 0:
                 progress(i)
         try:
             return rows.listing(self.prefix, started, absolute=self.paths.absolute)
         except ValueError as e:
-            raise DatasetError(f"Manifest: {e}; correct the column label") from None
+            raise DatasetError(f"Manifest: {e}; correct the list") from None
 
     def __getstate__(self) -> dict[str, Any]:
         nothing = np.empty(0, np.int64)  # all of it is in the index
@@ -89,12 +97,15 @@ class Manifested(Source):
             **self.__dict__,
             **dict.fromkeys(("container", "offset", "length"), nothing),
             "labels": (),
+            "values": (),
             "names": Texts.of([]),
         }
 
 
-def read_manifest(file: str, root: str | None, allow_outside: bool, remote: Storage) -> Manifested:
-    """The samples that a CSV or JSONL file lists.
+def read_manifest(
+    file: str, root: str | None, allow_outside: bool, remote: Storage, further: tuple[str, ...] = ()
+) -> Manifested:
+    """The samples that a CSV or JSONL file lists. ``further``: names of columns beside those of place and label.
 
     Raises :class:`DatasetError` if it cannot be read, or names the line that is wrong.
     """
@@ -103,8 +114,11 @@ def read_manifest(file: str, root: str | None, allow_outside: bool, remote: Stor
     columns = [array("q") for _ in range(3)]
     labels: list[int | str | None] = []
     names = TextList()
+    values: list[list[Any]] = []
+    is_text = True
     for line, row in _lines(path):
-        where = row.get("path")
+        where, is_text = row.get("path"), isinstance(row, _Texts)
+        values.append([row.get(name) for name in further])
         if not isinstance(where, str) or not where:
             raise DatasetError(f"Manifest: line {line} of {file} has no path; every line needs one")
         for column, name, otherwise in zip(columns[1:], ("offset", "length"), (0, -1), strict=True):
@@ -127,7 +141,15 @@ def read_manifest(file: str, root: str | None, allow_outside: bool, remote: Stor
         base = os.path.abspath(os.path.expanduser(base))
         paths = below(given, base, root is not None and not allow_outside, "Manifest")
     container, offset, length = (np.frombuffer(column, np.int64) for column in columns)
-    return Manifested(paths, container, offset, length, _numbers(labels), names.texts(), storage)
+    if is_text:
+        values = [list(row) for row in zip(*map(parsed, zip(*values, strict=True)), strict=True)]
+    return Manifested(
+        paths, container, offset, length, _numbers(labels), names.texts(), storage, further, tuple(map(tuple, values))
+    )
+
+
+class _Texts(dict[str, Any]):
+    """A line of a CSV file, in which numbers are texts."""
 
 
 def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
@@ -160,7 +182,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             for row in reader:
                 if None in row or None in row.values():
                     raise DatasetError(f"Manifest: line {reader.line_num} of {path} has other columns than the first")
-                yield reader.line_num, row
+                yield reader.line_num, _Texts(row)
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as e:
         why = (e.strerror or e) if isinstance(e, OSError) else e
         raise DatasetError(f"Manifest: {path} cannot be read: {why}") from None

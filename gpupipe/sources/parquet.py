@@ -53,7 +53,12 @@ class ParquetFiles(Shards):
         if about.physical_type != "BYTE_ARRAY" or about.max_repetition_level:
             raise ValueError(f"the column {about.path!r} has no bytes; name another one by image=")
         name = f"{self.image}.path"
-        extra = [n for n in (self.label, name) if n is not None and n in columns]
+        extra = [n for n in (self.label, name) if n is not None and n in columns] + [*self.columns]
+        missing = [n for n in self.columns if n not in table.schema_arrow.names]
+        if missing:
+            raise ValueError(
+                f"it has no column {missing[0]!r}; it has {', '.join(table.schema_arrow.names)}; correct columns="
+            )
         number = 0
         for group in range(table.metadata.num_row_groups):
             chunk = table.metadata.row_group(group).column(image)
@@ -67,7 +72,7 @@ class ParquetFiles(Shards):
                 _CODECS[chunk.compression],
                 about.max_definition_level,
             )
-            labels, names = self._others(table, group, extra, name)
+            labels, names, values = self._others(table, group, extra, name)
             for i, where in enumerate(places(file, column)):
                 called = names[i].encode() if names is not None and names[i] else b"%d" % number
                 label = None if labels is None else labels[i]
@@ -76,21 +81,23 @@ class ParquetFiles(Shards):
                 elif label is not None and not isinstance(label, (int, str)):
                     yield Row(called, 0, 0, problem=f"its label is {label!r}, neither a number nor a name")
                 else:
-                    yield Row(called, where.offset, where.length, label, packed=where.packed)
+                    further = values[i] if values else ()
+                    yield Row(called, where.offset, where.length, label, packed=where.packed, values=further)
                 number += 1
 
     def _others(
         self, table: Any, group: int, columns: list[str], name: str
-    ) -> tuple[list[Any] | None, list[Any] | None]:
-        """(labels, names) of a group of rows."""
+    ) -> tuple[list[Any] | None, list[Any] | None, list[tuple[Any, ...]]]:
+        """(labels, names, further columns) of a group of rows."""
         try:
             read = table.read_row_group(group, columns=columns) if columns else None
         except (OSError, ValueError) as e:
             raise ValueError(f"it is damaged: {e}") from None
         labels = None if read is None or self.label not in columns else read.column(self.label).to_pylist()
+        values = [] if read is None else list(zip(*(read.column(n).to_pylist() for n in self.columns), strict=True))
         if read is None or name not in columns:
-            return labels, None
-        return labels, [value and value.get("path") for value in read.column(self.image).to_pylist()]
+            return labels, None, values
+        return labels, [value and value.get("path") for value in read.column(self.image).to_pylist()], values
 
 
 def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:

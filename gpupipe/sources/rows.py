@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from ..codecs.probe import KINDS, MISSING, OK
 from ..codecs.unpack import CODECS, Packed
 from .base import Listing, PackedColumns, TextList
+from .columns import GrowingColumn
 from .storage import Found
 
 __all__ = ["Row", "Rows"]
@@ -36,12 +38,19 @@ class Row(NamedTuple):
     """How the bytes there become those of the sample, if they are not."""
     kind: str = "missing"
     """Of the problem; one of :data:`gpupipe.codecs.probe.KINDS`."""
+    values: Sequence[Any] = ()
+    """Of further columns, in the order of their names; nothing in the place of one that the sample lacks."""
 
 
 class Rows:
-    """Containers and their rows, in the order that they are added in."""
+    """Containers and their rows, in the order that they are added in.
 
-    def __init__(self) -> None:
+    Args:
+        columns: names of the columns that rows have values of.
+    """
+
+    def __init__(self, columns: Sequence[str] = ()) -> None:
+        self._columns = [GrowingColumn(name) for name in columns]
         self._paths = TextList()
         self._size, self._version = array("q"), array("q")
         self._names = TextList()
@@ -58,6 +67,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self._status)
 
+    @property
+    def greatest(self) -> int:
+        """Of all labels that are numbers; -1 if there are none."""
+        return max(self._labels, default=-1) if self._numbers else -1
+
     def container(self, path: bytes, found: Found) -> int:
         """Add a container; its number."""
         self._paths.append(path)
@@ -72,6 +86,9 @@ class Rows:
             row = row._replace(offset=0, length=0, packed=None, problem=f"it should be {where}", kind="truncated")
         if isinstance(row.label, int) and not -_LARGEST <= row.label < _LARGEST:
             row = row._replace(label=None, problem=f"its label is {row.label}, which is no class number")
+        for i, further in enumerate(self._columns):
+            problem = further.add(None if row.problem and not row.values else row.values[i])
+            row = row if row.problem or not problem else row._replace(problem=problem)
         if row.problem:
             self._reasons[len(self)] = row.problem
         elif row.label is None:
@@ -105,7 +122,8 @@ class Rows:
             classes: the names of all classes, by number. Without them, classes that labels name are sorted.
 
         Raises:
-            ValueError: some labels are numbers and others names, or one is none of ``classes``.
+            ValueError: some labels are numbers and others names, or one is none of ``classes``; no row has a value of a
+                column.
         """
         labels: npt.NDArray[Any] = np.frombuffer(self._labels, np.int64)
         if self._classes:
@@ -134,6 +152,7 @@ class Rows:
             length=np.frombuffer(self._length, np.int64),
             packed=packed,
             names=self._names.texts(),
+            columns={column.name: column.values() for column in self._columns},
             classes=classes if labelled else (),
             absolute=absolute,
         )

@@ -13,6 +13,7 @@ from typing import IO, Any, ClassVar
 from ..errors import DatasetError
 from .base import Listing, Source
 from .files import Paths
+from .label_names import names_beside
 from .rows import Row, Rows
 from .storage import LOCAL, Storage
 
@@ -28,10 +29,14 @@ class Shards(Source):
 
     paths: Paths
     storage: Storage = field(default=LOCAL, kw_only=True, repr=False)
+    columns: tuple[str, ...] = field(default=(), kw_only=True)
+    """Names of what rows have beside their label."""
 
     whole_files: ClassVar[bool] = False
     owner: ClassVar[str]
     """The dataset that asks, for messages."""
+    labels_file: ClassVar[bool] = False
+    """Whether a file ``labels.txt`` beside the shards names the classes; see :mod:`.label_names`."""
 
     @abstractmethod
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
@@ -48,14 +53,17 @@ class Shards(Source):
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
         """Raises :class:`DatasetError` if a shard cannot be read to its end, or if there is no sample in any."""
-        started, rows = time.time_ns(), Rows()
+        started, rows = time.time_ns(), Rows(self.columns)
         known: set[tuple[str, ...]] = set()
         for k, content in enumerate(self._contents()):
             found, classes = next(content), next(content)
             rows.container(self.paths.rows[k], found)
             known.add(classes)
             for row in content:
-                rows.add(k, row)
+                try:
+                    rows.add(k, row)
+                except ValueError as e:
+                    raise DatasetError(f"{self.owner}: {e}; leave it out of columns=") from None
                 if len(rows) % 4096 == 0:
                     progress(len(rows))
             progress(len(rows))
@@ -65,9 +73,12 @@ class Shards(Source):
         if len(known) > 1:
             raise DatasetError(f"{self.owner}: the files have different classes; make a dataset of each")
         try:
-            return rows.listing(self.prefix, started, classes=known.pop(), absolute=self.paths.absolute)
+            names = known.pop()
+            if self.labels_file and not names and rows.greatest >= 0:
+                names = names_beside(self.storage, self.prefix, rows.greatest)
+            return rows.listing(self.prefix, started, classes=names, absolute=self.paths.absolute)
         except ValueError as e:
-            raise DatasetError(f"{self.owner}: {e}; correct the labels, or name another one by label=") from None
+            raise DatasetError(f"{self.owner}: {e}; correct it, or name others by label= and columns=") from None
 
     def _contents(self) -> Iterator[Iterator[Any]]:
         """See :meth:`_content`, of every shard."""

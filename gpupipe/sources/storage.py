@@ -3,6 +3,7 @@ by ranges of bytes."""
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -88,6 +89,10 @@ class Storage(ABC):
     def open(self, path: bytes) -> IO[bytes]:
         """A container to be read here and there, as an indexer does. Raises :class:`OSError`, and :class:`ValueError`
         with what it is if it is no file."""
+
+    def write(self, path: bytes, data: bytes) -> None:
+        """A whole container, in the place of what is there. Raises :class:`OSError`."""
+        raise OSError(errno.EROFS, "nothing is written there")
 
     @abstractmethod
     def names(self, folder: bytes) -> Iterator[bytes]:

@@ -36,6 +36,7 @@ class TarShards(Shards):
     label: str
 
     owner: ClassVar[str] = "WebDataset"
+    labels_file: ClassVar[bool] = True
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -64,25 +65,51 @@ class TarShards(Shards):
         if image is None:
             has = ", ".join(f".{e}" for e in sorted(found))
             return Row(sample, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
+        read: dict[str, bytes] = {}
+        for extension in {name.partition(":")[0].lower() for name in (self.label, *self.columns)} & found.keys():
+            _, at, size = found[extension]
+            file.seek(at)
+            read[extension] = file.read(min(size, _LONGEST))
+        return self._labelled(Row(*image, values=[_value(read, name) for name in self.columns]), read)
+
+    def _labelled(self, row: Row, read: dict[str, bytes]) -> Row:
         extension, _, field = self.label.partition(":")
-        if extension not in found:
-            return Row(*image)
-        _, at, size = found[extension]
-        file.seek(at)
+        if extension not in read:
+            return row
         if field:
-            return _with_field(Row(*image), file.read(min(size, _LONGEST)), extension, field)
-        text = file.read(min(size, 32))
-        if _NUMBER.fullmatch(text) is None:
-            return Row(*image, problem=f"its .{extension} is {text!r}, which is no class number")
-        return Row(*image, label=int(text))
+            return _with_field(row, read[extension], extension, field)
+        if _NUMBER.fullmatch(read[extension]) is None:
+            return row._replace(problem=f"its .{extension} is {read[extension][:32]!r}, which is no class number")
+        return row._replace(label=int(read[extension]))
+
+
+def _value(read: dict[str, bytes], name: str) -> Any:
+    """A further column of a sample: the text of a member, or a field of a JSON one; ``None`` if it is not there, and
+    bytes that are no text as they are."""
+    extension, _, field = name.partition(":")
+    extension = extension.lower()
+    try:
+        if extension not in read:
+            return None
+        return _field(read[extension], field) if field else read[extension].decode()
+    except UnicodeDecodeError:
+        return read[extension]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _field(text: bytes, path: str) -> Any:
+    """A field of a JSON object: ``a.b``. Raises what parsing and looking for it raise."""
+    value = json.loads(text)
+    for name in path.split("."):
+        value = value[name]
+    return value
 
 
 def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
     """The row with a field of a JSON member as its label."""
     try:
-        value = json.loads(text)
-        for name in field.split("."):
-            value = value[name]
+        value = _field(text, field)
     except (ValueError, KeyError, TypeError, RecursionError):
         return row._replace(problem=f"its .{extension} has no field {field!r}")
     if isinstance(value, bool) or not isinstance(value, (int, str)) or (isinstance(value, int) and abs(value) >> 62):

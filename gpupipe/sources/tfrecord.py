@@ -1,25 +1,21 @@
-"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow.
-
-A record is its length, a checksum of that, the message and a checksum of that
-(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details); a message maps names to lists of
-bytes or numbers.
-"""
+"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow; :mod:`gpupipe.codecs.tfrecord` has the
+format."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
+from ..codecs.tfrecord import FOOT, HEAD, Checksum, masked
 from .extras import need
-from .protobuf import BYTES, VARINT, fields, signed, varints
+from .protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from .shards import Row, Shards
 
 __all__ = ["TFRecords", "features_of"]
 
-_HEAD = struct.Struct("<QI")
-_FOOT = struct.Struct("<I")
+_FLOAT = struct.Struct("<f")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,35 +29,36 @@ class TFRecords(Shards):
     label: tuple[str, ...]
 
     owner: ClassVar[str] = "TFRecord"
+    labels_file: ClassVar[bool] = True
 
     @property
     def key(self) -> tuple[Any, ...]:
         return "tfrecord", *self.paths.key, self.image, self.label
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        checksum: Callable[[bytes], int] = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
+        checksum: Checksum = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
         if file.read(2) == b"\x1f\x8b":
             raise ValueError("it is compressed with gzip, so its records cannot be read one by one; unpack it (gunzip)")
         at = number = 0
         while True:
             file.seek(at)
-            head = file.read(_HEAD.size)
+            head = file.read(HEAD.size)
             if not head:
                 return
-            if len(head) < _HEAD.size:
+            if len(head) < HEAD.size:
                 raise ValueError(f"it ends within record {number}, at byte {at + len(head)}")
-            length, crc = _HEAD.unpack(head)
-            if _masked(checksum(head[:8])) != crc:
+            length, crc = HEAD.unpack(head)
+            if masked(checksum(head[:8])) != crc:
                 raise ValueError(f"it is no TFRecord, or damaged at byte {at}, in the length of record {number}")
-            data = file.read(length + _FOOT.size)
-            if len(data) < length + _FOOT.size:
-                raise ValueError(f"it ends within record {number}, at byte {at + _HEAD.size + len(data)}")
-            message, start = data[:length], at + _HEAD.size
-            if _FOOT.unpack_from(data, length) != (_masked(checksum(message)),):
+            data = file.read(length + FOOT.size)
+            if len(data) < length + FOOT.size:
+                raise ValueError(f"it ends within record {number}, at byte {at + HEAD.size + len(data)}")
+            message, start = data[:length], at + HEAD.size
+            if FOOT.unpack_from(data, length) != (masked(checksum(message)),):
                 yield Row(b"%d" % number, 0, 0, problem="its checksum is wrong: it is damaged", kind="undecodable")
             else:
                 yield self._row(message, start, b"%d" % number)
-            at = start + length + _FOOT.size
+            at = start + length + FOOT.size
             number += 1
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
@@ -74,23 +71,30 @@ class TFRecords(Shards):
             has = ", ".join(sorted(found)) or "no features"
             return Row(name, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
         at, length = start + image.start, image.stop - image.start
-        label = next((found[n] for n in self.label if n in found), None)
+        label = next((found[n] for n in self.label if isinstance(found.get(n), (int, slice))), None)
+        values = [_python(message, found.get(n)) for n in self.columns]
         if isinstance(label, slice):
-            return Row(name, at, length, message[label].decode(errors="replace"))
-        return Row(name, at, length, label)
+            return Row(name, at, length, message[label].decode(errors="replace"), values=values)
+        return Row(name, at, length, label if isinstance(label, int) else None, values=values)
 
 
-def _masked(crc: int) -> int:
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+def _python(message: bytes, value: slice | float | None) -> Any:
+    """Bytes as text, if they are some."""
+    if not isinstance(value, slice):
+        return value
+    try:
+        return message[value].decode()
+    except UnicodeDecodeError:
+        return message[value]
 
 
-def features_of(message: bytes) -> dict[str, slice | int]:
+def features_of(message: bytes) -> dict[str, slice | int | float]:
     """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of a list the
-    first. One that is empty or has floats is left out.
+    first. One that is empty is left out.
 
     Raises :class:`ValueError` if it is none.
     """
-    found: dict[str, slice | int] = {}
+    found: dict[str, slice | int | float] = {}
     for features in fields(message):
         if (features.number, features.wire) != (1, BYTES):
             continue
@@ -108,16 +112,18 @@ def features_of(message: bytes) -> dict[str, slice | int]:
     return found
 
 
-def _first(message: bytes, start: int, end: int) -> slice | int | None:
+def _first(message: bytes, start: int, end: int) -> slice | int | float | None:
     """What a ``tf.train.Feature`` has."""
     for kind in fields(message, start, end):
-        if kind.wire != BYTES or kind.number not in (1, 3):
+        if kind.wire != BYTES or kind.number not in (1, 2, 3):
             continue
         for value in fields(message, kind.start, kind.end):
             if value.number != 1:
                 continue
             if kind.number == 1 and value.wire == BYTES:
                 return slice(value.start, value.end)
+            if kind.number == 2 and value.wire in (FIXED32, BYTES) and value.end - value.start >= _FLOAT.size:
+                return float(_FLOAT.unpack_from(message, value.start)[0])
             if kind.number == 3 and value.wire == VARINT:
                 return signed(value.value)
             if kind.number == 3 and value.wire == BYTES and value.end > value.start:

@@ -1,6 +1,8 @@
-"""What belongs to an image and moves with it: labels today; masks, boxes and keypoints are more of the same."""
+"""What belongs to an image and moves with it: labels and
+further columns today; masks, boxes and keypoints are more of the same."""
 
 from .base import Target
+from .columns import ChosenRows, NumberColumn, TextColumn
 from .labels import Labels
 
-__all__ = ["Labels", "Target"]
+__all__ = ["ChosenRows", "Labels", "NumberColumn", "Target", "TextColumn"]

@@ -31,5 +31,5 @@ class Target(ABC):
         return value
 
     @abstractmethod
-    def collate(self, values: Sequence[Any]) -> npt.NDArray[Any]:
-        """One array for a batch of values."""
+    def collate(self, values: Sequence[Any]) -> npt.NDArray[Any] | list[str]:
+        """One array for a batch of values; of texts a list of them."""

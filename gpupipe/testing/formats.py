@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ..codecs.tfrecord import example, framed, message
+
 __all__ = [
     "MAGIC",
     "WRITERS",
@@ -72,55 +74,10 @@ def zip_writer(method: int) -> Callable[[Images, Path], Path]:
 # ---- TFRecord
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    value &= (1 << 64) - 1
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def message(*fields: tuple[int, bytes | int]) -> bytes:
-    """A protobuf message of texts and numbers."""
-    out = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            out += varint(number << 3) + varint(value)
-        else:
-            out += varint(number << 3 | 2) + varint(len(value)) + value
-    return out
-
-
-def feature(value: bytes | int | float) -> bytes:
-    """A ``tf.train.Feature``: numbers are packed, as TensorFlow writes them."""
-    if isinstance(value, bytes):
-        return message((1, message((1, value))))
-    if isinstance(value, float):
-        return message((2, message((1, struct.pack("<f", value)))))
-    return message((3, message((1, varint(value)))))
-
-
-def example(features: dict[str, bytes | int | float]) -> bytes:
-    """A ``tf.train.Example``."""
-    entries = [(1, message((1, name.encode()), (2, feature(value)))) for name, value in features.items()]
-    return message((1, message(*entries)))
-
-
-def masked_crc(data: bytes) -> int:
+def tfrecord(*records: bytes) -> bytes:
     import google_crc32c
 
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def tfrecord(*records: bytes) -> bytes:
-    out = b""
-    for record in records:
-        head = struct.pack("<Q", len(record))
-        out += head + struct.pack("<I", masked_crc(head)) + record + struct.pack("<I", masked_crc(record))
-    return out
+    return b"".join(framed(record, google_crc32c.value) for record in records)
 
 
 def imagenet_example(image: bytes, label: int) -> bytes:

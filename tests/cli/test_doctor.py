@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -65,12 +67,38 @@ def test_a_healthy_machine_has_no_findings() -> None:
         ({"turbo": None}, "note", "no libjpeg-turbo", "pillow"),
         ({"shm_bytes": 64 << 20}, "note", "/dev/shm has 67.1 MB", "--shm-size"),
         ({"quota": 4.0}, "note", "may use 4 of them", "num_workers=4"),
+        (
+            {"torchvision_error": "RuntimeError: no nms"},
+            "wrong",
+            "cannot be imported: RuntimeError: no nms",
+            "torchvision",
+        ),
+        ({"temp_error": "No space left on device"}, "wrong", "No space left on device", "TMPDIR"),
         ({"cache_error": "Permission denied"}, "note", "cannot be written: Permission denied", "GPUPIPE_CACHE"),
     ],
 )
 def test_every_finding_says_what_to_do(changes: dict[str, object], level: str, what: str, do: str) -> None:
     (found,) = examine(replace(HEALTHY, **changes))  # type: ignore[arg-type]
     assert found.level == level and what in found.what and do in found.do
+
+
+def test_without_a_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["doctor"])
+    assert result.exit_code == 1, result.output
+    assert "no folder for temporary files can be written: No such file" in result.output
+    assert "left out" in result.output
+
+
+def test_a_torchvision_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: str) -> object:
+        if module == "torchvision":
+            raise RuntimeError("operator torchvision::nms does not exist")
+        return real(module)
+
+    real = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", broken)
+    assert doctor.look().torchvision_error == "RuntimeError: operator torchvision::nms does not exist"
 
 
 def test_this_machine() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,6 +103,22 @@ def test_two_ranks_evaluate_every_image_once_and_resume_exactly(train: Train, da
     for more in (("--max-steps", 3), ("--resume",)):
         train(tmp_path / "parts", "--engine", "torch", *more, batch=4, ranks=2, epochs=1)
     assert same(checkpoint(tmp_path / "whole")["model"], checkpoint(tmp_path / "parts")["model"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_loses_no_step(
+    number: signal.Signals, warm: Interpreter, train: Train, data: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "whole", "--save-every", 500)
+    fixed = (SCRIPT, data, "--out", tmp_path / "parts", "--batch-size", 8, "--epochs", 2, *SMALL, "--save-every", 500)
+    with warm.start(*fixed, cwd=ROOT) as script:
+        assert "DataLoader" in script.line()  # it is printed before the first step
+        os.kill(script.pid, number)
+        assert script.wait(60) == 1
+        assert "stopping after this step" in script.stderr and "--resume goes on from there" in script.stderr
+    assert 0 < checkpoint(tmp_path / "parts")["step"] < 12
+    train(tmp_path / "parts", "--save-every", 500, "--resume")
+    assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
 
 
 def test_it_says_what_is_missing(train: Train, tmp_path: Path) -> None:

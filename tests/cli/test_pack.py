@@ -19,9 +19,11 @@ from PIL import Image
 
 from gpupipe.codecs.jpeg.markers import parse
 from gpupipe.codecs.jpeg.tiles import cut
-from gpupipe.commands import pack as command
-from gpupipe.pack import run as pack_run
+from gpupipe.commands import pack_folder as command
+from gpupipe.pack import folder as pack_folder
+from gpupipe.pack.folder import Written
 from gpupipe.pack.journal import NAME, Journal
+from gpupipe.pack.sliceable import Sliceable
 from gpupipe.testing.photos import make_photos, photograph
 
 OLD = (1_600_000_000, 1_600_000_000)
@@ -98,13 +100,13 @@ def test_photographs_are_rewritten_and_the_rest_is_copied_and_named(data: Path, 
 def test_the_same_command_goes_on_after_a_kill(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, out = tmp_path / "whole", tmp_path / "packed"
     gpupipe("pack", data, whole, "--sliceable")
-    monkeypatch.setattr(pack_run, "_FILES", 3)
+    monkeypatch.setattr(pack_folder, "_FILES", 3)
 
-    def killed(source: str, tasks: Any, form: Any, writer: Any, processes: int) -> Iterator[Any]:
-        yield from (pack_run._work(source, task, form, writer) for task in tasks[:2])
+    def killed(work: Any, tasks: Any, processes: int, progress: Any) -> Iterator[Any]:
+        yield from [work(task, progress) for task in tasks[:2]]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pack_run, "_results", killed)
+    monkeypatch.setattr(pack_folder, "in_processes", killed)
     assert "the same command goes on" in gpupipe("pack", data, out, "--sliceable", code=130).stderr
     monkeypatch.undo()
     assert len(contents(out)) == 6 and len(journal(out)) == 7
@@ -132,7 +134,7 @@ def test_a_file_that_changed_is_packed_again(data: Path, tmp_path: Path) -> None
 
 
 def test_processes_write_what_one_writes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack_run, "_FILES", 4)
+    monkeypatch.setattr(pack_folder, "_FILES", 4)
     gpupipe("pack", data, tmp_path / "two", "--sliceable", "--num-workers", 2)
     monkeypatch.undo()
     gpupipe("pack", data, tmp_path / "one", "--sliceable")
@@ -142,15 +144,16 @@ def test_processes_write_what_one_writes(data: Path, tmp_path: Path, monkeypatch
 
 
 def test_a_process_that_dies_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack_run, "_FILES", 4)
-    monkeypatch.setattr(command, "sliceable", _die)
+    monkeypatch.setattr(pack_folder, "_FILES", 4)
+    monkeypatch.setattr(command, "Sliceable", Dies)
     assert "a smaller --num-workers" in error("pack", data, tmp_path / "out", "--sliceable")
     monkeypatch.undo()
     gpupipe("pack", data, tmp_path / "out", "--sliceable")
 
 
-def _die(files: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+class Dies(Sliceable):
+    def __call__(self, files: object) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
@@ -165,12 +168,14 @@ def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
     assert contents(data) == before
     gpupipe("pack", data, tmp_path / "packed", "--sliceable")
     assert "give a new folder" in error("pack", data / "class00", tmp_path / "packed", "--sliceable")
-    with Journal(str(tmp_path / "packed"), str(data), "sliceable")._file:
+    with Journal(str(tmp_path / "packed"), {"source": str(data), "form": "sliceable"}, Written)._file:
         assert "another run packs into" in error("pack", data, tmp_path / "packed", "--sliceable")
 
 
 def test_what_is_asked_wrongly_is_named(data: Path, tmp_path: Path) -> None:
-    assert "--sliceable is what there is" in error("pack", data, tmp_path / "out")
+    assert "say what is to be written: --format webdataset, tfrecord, parquet; or --sliceable" in error(
+        "pack", data, tmp_path / "out"
+    )
     assert "no such folder" in error("pack", tmp_path / "nowhere", tmp_path / "out", "--sliceable")
     (tmp_path / "bare").mkdir()
     assert "no images here" in error("pack", tmp_path / "bare", tmp_path / "out", "--sliceable")

@@ -9,9 +9,12 @@ from typing import Any
 
 import clips
 import pytest
+from store import Store, store
 from support import ENGINES, KINDS, Case, write_photos
 
 from gpupipe import DataLoader
+from gpupipe.datasets import Remote
+from gpupipe.sources.remote import clients, files
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +79,19 @@ def clip_loaders() -> Iterator[Any]:
     yield make
     while made:
         made.pop().close()
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    with store() as found:
+        for name, value in found.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(files, "_shared", {})  # no connections of a test before
+        monkeypatch.setattr(clients, "REMOTE_WAITS", (0.01, 0.02, 0.05, 0.1, 0.2))
+        yield found
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    """Options of this test alone: its connections and its blocks are no other one's."""
+    return Remote(cache_folder=tmp_path / "blocks", block_bytes=4096, timeout=5.0)

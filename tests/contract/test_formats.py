@@ -86,7 +86,7 @@ def test_samples_are_those_of_the_folder(dataset: Any, numbered: Path, images: l
     assert np.array_equal(dataset.sizes, folder.sizes)
     assert np.array_equal(dataset.file_sizes, folder.file_sizes)
     assert [dataset.codings[1][c] for c in dataset.codings[0]] == [folder.codings[1][c] for c in folder.codings[0]]
-    assert np.array_equal(np.asarray(dataset[3][0]), np.asarray(folder[3][0]))
+    assert np.array_equal(np.asarray(dataset.raw(3)[0]), np.asarray(folder.raw(3)[0]))
     assert len({dataset.describe(i) for i in range(N)}) == N
     assert dataset.index_summary().bad == ()
 

@@ -112,6 +112,11 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     **{cls.__name__: cls for cls in (Photos, WithOpen, Gray, Looks, Dicts, NamedTuples, Deep, Alone, WeakStrong)},
     "Subset": lambda root: data.Subset(Dicts(root), [3, 1, 4, 1, 5, 9]),
     "ConcatDataset": lambda root: data.ConcatDataset([Photos(root), Photos(root)]),
+    "folders after each other": lambda root: data.ConcatDataset(
+        [tv.ImageFolder(str(root), EVAL), data.Subset(tv.ImageFolder(str(root), EVAL), [3, 1])]
+    ),
+    "StackDataset": lambda root: data.StackDataset(image=tv.ImageFolder(str(root), EVAL), more=torch.arange(N) / 4),
+    "random_split": lambda root: data.random_split(Dicts(root), [N - 9, 9], torch.Generator().manual_seed(1))[1],
     "two views": lambda root: Photos(root, TWO),
     "two views of a folder": lambda root: tv.ImageFolder(str(root), TWO),
     "a preset": lambda root: tv.ImageFolder(str(root), Wrapped()),

@@ -10,20 +10,20 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from formats import FORMATS, Format
-from store import BUCKET, SECRET, Asked, Fault, Store, store
+from store import BUCKET, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
-from gpupipe.sources.remote import choose, clients
+from gpupipe.sources.remote import choose
 from gpupipe.testing.formats import write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
@@ -37,21 +37,6 @@ FETCHES = ("blocks", "samples")
 @pytest.fixture(scope="module")
 def images(numbered: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    with store() as found:
-        for name, value in found.environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(clients, "REMOTE_WAITS", (0.01, 0.02, 0.05, 0.1, 0.2))
-        yield found
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Remote:
-    """Options of this test alone: its connections and its blocks are no other one's."""
-    return Remote(cache_folder=tmp_path / "blocks", block_bytes=4096, timeout=5.0)
 
 
 @pytest.fixture(scope="module")

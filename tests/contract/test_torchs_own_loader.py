@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils import data
 
-from gpupipe import DataLoader, Shard
-from gpupipe.errors import ConfigError, StateError
+from gpupipe import DataLoader, Shard, datasets
+from gpupipe.errors import ConfigError, DatasetError, StateError
 
 COUNT = 17
 
@@ -206,3 +206,70 @@ def test_it_is_torchs_loader_for_who_asks() -> None:
     assert loader.prefetch_factor == 2 and loader.persistent_workers is False
     with pytest.raises(ValueError, match="batch_size attribute should not be set"):
         loader.batch_size = 3
+
+
+class TestStreams:
+    """A stream of which only the next sample can be had, cut and shuffled by :class:`gpupipe.datasets.Stream`."""
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("buffer_size", [0, 5])
+    def test_ranks_share_nothing_and_have_equally_many(self, buffer_size: int, workers: int) -> None:
+        stream = counted(buffer_size=buffer_size)
+        parts = []
+        for rank in range(3):
+            loader = DataLoader(stream, 2, num_workers=workers, shard=Shard(rank, 3), device="cpu")
+            parts.append([i for batch in loader for i in batch.tolist()])
+        assert len({len(part) for part in parts}) == 1
+        found = [i for part in parts for i in part]
+        assert len(found) == len(set(found)) == COUNT // 3 * 3
+
+    @pytest.mark.parametrize("kept", [False, True])
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_another_shuffle_in_every_epoch_that_can_be_resumed(self, workers: int, kept: bool) -> None:
+        def make() -> DataLoader:
+            given = {"num_workers": workers, "persistent_workers": (kept and workers > 0) or None}
+            return DataLoader(counted(buffer_size=6), 3, device="cpu", **given)
+
+        loader = make()
+        epochs = [[batch.tolist() for batch in loader] for _ in range(3)]
+        assert all(sorted(i for batch in epoch for i in batch) == list(range(COUNT)) for epoch in epochs)
+        assert len({str(epoch) for epoch in epochs}) == 3
+        first = make()
+        list(first)
+        batches = iter(first)
+        next(batches), next(batches)
+        second = make()
+        second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+        assert [batch.tolist() for batch in second] == epochs[1][2:]
+        assert [batch.tolist() for batch in second] == epochs[2]
+
+    def test_nothing_comes_much_too_early(self) -> None:
+        found = list(datasets.Stream(range(1000), buffer_size=20))
+        assert sorted(found) == list(range(1000))
+        early = [sample - place for place, sample in enumerate(found)]
+        assert max(early) <= 20
+        assert np.mean(np.abs(early)) > 5
+
+    def test_what_repr_promises(self) -> None:
+        loader = DataLoader(counted(buffer_size=1000), 2, shard=Shard(0, 2), device="cpu")
+        assert (
+            "order: shuffled within 1,000 samples, each worker its part, each rank one of every 2 samples; a resumed "
+            "epoch reads it again up to where it stood" in repr(loader)
+        )
+        assert "each of 2 workers reads a copy and has to take its own part" in repr(
+            DataLoader(Stream(), num_workers=2, device="cpu")
+        )
+
+    def test_what_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"give gpupipe\.datasets\.Stream\(stream\)"):
+            DataLoader(Stream(), shard=Shard(0, 2), device="cpu")
+        with pytest.raises(ConfigError, match="buffer_size=1000"):
+            DataLoader(counted(), shuffle=True, device="cpu")
+        with pytest.raises(DatasetError, match="again in each epoch"):
+            datasets.Stream(iter([1, 2]))
+        with pytest.raises(DatasetError, match="number of samples, not -1"):
+            datasets.Stream([1, 2], buffer_size=-1)
+
+
+def counted(**options: Any) -> Any:
+    return datasets.Stream(list(range(COUNT)), **options)

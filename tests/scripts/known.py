@@ -8,7 +8,7 @@ from __future__ import annotations
 __all__ = ["KNOWN"]
 
 FUNCTIONS = "a function that changes channels or the number of images stays with torch's loader"
-LIBRARIES = "transforms of albumentations and kornia are unknown"
+LIBRARIES = "pipelines of albumentations and kornia stay with torch's loader"
 MODES = "images of several modes, converted after a resize, are opened by torch's loader"
 
 KNOWN: dict[str, dict[str, str]] = {
@@ -16,7 +16,7 @@ KNOWN: dict[str, dict[str, str]] = {
     "mnist_as_rgb": {"engine": FUNCTIONS},
     "ten_crop_testing": {"engine": FUNCTIONS},
     "clip_captions": {"engine": MODES},
-    "albumentations_csv": {"runs": LIBRARIES},
-    "kornia_in_dataset": {"runs": LIBRARIES},
+    "albumentations_csv": {"engine": LIBRARIES},
+    "kornia_in_dataset": {"engine": LIBRARIES},
 }
 """By script and check."""

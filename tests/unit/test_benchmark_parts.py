@@ -41,6 +41,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     return _parts
 
 
+@pytest.mark.slow
 def test_every_part_has_an_answer_and_a_failure_has_its_reason(parts: Any) -> None:
     from _common import Budget
 
@@ -60,6 +61,7 @@ def test_every_part_has_an_answer_and_a_failure_has_its_reason(parts: Any) -> No
     assert found["hang"].failure.startswith("no answer within")
 
 
+@pytest.mark.slow
 def test_a_process_serves_until_something_goes_wrong_in_it(parts: Any) -> None:
     from _common import Budget
 
@@ -68,6 +70,7 @@ def test_a_process_serves_until_something_goes_wrong_in_it(parts: Any) -> None:
     assert found["a"] == found["b"] != found["c"] != os.getpid()
 
 
+@pytest.mark.slow
 def test_what_has_no_time_left_is_left_out_or_stopped(parts: Any) -> None:
     from _common import Budget
 

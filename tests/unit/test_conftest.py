@@ -51,6 +51,7 @@ def test_a_required_gpu_makes_them_fail(tmp_path: Path) -> None:
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_has_no_time_ends_in_order(tmp_path: Path) -> None:
     for name in ("conftest.py", "interpreter.py"):
         shutil.copy(TESTS / name, tmp_path / name)
@@ -64,6 +65,7 @@ def test_a_run_that_has_no_time_ends_in_order(tmp_path: Path) -> None:
         assert done.returncode == (2 if seconds == "0" else 0)
 
 
+@pytest.mark.slow
 def test_what_became_of_gpu_tests_is_written_as_they_run(tmp_path: Path) -> None:
     """Skipped ones with their reason, those that had no time by name; and what the file has of others stays."""
     file = tmp_path / "gpu_tests.json"

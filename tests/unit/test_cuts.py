@@ -100,6 +100,7 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
     return len(a) == len(b) and all(map(torch.equal, a, b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "epochs"), [("dali", 60), ("torch", 25)])
 def test_pixels_are_those_of_the_whole_files(
     engine: str, epochs: int, folders: tuple[Path, Path], counted: list[tuple[int, int]]

@@ -82,7 +82,7 @@ class TestImageFolder:
         assert [p.tobytes().decode() for p in paths] == [str(zoo / "ant/9.png"), str(zoo / "Dog/1.bmp")]
         assert all(p.dtype == np.uint8 and p.ndim == 1 for p in paths)
         assert ds.fetch(2) == (str(zoo / "ant/9.png"), 1) and type(ds.fetch(2)[1]) is int
-        image, label = ds[2]
+        image, label = ds.raw(2)
         assert image.size == (13, 11) and image.mode == "RGB" and label == 1
         with pytest.raises(IndexError):
             ds[8]
@@ -334,7 +334,7 @@ class TestArrays:
             and np.shares_memory(pixels, images)
             and (pixels.ravel() == images[1].ravel()).all()
         )
-        assert ds[1][0].size == (6, 4) and ds.kind == "pixels" and ds.bad(all_of(ds)) == []
+        assert ds.raw(1)[0].size == (6, 4) and ds.kind == "pixels" and ds.bad(all_of(ds)) == []
         assert ds.labels is not None and ds.labels.dtype == np.int64
 
     def test_memmap_and_strided(self, tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ class TestSubset:
             assert ds.describe(k) == whole.describe(i) and ds.fetch(k) == whole.fetch(i)
         got = [p.tobytes() for p in ds.encoded_paths(np.array([1, 0]))]
         assert got == [p.tobytes() for p in whole.encoded_paths(np.array([2, 8]))]
-        assert ds.classes == whole.classes and ds[1][0].size == (13, 11)
+        assert ds.classes == whole.classes and ds.raw(1)[0].size == (13, 11)
 
     def test_bad_has_positions_of_the_subset(self, zoo: Path) -> None:
         (zoo / "Dog" / "0-empty.png").touch()

@@ -49,6 +49,7 @@ def test_every_gpu_test_and_every_gpu_benchmark_is_part_of_a_step(scripts: Any) 
     assert tests[:6] == ["streams", "sync", "decoding", "recovery", "devices", "memory"] and tests[-1] == "parity"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script", ["gpu_decoders", "gpu_loader", "gpu_parity", "gpu_training", "video_clips", "recipes"]
 )
@@ -92,6 +93,7 @@ def test_the_list_and_a_step_by_number_or_name(
     assert "no such step: 0, nothing" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_fails_or_hangs_or_is_not_there_keeps_nothing_from_running(
     scripts: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -239,7 +239,7 @@ class TestDamage:
             {"offset": 2**64},
             {"offset": "0"},
             {"dtype": "O"},
-            {"dtype": "<f8"},
+            {"dtype": "<f4"},
             {"dtype": ["<i8"]},
             {"dtype": None},
             {"name": 3},

@@ -105,6 +105,7 @@ def same(results: list[dict[str, Any]]) -> bool:
     return all({**r, "built": None} == {**results[0], "built": None} for r in results)
 
 
+@pytest.mark.slow
 def test_one_of_ten_builds(tree: Path, place: str, tmp_path: Path) -> None:
     """Some come when it is being built, and some when that is just over."""
     delays = random.Random(0)
@@ -114,6 +115,7 @@ def test_one_of_ten_builds(tree: Path, place: str, tmp_path: Path) -> None:
     assert sum(r["built"] for r in results) == (PROCESSES if place == "nowhere to write" else 1)
 
 
+@pytest.mark.slow
 def test_a_builder_that_is_killed_is_replaced(tree: Path, place: str, tmp_path: Path, cache: Path) -> None:
     def doomed() -> None:
         def dies(file: Any, *arguments: Any) -> None:
@@ -162,6 +164,7 @@ def test_a_lock_that_nobody_gives_back(
     assert not ImageFolder(tree).index_summary().built
 
 
+@pytest.mark.slow
 def test_the_fingerprint_depends_on_the_files_alone(tree: Path, tmp_path: Path, cache: Path) -> None:
     """Not on who builds, in which order, how much is kept from an older index, or where it lies."""
     ways = []

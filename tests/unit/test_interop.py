@@ -353,8 +353,8 @@ class Own(data.Dataset[Any]):
         (lambda p: tvd.ImageFolder(p, target_transform=lambda t: [t]), r"makes [0] of label 0"),
         (lambda p: tvd.ImageFolder(p, target_transform=lambda t: random.Random().getrandbits(60)), "the next time"),
         (lambda p: tvd.ImageFolder(p, v2.RandomIoUCrop()), "RandomIoUCrop"),
-        (lambda p: data.ConcatDataset([tvd.ImageFolder(p)] * 2), "several datasets in one"),
-        (lambda p: data.Subset(data.ConcatDataset([tvd.ImageFolder(p)]), [0]), "several datasets in one"),
+        (lambda p: data.ConcatDataset([tvd.ImageFolder(p), tvd.ImageFolder(p, v1.ToTensor())]), "different transforms"),
+        (lambda p: data.Subset(data.ConcatDataset([tvd.ImageFolder(p), cifar()]), [0]), "not all of its parts"),
         (lambda p: Own(), "does not know what it reads"),
         (lambda p: tvd.FakeData(3), "does not know what it reads"),
         (lambda p: [1, 2], "does not know what it reads"),
@@ -364,6 +364,33 @@ def test_datasets_that_cannot_be_translated(photos: Path, make: Any, why: str) -
     with pytest.raises(TranslationError) as e:
         translate_dataset(make(str(photos)))
     assert why in str(e.value) and 'engine="torch"' in str(e.value)
+
+
+def test_folders_after_each_other_are_one_list(photos: Path) -> None:
+    """No worker process has to open their images."""
+    whole = tvd.ImageFolder(str(photos))
+    found = translate_dataset(data.ConcatDataset([whole, data.Subset(whole, [4, 2])]))
+    assert found.kind == "files"
+    assert found.labels is not None
+    assert found.labels.tolist() == [*whole.targets, whole.targets[4], whole.targets[2]]
+    assert [found.describe(i) for i in range(len(found))][-2:] == [whole.samples[4][0], whole.samples[2][0]]
+
+
+def test_functions_that_look_equal_are_not_taken_for_one(photos: Path) -> None:
+    def times(factor: int) -> Any:
+        return v1.Compose([v1.Resize((8, 8)), v1.ToTensor(), lambda image: image * factor])
+
+    def folder(transform: Any) -> Any:
+        return tvd.ImageFolder(str(photos), transform)
+
+    with pytest.raises(TranslationError, match="different transforms"):
+        translate_dataset(data.ConcatDataset([data.Subset(folder(times(n)), [0]) for n in (2, 3)]))
+    same = times(2)
+    assert translate_dataset(data.ConcatDataset([folder(same), folder(same)])).kind == "files"
+
+
+def cifar() -> Any:
+    return bare(tvd.CIFAR10, data=np.zeros((3, 32, 32, 3), np.uint8), targets=[0, 1, 2])
 
 
 def bare(cls: Any, **attributes: Any) -> Any:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 from support import TRAIN, N, write_photos
-from torch.utils.data import DataLoader as TorchLoader, Subset
+from torch.utils.data import DataLoader as TorchLoader, IterableDataset, Subset
 
 from gpupipe import DataLoader, datasets as ours
 from gpupipe.errors import DatasetError, TranslationError
@@ -41,7 +43,7 @@ def to_tensors(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def test_a_hugging_face_dataset_names_its_class(dataset: Any) -> None:
-    with pytest.raises(TranslationError, match=r"dictionaries; gpupipe\.datasets\.HuggingFace\(dataset, transform\)"):
+    with pytest.raises(TranslationError, match=r"PIL images.*; gpupipe\.datasets\.HuggingFace\(dataset, tr"):
         DataLoader(dataset, engine="dali")
     loader = DataLoader(ours.HuggingFace(dataset, TRAIN), batch_size=5, engine="dali", device="cpu")
     assert sorted(i for _, labels in loader for i in labels.tolist()) == list(range(N))
@@ -49,7 +51,7 @@ def test_a_hugging_face_dataset_names_its_class(dataset: Any) -> None:
 
 @pytest.mark.parametrize("part", [False, True])
 def test_with_a_transform_of_its_own_it_is_torchs(part: bool, dataset: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Its samples are dictionaries, so that no other form of batches would be the same."""
+    """It looks at its images, so nobody else can do it."""
     given = dataset.with_transform(to_tensors)
     if part:
         given = Subset(given, [3, 1, 4, 1, 5, 9])
@@ -71,7 +73,9 @@ def test_the_warning_says_what_to_write(
     caplog.set_level(logging.WARNING, "gpupipe")
     with DataLoader(dataset.with_transform(to_tensors).with_format("torch", columns=["label"]), device="cpu"):
         pass
-    assert any("gpupipe.datasets.HuggingFace(dataset, transform)" in r.message for r in caplog.records)
+    assert any(
+        "gpupipe.datasets.HuggingFace(dataset, transform, return_dict=True)" in r.message for r in caplog.records
+    )
 
 
 def test_several_splits(dataset: Any) -> None:
@@ -83,6 +87,41 @@ def test_a_stream_of_webdataset(images: list[bytes], tmp_path: Path) -> None:
     webdataset = pytest.importorskip("webdataset")
     stream = webdataset.WebDataset(write_tar(images, tmp_path), shardshuffle=False).to_tuple("jpg", "cls")
     with pytest.raises(TranslationError, match=r"is a stream; gpupipe\.datasets\.WebDataset\("):
+        DataLoader(stream, engine="dali")
+
+
+class Stage:
+    """As webdataset keeps a function and its arguments."""
+
+    def __init__(self, function: str, *args: Any):
+        self.f = SimpleNamespace(__name__=function)
+        self.args = args
+
+
+@pytest.mark.parametrize(
+    ("urls", "stages", "call"),
+    [
+        (
+            ["a.tar"],
+            [Stage("_to_tuple", "jpg;png", "cls")],
+            "WebDataset('a.tar', transform, image='jpg;png', label='cls')",
+        ),
+        (
+            ["a.tar", "b.tar"],
+            [Stage("_shuffle", 100), Stage("_to_tuple", "png", "json", "txt", "json")],
+            "WebDataset(urls, transform, image='png', label='json:FIELD', columns=['txt', 'json:FIELD'])",
+        ),
+        (["a.tar"], [Stage("_decode", "pil")], "WebDataset('a.tar', transform, return_dict=True)"),
+        (None, [], 'WebDataset("shards/{000..127}.tar", transform)'),
+    ],
+)
+def test_the_stages_of_a_stream(urls: Any, stages: list[Stage], call: str) -> None:
+    kind = type(
+        "WebDataset", (IterableDataset,), {"__module__": "webdataset.compat", "__iter__": lambda self: iter(())}
+    )
+    stream = kind()
+    stream.pipeline = [type("Shards", (), {"urls": urls})(), *stages]
+    with pytest.raises(TranslationError, match=re.escape(f"is a stream; gpupipe.datasets.{call}")):
         DataLoader(stream, engine="dali")
 
 

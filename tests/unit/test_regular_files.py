@@ -230,7 +230,7 @@ def test_a_video_that_is_exchanged(videos: dict[str, Path], tmp_path: Path) -> N
     dataset = VideoList([path], frames=2)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(Undecodable, match=NOT_A_FILE):
+    with pytest.raises(SampleError, match=NOT_A_FILE):
         dataset[0]
 
 

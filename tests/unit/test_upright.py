@@ -85,6 +85,7 @@ def test_every_orientation_is_the_one_that_the_index_read(kind: str, engine: str
         assert np.array_equal(image[0].transpose(1, 2, 0), decode(str(path), exif=True)), path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["files", "path", "bytes", "tar", "mixed"])
 @pytest.mark.parametrize("pipeline", [CUT, RESIZED], ids=["crop", "resized"])
 def test_both_engines_take_the_same_windows_of_turned_images(kind: str, pipeline: Any, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def all_equal(entry: VideoEntry, want: U8, how: Shortcuts) -> None:
         assert (out == want[frames]).all(), frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, *COPIES])
 def test_every_kind_with_each_shortcut_on_and_off(videos: dict[str, Path], name: str) -> None:
     entry, want = entry_of(videos, name), np.stack(decoded(videos[name])[1])

@@ -64,6 +64,7 @@ def test_affine_matrices_are_torchvisions_in_every_bit(kind: Any, center: Any) -
         assert got[i].tolist() == want
 
 
+@pytest.mark.slow
 def test_sizes_of_expanded_rotations_are_torchvisions() -> None:
     rng, n = np.random.default_rng(0), 2000
     sizes, angle = rng.integers(1, 600, (n, 2)), rng.uniform(0, 360, n)

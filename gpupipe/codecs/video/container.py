@@ -183,7 +183,7 @@ def _boxes(fd: int, size: int) -> int:
 
 
 def orientation_of(frame: Any) -> int:
-    """1 to 8 as EXIF counts, of a decoded frame's display matrix: how it must be turned to be looked at. 1 where the
+    """1 to 8 as EXIF counts, of a decoded frame's display matrix: how it must be turned to be looked at. 1 if the
     turn is not by quarters."""
     try:
         for data in frame.side_data:

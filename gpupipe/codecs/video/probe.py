@@ -319,7 +319,7 @@ def _is_variable(times: list[int]) -> bool:
 
 
 def _rate(times: list[int], base: Fraction, guess: Fraction) -> Fraction:
-    """Average frames per second: the container's round number where it is within one percent of what the times say."""
+    """Average frames per second: the container's round number if it is within one percent of what the times say."""
     n, span = len(times) - 1, (times[-1] - times[0]) * base
     if not n or span <= 0:
         return guess

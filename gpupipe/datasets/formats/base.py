@@ -27,9 +27,17 @@ class Sharded(EncodedImages):
     """What the files are called, for ``repr``."""
 
     def __init__(
-        self, source: Shards, transform: Any, exif: bool, max_pixels: int | None, max_bytes: int, strict: bool
+        self,
+        source: Shards,
+        transform: Any,
+        exif: bool,
+        max_pixels: int | None,
+        max_bytes: int,
+        strict: bool,
+        *,
+        return_dict: bool = False,
     ):
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
 
     def __repr__(self) -> str:
         shards = self._index.containers

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
 from ...errors import DatasetError
+from ...sources.columns import checked_columns
 from ...sources.huggingface import HuggingFaceRows
 from ..images import EncodedImages
 
@@ -22,6 +24,10 @@ class HuggingFace(EncodedImages):
         transform: a gpupipe ``Compose``, or transforms for one.
         image: the column of images. ``None``: the only one of type ``Image``.
         label: the column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if there is one.
+        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
+            sample that lacks one is a bad sample.
+        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+            and not tuples of these.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -45,6 +51,8 @@ class HuggingFace(EncodedImages):
         *,
         image: str | None = None,
         label: str | None = None,
+        columns: Sequence[str] = (),
+        return_dict: bool = False,
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -61,9 +69,11 @@ class HuggingFace(EncodedImages):
             target = "label"
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
-        super().__init__(
-            HuggingFaceRows(dataset, column, target, names), transform, exif, max_pixels, max_bytes, strict
-        )
+        further = checked_columns(columns, "HuggingFace", (column, target))
+        for name in further:
+            _only(features, "", name, "columns")
+        source = HuggingFaceRows(dataset, column, target, names, further)
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
 
     def __repr__(self) -> str:
         image, label = self._columns

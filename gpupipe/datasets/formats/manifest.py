@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
+from ...sources.columns import checked_columns
 from ...sources.manifest import read_manifest
 from ...sources.remote.options import Remote
 from ..images import EncodedImages
@@ -26,6 +28,10 @@ class Manifest(EncodedImages):
         transform: a gpupipe ``Compose``, or transforms for one.
         root: the folder or URL that relative paths are below. Default: the folder of the list.
         allow_outside: with ``root``: whether paths may lead out of it.
+        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
+            sample that lacks one is a bad sample.
+        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+            and not tuples of these.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -52,6 +58,8 @@ class Manifest(EncodedImages):
         *,
         root: str | os.PathLike[str] | None = None,
         allow_outside: bool = False,
+        columns: Sequence[str] = (),
+        return_dict: bool = False,
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -59,8 +67,9 @@ class Manifest(EncodedImages):
         remote: Remote | None = None,
     ):
         base = None if root is None else os.fspath(root)
-        source = read_manifest(os.fspath(file), base, allow_outside, storage_of(remote, "Manifest"))
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
+        further = checked_columns(columns, "Manifest", ("path", "offset", "length", "name"))
+        source = read_manifest(os.fspath(file), base, allow_outside, storage_of(remote, "Manifest"), further)
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
 
     def __repr__(self) -> str:
         files = self._index.containers

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
+from ...sources.columns import checked_columns
 from ...sources.parquet import ParquetFiles
 from ...sources.remote.options import Remote
 from .base import PathsLike, Sharded, files_of
@@ -25,6 +27,10 @@ class Parquet(Sharded):
         image: the column of images.
         label: the column of class numbers or class names. A ``ClassLabel`` of Hugging Face's gives ``classes``. Where
             there is no such column there are no labels.
+        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
+            sample that lacks one is a bad sample.
+        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+            and not tuples of these.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -50,6 +56,8 @@ class Parquet(Sharded):
         *,
         image: str = "image",
         label: str | None = "label",
+        columns: Sequence[str] = (),
+        return_dict: bool = False,
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -57,6 +65,6 @@ class Parquet(Sharded):
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".parquet",), "Parquet", remote)
-        super().__init__(
-            ParquetFiles(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
-        )
+        further = checked_columns(columns, "Parquet", (image, label))
+        source = ParquetFiles(files, image, label, storage=storage, columns=further)
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
+from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
 from ...sources.tfrecord import TFRecords
 from .base import PathsLike, Sharded, files_of, names_of
@@ -25,6 +27,10 @@ class TFRecord(Sharded):
         image: the feature with the encoded image; of several the first that a record has.
         label: the feature with the class number, or with the name of the class; of several the first that a record
             has. Numbers stay as they are: those of ImageNet's usual files begin at 1.
+        columns: further features: numbers, truth values and texts that come with each sample beside image and label. A
+            sample that lacks one is a bad sample.
+        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+            and not tuples of these.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -50,6 +56,8 @@ class TFRecord(Sharded):
         *,
         image: str = "image/encoded;image_raw;image;jpeg;encoded",
         label: str = "image/class/label;label;image/label;class",
+        columns: Sequence[str] = (),
+        return_dict: bool = False,
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -58,4 +66,5 @@ class TFRecord(Sharded):
     ):
         files, storage = files_of(paths, (".tfrecord", ".tfrecords", ".tfrec"), "TFRecord", remote)
         names = names_of(image, "TFRecord", "image"), names_of(label, "TFRecord", "label")
-        super().__init__(TFRecords(files, *names, storage=storage), transform, exif, max_pixels, max_bytes, strict)
+        source = TFRecords(files, *names, storage=storage, columns=checked_columns(columns, "TFRecord"))
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
+from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
 from ...sources.tar import TarShards
 from .base import PathsLike, Sharded, files_of, names_of
@@ -27,6 +29,10 @@ class WebDataset(Sharded):
         label: the extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
             with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one
             there are no labels.
+        columns: further members (``"txt"``) or fields of a JSON member (``"json:weight"``): numbers, truth values and
+            texts that come with each sample beside image and label. A sample that lacks one is a bad sample.
+        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+            and not tuples of these.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -53,6 +59,8 @@ class WebDataset(Sharded):
         *,
         image: str = "jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff",
         label: str = "cls",
+        columns: Sequence[str] = (),
+        return_dict: bool = False,
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -61,5 +69,8 @@ class WebDataset(Sharded):
     ):
         shards, storage = files_of(paths, (".tar",), "WebDataset", remote)
         extensions = tuple(name.lower() for name in names_of(image.replace(" ", ";"), "WebDataset", "image"))
-        source = TarShards(shards, extensions, label.lower() if ":" not in label else label, storage=storage)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
+        further = checked_columns(columns, "WebDataset")
+        source = TarShards(
+            shards, extensions, label.lower() if ":" not in label else label, storage=storage, columns=further
+        )
+        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)

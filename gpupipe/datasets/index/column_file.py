@@ -42,7 +42,7 @@ _PREFIX = struct.Struct("<8sIIQ16s")
 _DIGEST = 16
 _START = 64  # the header begins here
 _MAX_HEADER = 256 << 20
-_DTYPES = ("|u1", "<i4", "<i8")
+_DTYPES = ("|u1", "<i4", "<i8", "<f8")
 
 
 def _head(header: bytes, blocks: int, digest: bytes) -> bytes:
@@ -58,13 +58,13 @@ def _digest(header: bytes, sums: npt.NDArray[np.uint64]) -> bytes:
 
 
 def write_columns(file: BinaryIO, columns: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-    """Write everything to an empty file. Columns are u8, i32 or i64 of one or two dimensions."""
+    """Write everything to an empty file. Columns are u8, i32, i64 or f64 of one or two dimensions."""
     entries, at = [], 0
     ready: list[Array] = []
     for name, column in columns.items():
         column = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
         if column.dtype.str not in _DTYPES or column.ndim not in (1, 2):
-            raise TypeError(f"column {name!r} is {column.dtype}[{column.shape}]; u8, i32 and i64 can be stored")
+            raise TypeError(f"column {name!r} is {column.dtype}[{column.shape}]; u8, i32, i64 and f64 can be stored")
         entries.append({"name": name, "dtype": column.dtype.str, "shape": list(column.shape), "offset": at})
         ready.append(column)
         at += aligned(column.nbytes)

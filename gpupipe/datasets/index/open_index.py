@@ -20,14 +20,14 @@ from ...codecs.files import MAX_BYTES
 from ...codecs.probe import OK, Probe
 from ...errors import DatasetError
 from ...sources.base import Listing, Source, Texts
-from . import cache
+from . import beside, cache
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
 from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy, until_settled
 
-__all__ = ["IndexKind", "Probed", "assemble", "index_path", "open_index", "open_kind"]
+__all__ = ["IndexKind", "Probed", "assemble", "index_path", "leave_index", "open_index", "open_kind"]
 
 Idx = TypeVar("Idx", bound=Index)
 
@@ -62,7 +62,8 @@ def index_path(
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
-    return cache.index_path(*kind.limits, *source.key)
+    columns = ({"columns": source.columns},) if source.columns else ()
+    return cache.index_path(*kind.limits, *source.key, *columns)
 
 
 def open_index(
@@ -85,6 +86,21 @@ def open_index(
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
     return open_kind(source, _pictures(max_pixels, max_bytes, strict), rebuild=rebuild)
+
+
+def leave_index(source: Source, index: Index, *, max_pixels: int | None, max_bytes: int, strict: bool) -> str:
+    """Write an index beside the data, where every machine without one looks for it; its URL.
+
+    Raises :class:`DatasetError` if the data is on this machine, or cannot be written to.
+    """
+    if not source.storage.remote:
+        raise DatasetError(
+            f"{os.fsdecode(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); only "
+            "beside data behind a network is another one of use"
+        )
+    url = beside.url_of(source, _pictures(max_pixels, max_bytes, strict).limits)
+    beside.leave(source, url, index.columns)
+    return os.fsdecode(url)
 
 
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:
@@ -115,6 +131,12 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
             and (newer.columns.meta["started_ns"] >= asked or newer.stale(source, racy=True) is None)
         ):
             return _timed(newer, began)
+        if source.storage.remote and not rebuild:
+            left = beside.bring(source, beside.url_of(source, kind.limits), path)
+            if left is not None:
+                newer = kind.index(left)
+                if newer.stale(source) is None:
+                    return _timed(newer, began)
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
         del index, newer
@@ -268,6 +290,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
             columns[name] = column
     if listing.names is not None:
         columns |= _texts("name", listing.names)
+    columns |= _further(listing)
     if listing.packed is not None:
         columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5
@@ -279,6 +302,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         "count": len(listing),
         "prefix": os.fsdecode(listing.prefix),
         "classes": list(listing.classes),
+        "columns": [[name, values.kind] for name, values in listing.columns.items()],
         "empty_classes": list(listing.empty_classes),
         "codings": list(probed.codings),
         "absolute": listing.absolute,
@@ -288,6 +312,15 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         probed.index.decoder.lower(): probed.index.decoder_version(),
     }
     return columns, meta
+
+
+def _further(listing: Listing) -> dict[str, npt.NDArray[Any]]:
+    """The listing's own columns, by their number: their names may be anything."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for k, values in enumerate(listing.columns.values()):
+        data = values.data
+        columns |= _texts(f"column{k}", data) if isinstance(data, Texts) else {f"column{k}": data}
+    return columns
 
 
 def _texts(name: str, texts: Texts) -> dict[str, npt.NDArray[Any]]:
@@ -311,6 +344,9 @@ def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[
         extra = {**extra, "container": listing.container, "offset": listing.offset, "length": listing.length}  # type: ignore[dict-item]
     if listing.packed is not None:
         extra = {**extra, **{f"packed_{name}": column for name, column in vars(listing.packed).items()}}
+    if listing.columns:
+        digest.update(repr([(name, values.kind) for name, values in listing.columns.items()]).encode())
+        extra = {**extra, **_further(listing)}
     for name in sorted(extra):
         column = extra[name]
         digest.update(f" {name} {column.dtype.str} {column.shape} ".encode())

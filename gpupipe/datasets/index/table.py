@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,7 @@ from ...codecs.files import MAX_BYTES, Place, open_regular
 from ...codecs.probe import DAMAGED, KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
 from ...sources.base import Listing, PackedColumns, Source
 from ...sources.storage import Found
+from ...targets import NumberColumn, Target, TextColumn
 from .column_file import Column, Columns, ColumnsError
 from .strings import Strings
 
@@ -42,6 +44,7 @@ _LONG_TICK_NS = 2_000_000_000
 """The same of one that keeps whole seconds, or every other, as FAT does."""
 _JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
 """What another version of the decoder may see in another way."""
+_KINDS = {"bool": "|u1", "int": "<i8", "float": "<f8"}
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 
 
@@ -89,6 +92,8 @@ class Index:
         self.stored_sizes = get("sizes", "<i4", n, 2)
         self.upright_sizes = get("upright", "<i4", n, 2) if "upright" in columns else self.stored_sizes
         self.labels = get("labels", "<i8", n) if "labels" in columns else None
+        self.values = dict(self._further(meta.get("columns", []), n))
+        """What belongs to every row beside its label, by name."""
         self.status = get("status", "|u1", n)
         self.coding = get("coding", "|u1", n)
         self.orientation = get("orientation", "|u1", n)
@@ -111,6 +116,20 @@ class Index:
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             raise self._spoiled(f"{name} is no list of names")
         return value
+
+    def _further(self, entries: Any, count: int) -> Iterator[tuple[str, Target]]:
+        if not isinstance(entries, list):
+            raise self._spoiled("its columns have no names")
+        for k, entry in enumerate(entries):
+            if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+                raise self._spoiled(f"column {k} is {entry!r}")
+            name, kind = entry
+            if kind == "str":
+                yield name, TextColumn(self._strings(f"column{k}", count))
+            elif kind in _KINDS:
+                yield name, NumberColumn(self.columns.column(f"column{k}", _KINDS[kind], count), kind)
+            else:
+                raise self._spoiled(f"column {name!r} is of kind {kind!r}")
 
     def _strings(self, name: str, count: int) -> Strings:
         get = self.columns.column

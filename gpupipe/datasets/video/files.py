@@ -194,9 +194,7 @@ class VideoFiles(Dataset):
     def encoded_paths(self, indices: I64) -> list[npt.NDArray[np.uint8]]:
         return self._index.encoded(self._row(indices), self._prefix)
 
-    def __getitem__(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
-        """(u8[T, H, W, 3], label) of the clip that seed 0 gives in epoch 0, without any transform: for looking at data
-        by hand."""
+    def raw(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
         i = self._checked(index)
         at = np.array([i], np.int64)
         frames = self.choose(0, 0, at.astype(np.uint64), at)[0]

@@ -45,6 +45,13 @@ class VideoFolder(VideoFiles):
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
         ConfigError: an argument is wrong, or two do not fit together.
         MissingDependency: PyAV is not installed (``pip install 'gpupipe-loader[video]'``).
+
+    >>> from gpupipe import DataLoader
+    >>> from gpupipe.pipelines import kinetics
+    >>> videos = VideoFolder("kinetics/train", 16, stride=4, transform=kinetics.train(112))  # doctest: +SKIP
+    >>> clips, target = next(iter(DataLoader(videos, batch_size=8)))  # doctest: +SKIP
+    >>> clips.shape  # doctest: +SKIP
+    torch.Size([8, 3, 16, 112, 112])
     """
 
     def __init__(

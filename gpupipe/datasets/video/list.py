@@ -35,6 +35,13 @@ class VideoList(VideoFiles):
         DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
         ConfigError: an argument is wrong, or two do not fit together.
         MissingDependency: PyAV is not installed (``pip install 'gpupipe-loader[video]'``).
+
+    >>> from gpupipe import DataLoader
+    >>> from gpupipe.pipelines import kinetics
+    >>> videos = VideoList("train.csv", 16, stride=4, transform=kinetics.train(112))  # doctest: +SKIP
+    >>> clips, target = next(iter(DataLoader(videos, batch_size=8)))  # doctest: +SKIP
+    >>> clips.shape  # doctest: +SKIP
+    torch.Size([8, 3, 16, 112, 112])
     """
 
     def __init__(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...codecs.decode import open_rgb
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
-from ...planning.epoch import resolve_missing, resolve_plan
+from ...planning.epoch import frames_of, resolve_missing, resolve_plan
 from ...transforms.compose import Compose
 from ...types import Plan
 from .apply import apply_sample, apply_tail, head_and_tail
@@ -17,7 +19,7 @@ from .clip_layout import clip_tail, unflatten
 from .picture import size_of
 from .stacking import stack_images
 
-__all__ = ["reference"]
+__all__ = ["one_sample", "reference"]
 
 
 def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
@@ -49,3 +51,14 @@ def _of_clips(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
         for frame in decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)
     ]
     return clip_tail(unflatten(stack_images(images), plan.frames.shape), tail, pipeline.memory_format, dataset.layout)
+
+
+def one_sample(dataset: Dataset, index: int) -> tuple[Any, Any]:
+    """(image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.base.Dataset.__getitem__`."""
+    seed = int(torch.randint(2**62, ()))
+    at = np.array([index], np.int64)
+    plan = Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1)
+    plan = replace(plan, frames=frames_of(dataset, dataset.transform, plan))
+    images = reference(dataset, plan, dataset.transform)
+    label = dataset.fetch(index)[1]
+    return (tuple(view[0] for view in images) if isinstance(images, tuple) else images[0]), label

@@ -43,6 +43,9 @@ class Torch(EngineConfig):
             nothing on the CPU.
         slots: of the ring, each as large as a batch. With two, one is filled while the GPU reads the other; a single
             one halves the pinned memory, and waits for every copy.
+
+    >>> Torch(staging="pin_memory")
+    Torch(staging='pin_memory', slots=2)
     """
 
     name: ClassVar[str] = "torch"

@@ -49,7 +49,11 @@ class Client(ABC):
 
     @abstractmethod
     def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
-        """The bytes of every range; fewer where a container ends before."""
+        """The bytes of every range; fewer if a container ends before."""
+
+    @abstractmethod
+    def put(self, url: str, data: bytes) -> None:
+        """Write a whole container. Raises :class:`OSError`."""
 
 
 class _Threads(Client):
@@ -82,6 +86,9 @@ class _Threads(Client):
     def names(self, folder: str) -> list[str]:
         return with_retries(lambda: folder, lambda: self._names(folder), REMOTE_WAITS)
 
+    def put(self, url: str, data: bytes) -> None:
+        with_retries(lambda: url, lambda: self._put(url, data), REMOTE_WAITS)
+
     @abstractmethod
     def _look(self, url: str) -> Found: ...
 
@@ -90,6 +97,9 @@ class _Threads(Client):
 
     @abstractmethod
     def _fetch(self, range: Range) -> bytes: ...
+
+    @abstractmethod
+    def _put(self, url: str, data: bytes) -> None: ...
 
 
 class Obstore(_Threads):
@@ -168,6 +178,12 @@ class Obstore(_Threads):
             return b"".join(parts)
 
         return _mapped(range.url, fetched)
+
+    def _put(self, url: str, data: bytes) -> None:
+        import obstore
+
+        _, store, path = self._at(url)
+        _mapped(url, lambda: obstore.put(store, path, data))
 
 
 def _endpoint() -> str:
@@ -257,3 +273,10 @@ class Fsspec(_Threads):
             return bytes(fs.cat_file(path, start=range.start, end=range.end))
 
         return _mapped(range.url, fetched)
+
+    def _put(self, url: str, data: bytes) -> None:
+        def written() -> None:
+            fs, path = self._at(url)
+            fs.pipe_file(path, data)
+
+        _mapped(url, written)

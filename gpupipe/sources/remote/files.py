@@ -73,6 +73,10 @@ class RemoteFiles(Storage):
         url = os.fsdecode(folder)
         return map(os.fsencode, self._client(url).names(url))
 
+    def write(self, path: bytes, data: bytes) -> None:
+        url = os.fsdecode(path)
+        self._client(url).put(url, data)
+
     def open(self, path: bytes) -> IO[bytes]:
         (found,) = self.look([path])
         if isinstance(found, OSError):

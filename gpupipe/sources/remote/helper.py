@@ -7,6 +7,7 @@ started it.
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -84,6 +85,9 @@ class Helper(Client):
     def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
         errors, parts = self._ask("fetch", [list(r) for r in ranges])
         return [part if error is None else error_of(error) for error, part in zip(errors, parts, strict=True)]
+
+    def put(self, url: str, data: bytes) -> None:
+        raise OSError(errno.ENOTSUP, "a process that was forked only reads")
 
 
 def told(error: OSError) -> list[Any]:

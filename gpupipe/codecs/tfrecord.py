@@ -1,0 +1,78 @@
+"""TFRecord files and ``tf.train.Example`` messages as they are written, without TensorFlow.
+
+A record is its length, a checksum of that, the message and a checksum of that
+(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details); a message maps names to lists of
+bytes or numbers (https://protobuf.dev/programming-guides/encoding).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+
+__all__ = ["FOOT", "HEAD", "Checksum", "example", "framed", "masked", "message", "varint"]
+
+HEAD = struct.Struct("<QI")
+"""Before a message: its length, and the checksum of that."""
+FOOT = struct.Struct("<I")
+"""After it."""
+
+Checksum = Callable[[bytes], int]
+"""CRC-32C."""
+
+
+def masked(crc: int) -> int:
+    """A checksum as records have it."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def framed(record: bytes, checksum: Checksum) -> bytes:
+    """One record of a file."""
+    length = struct.pack("<Q", len(record))
+    head, foot = HEAD.pack(len(record), masked(checksum(length))), FOOT.pack(masked(checksum(record)))
+    return head + record + foot
+
+
+def varint(value: int) -> bytes:
+    """A number of protobuf; a negative one in two's complement of 64 bits.
+
+    >>> varint(300).hex(), len(varint(-1))
+    ('ac02', 10)
+    """
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def message(*fields: tuple[int, bytes | int]) -> bytes:
+    """A message of texts and numbers, each after the number of its field.
+
+    >>> message((1, 150), (2, b"testing")).hex()
+    '089601120774657374696e67'
+    """
+    parts = []
+    for number, value in fields:
+        if isinstance(value, int):
+            parts += [varint(number << 3), varint(value)]
+        else:
+            parts += [varint(number << 3 | 2), varint(len(value)), value]
+    return b"".join(parts)
+
+
+def _feature(value: bytes | int | float) -> bytes:
+    """A ``tf.train.Feature``: numbers are packed, as TensorFlow writes them."""
+    if isinstance(value, bytes):
+        return message((1, message((1, value))))
+    if isinstance(value, float):
+        return message((2, message((1, struct.pack("<f", value)))))
+    return message((3, message((1, varint(value)))))
+
+
+def example(features: Mapping[str, bytes | int | float]) -> bytes:
+    """A ``tf.train.Example``."""
+    entries = [(1, message((1, name.encode()), (2, _feature(value)))) for name, value in features.items()]
+    return message((1, message(*entries)))

@@ -1,0 +1,273 @@
+"""Hugging Face's ``datasets.Dataset`` with a column of images, whose samples are dictionaries: the images are read from
+its Arrow files, its other columns are kept in the index, and its transform is seen once and done by the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import transforms as ours
+from ..codecs.files import MAX_BYTES
+from ..datasets.images import EncodedImages
+from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leaves, rebuilt
+from ..errors import DatasetError
+from ..reading.global_rng import drawn, lent, seed_all
+from ..sources.huggingface import HuggingFaceRows
+from ..targets import NumberColumn, Target
+from .recorded import pipeline_of
+from .recording import Looked, StandIn, marked_function
+from .same_names import Refused
+
+__all__ = ["ImageRows", "image_rows"]
+
+_GRAY = ("1", "L", "LA", "RGB", "RGBA")
+"""Modes whose gray is that of their colour."""
+_MODES = (*_GRAY, "P", "PA", "CMYK", "YCbCr")
+_KINDS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64"} | {
+    "bool", "string", "large_string",
+}  # fmt: skip
+
+
+class ImageRows(EncodedImages):
+    """The images of a ``datasets.Dataset``, and columns of it.
+
+    Args:
+        ds: the script's dataset.
+        image: the column of images.
+        columns: those that samples have beside them.
+        tensors: whether floats are f32, as in its format ``"torch"``.
+    """
+
+    def __init__(self, ds: Any, image: str, columns: tuple[str, ...], transform: Any, form: SampleForm, tensors: bool):
+        source = HuggingFaceRows(ds, image, None, (), columns)
+        self._tensors, self._image = tensors, image
+        super().__init__(source, transform, True, None, MAX_BYTES, False)  # `datasets` turns images upright
+        self.form = form
+
+    @property
+    def columns(self) -> Mapping[str, Target]:
+        if not self._tensors:
+            return super().columns
+        return {name: _single(column) for name, column in super().columns.items()}
+
+    @property
+    def modes(self) -> set[str]:
+        """Those of its good images, in Pillow's words."""
+        return {name.split("/")[1] for name in self.codings[1] if name}
+
+    def __repr__(self) -> str:
+        return f"datasets.Dataset({len(self):,} samples of {self._image!r}, read from its files)"
+
+
+def _single(column: Target) -> Target:
+    if isinstance(column, NumberColumn) and column.kind == "float":
+        return NumberColumn(column.column, "float32")
+    return column
+
+
+def image_rows(ds: Any) -> ImageRows:
+    """The dataset in gpupipe's form.
+
+    Raises:
+        Refused: it has no single column of images, another format than ``"torch"`` or a transform of its own, or one
+            that does more than to hand images to transforms and values on.
+        TranslationError: a transform has no gpupipe form.
+    """
+    names = [name for name in ds.column_names if ds._format_columns is None or name in ds._format_columns]
+    images = [name for name in names if type(ds.features[name]).__name__ == "Image"]
+    if len(images) != 1:
+        raise Refused(f"it has {len(images)} columns of images" if images else "it has no column of images")
+    (image,) = images
+    feature = ds.features[image]
+    if not feature.decode or feature.mode not in (None, "RGB", "L"):
+        raise Refused(f"its images are {feature}")
+    if ds._output_all_columns and len(names) < len(ds.column_names):
+        raise Refused("it has output_all_columns=True")
+    if ds._format_type == "torch" and not ds._format_kwargs:
+        tree: Any = {name: View(0) if name == image else Rest((name,), tensor=True) for name in names}
+        modes = {mode: feature.mode or mode for mode in _MODES}
+        return _checked(ds, image, tree, _tensors, modes, tensors=True)
+    if ds._format_type != "custom":
+        raise Refused(
+            "its samples hold PIL images, of which no batch is made"
+            if ds._format_type is None
+            else f"its format is {ds._format_type!r}"
+        )
+    example, modes = _arranged(ds._format_kwargs["transform"], names, image, feature.mode)
+    made = [leaf for leaf in leaves(example) if isinstance(leaf, StandIn) and leaf.steps]
+    if not made:
+        raise Refused("no image in its samples comes from transforms that it holds")
+    _, views = pipeline_of(made, 3)
+    numbers = iter(range(len(made)))
+
+    def place(leaf: Any) -> Any:
+        if isinstance(leaf, _Column):
+            return Rest((leaf.name,))
+        if not leaf.steps:
+            return Original()
+        return View(next(numbers)) if views is None else views
+
+    tree = kept(place, example)
+    return _checked(ds, image, tree, lambda channels: pipeline_of(made, channels)[0], modes, tensors=False)
+
+
+def _tensors(channels: int) -> ours.Compose:
+    gray = [ours.Grayscale(1)] if channels == 1 else []
+    return ours.Compose([*gray, ours.PILToTensor()])
+
+
+def _checked(
+    ds: Any,
+    image: str,
+    tree: Any,
+    pipeline: Callable[[int], ours.Compose],
+    modes: Mapping[str, str],
+    *,
+    tensors: bool,
+) -> ImageRows:
+    """The dataset, if its columns can be kept, and its images all have one mode when its transforms get them.
+
+    Args:
+        pipeline: of images with so many channels.
+        modes: what becomes of images of a mode before the first transform.
+    """
+    columns = tuple(dict.fromkeys(leaf.path[0] for leaf in leaves(tree) if isinstance(leaf, Rest)))
+    for name in columns:
+        feature = ds.features[name]
+        if type(feature).__name__ != "ClassLabel" and getattr(feature, "dtype", None) not in _KINDS:
+            raise Refused(f"its column {name!r} is {feature}; columns hold numbers, truth values and texts")
+        if ds.data.column(name).null_count:
+            raise Refused(f"its column {name!r} has no value in some rows")
+    form = SampleForm(tree)
+    try:
+        found = ImageRows(ds, image, columns, pipeline(3), form, tensors)
+    except DatasetError as e:
+        raise Refused(str(e).removeprefix("HuggingFace: ")) from None
+    known = {mode: modes.get(mode, "") for mode in found.modes}
+    if len({*known.values()}) > 1 or not {*known.values()} <= {"RGB", "L"}:
+        raise Refused(
+            f"its images have the modes {', '.join(sorted(found.modes))}, and its transforms get them as they are: "
+            'convert all of them, image.convert("RGB")'
+        )
+    if "L" in known.values():
+        found.transform = pipeline(1)
+    return found
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A value of a column."""
+
+    name: str
+    row: int
+
+
+class _Value:
+    """In the place of a value of a column, which nobody may look at."""
+
+    def __init__(self, column: str, row: int):
+        self.column = _Column(column, row)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise Looked(f"it looks at values of columns ({name})")
+
+    def _looked(self, *_: Any) -> Any:
+        raise Looked("it looks at values of columns")
+
+    __len__ = __iter__ = __getitem__ = __contains__ = __call__ = _looked
+    __bool__ = __int__ = __float__ = __index__ = __str__ = __repr__ = __format__ = __hash__ = _looked
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = _looked
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _looked
+    __mod__ = __rmod__ = __floordiv__ = __neg__ = __invert__ = __and__ = __or__ = __array__ = _looked
+
+
+class _Opened(StandIn):
+    """In the place of an image as ``datasets`` opens it: it may be converted and asked for its mode, and no more."""
+
+    def __init__(self, row: int, mode: str):
+        super().__init__((row, mode))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "convert":
+            return object.__getattribute__(self, name)
+        return self.image[1] if name == "mode" else super().__getattribute__(name)
+
+    def convert(self, mode: str | None = None, *more: Any, **named: Any) -> Any:
+        row, now = self.image
+        if more or named or not (mode == "RGB" or mode == now or (mode == "L" and now in _GRAY)):
+            raise Looked(f"it converts images to {mode}")
+        return _Opened(row, str(mode))
+
+
+def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a transform of batches makes of a sample: (containers of stand-ins and values, the mode in which images of
+    each mode come to its transforms).
+
+    Raises :class:`Refused` if it does more.
+    """
+    other, found = marked_function(function)
+    if not found:
+        raise Refused("its transform holds no transforms that could be done for it")
+    first = _called(other, names, image, mode or "RGB", 2)
+    shape, modes = _shape(first[0], 0), dict[str, str]()
+    for has in _MODES:
+        try:
+            samples = _called(other, names, image, mode or has, 3)
+        except Refused:
+            continue  # it refuses such images, or looks at them: whether there are any is seen later
+        if any(_shape(sample, i) != shape for i, sample in enumerate(samples)):
+            continue
+        seen = {leaf.image[1] for leaf in leaves(samples[0]) if isinstance(leaf, StandIn) and leaf.steps}
+        modes[has] = seen.pop() if len(seen) == 1 else f"{has} and others"
+    return first[0], modes
+
+
+def _called(other: Any, names: list[str], image: str, mode: str, rows: int) -> list[dict[str, Any]]:
+    """Samples of a batch of ``rows``."""
+    batch: dict[str, list[Any]] = {
+        name: [_Opened(i, mode) if name == image else _Value(name, i) for i in range(rows)] for name in names
+    }
+    with lent():
+        seed_all(rows)
+        before = drawn()
+        try:
+            made = other(batch)
+        except Looked as e:
+            raise Refused(f"its transform does more than to arrange the transforms that it holds: {e}") from None
+        except Exception as e:
+            raise Refused(
+                f"its transform does more than to arrange the transforms that it holds ({type(e).__name__}: {e})"
+            ) from None
+        if drawn() != before:
+            raise Refused("its transform draws random numbers itself")
+    if not isinstance(made, Mapping) or not all(type(v) in (list, tuple) and len(v) == rows for v in made.values()):
+        raise Refused("its transform does not return a dictionary of lists with a value for each sample")
+    return [{key: _plain(values[i]) for key, values in made.items()} for i in range(rows)]
+
+
+def _plain(part: Any) -> Any:
+    """The same with values that may be looked at."""
+    if type(part) is _Value:
+        return object.__getattribute__(part, "column")
+    if isinstance(part, Mapping):
+        return {key: _plain(value) for key, value in part.items()}
+    return rebuilt(part, [_plain(value) for value in part]) if isinstance(part, (list, tuple)) else part
+
+
+def _shape(sample: Any, row: int) -> Any:
+    """A sample without what tells it from others. Raises :class:`Refused` if it holds something of another one."""
+
+    def leaf(part: Any) -> Any:
+        what: Any
+        if isinstance(part, _Column):
+            of, what = part.row, part.name
+        elif isinstance(part, StandIn):
+            of, what = part.image[0], tuple(map(id, part.steps))
+        else:
+            raise Refused(f"its transform returns something of its own ({type(part).__name__})")
+        if of != row:
+            raise Refused("its transform mixes samples with each other")
+        return ("leaf", what)
+
+    return kept(leaf, sample)

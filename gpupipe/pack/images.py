@@ -1,0 +1,98 @@
+"""Images that are encoded anew: smaller, or as pixels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from ..codecs.decode import open_rgb
+from ..codecs.files import Undecodable
+from ..codecs.pillow import guarded, open_image, orientation_of, quiet
+from ..errors import ConfigError
+from ..transforms import Resize
+from ..transforms.base import Images
+from .base import Kept
+
+__all__ = ["QUALITY", "Raw", "Reencoded"]
+
+Raw = Literal["PPM", "BMP"]
+"""Formats of plain pixels, in Pillow's words."""
+QUALITY = 90
+_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True)
+class Reencoded:
+    """Images in RGB as gpupipe decodes them, reduced and encoded anew. Of what a file says beside its pixels only the
+    EXIF orientation is kept, and plain pixels cannot keep that.
+
+    Args:
+        side: larger images are reduced until their shorter side has so many pixels, as torchvision's ``Resize(side)``
+            does with a PIL image; with ``None`` none is. Smaller ones are never enlarged.
+        quality: of JPEG, 1 to 100.
+        raw: the format of plain pixels to write instead of JPEG.
+        upright: turn images by their EXIF orientation.
+
+    Raises:
+        ConfigError: a number that is none of these.
+    """
+
+    side: int | None
+    quality: int = QUALITY
+    raw: Raw | None = None
+    upright: bool = False
+
+    def __post_init__(self) -> None:
+        if self.side is not None and self.side < 1:
+            raise ConfigError(f"the side to resize to must be a positive number of pixels, not {self.side}")
+        if not 1 <= self.quality <= 100:
+            raise ConfigError(f"the quality of JPEG is 1 to 100, not {self.quality}")
+        if self.side is None and self.raw is None:
+            raise ConfigError("images that are not resized lose by being encoded again; leave the quality out")
+
+    @property
+    def made(self) -> str:
+        """The format of new bytes."""
+        return self.raw or "JPEG"
+
+    def __str__(self) -> str:
+        what = "whole" if self.side is None else f"shorter side at most {self.side}"
+        how = f"pixels in {self.raw}" if self.raw else f"JPEG of quality {self.quality}"
+        return f"{what}, {how}{', upright' if self.upright else ''}"
+
+    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
+        with quiet():
+            return [self._one(data) for data in files]
+
+    def _one(self, data: bytes) -> bytes | Kept | Undecodable:
+        try:
+            orientation = guarded(lambda: orientation_of(open_image(io.BytesIO(data)))) if data else 1
+            image = open_rgb(data, exif=self.upright)
+        except Undecodable as e:
+            return e
+        assert isinstance(image, Image.Image)
+        turned = self.upright and orientation != 1
+        if self.side is not None and min(image.size) > self.side:
+            image = image.resize(_size(image, self.side), Image.Resampling.BILINEAR)
+        elif self.raw is None and not turned:
+            return Kept("small", f"its shorter side has {min(image.size)} pixels already")
+        out = io.BytesIO()
+        if self.raw is not None:
+            image.save(out, self.raw)
+            return out.getvalue()
+        exif = Image.Exif()
+        if not self.upright and orientation != 1:
+            exif[_ORIENTATION] = orientation
+        image.save(out, "JPEG", quality=self.quality, exif=exif)
+        return out.getvalue()
+
+
+def _size(image: Image.Image, side: int) -> tuple[int, int]:
+    """(width, height)"""
+    _, images = Resize(side).resolve(np.empty((1, 0)), Images(np.array([[image.height, image.width]])))
+    return int(images.width[0]), int(images.height[0])

@@ -1,0 +1,110 @@
+"""Tasks in processes: results in order, and a count of what is done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import Any, TypeVar
+
+from ..errors import EngineError
+
+__all__ = ["Tell", "Work", "in_processes"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Tell = Callable[[int], None]
+"""``tell(n)``: so many more samples are done."""
+Work = Callable[[T, Tell], R]
+
+_SHOWN = 0.2
+"""Seconds between two looks at the count."""
+
+
+def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress: Tell) -> Generator[R, None, None]:
+    """``work(task, tell)`` of each task, in order; two for each process are under way. Close the generator if it is not
+    run to its end: what is under way ends the next time that it tells something.
+
+    Args:
+        work: a function of a module, or a :func:`functools.partial` of one.
+        processes: how many work; none is started if there is no more than one task.
+        progress: is told how many samples are done.
+
+    Raises:
+        EngineError: a process died.
+    """
+    if len(tasks) < 2:
+        count_here = 0
+
+        def tell(n: int) -> None:
+            nonlocal count_here
+            count_here += n
+            progress(count_here)
+
+        for task in tasks:
+            yield work(task, tell)
+        return
+    # Started anew and not forked: the caller may have threads.
+    context = multiprocessing.get_context("spawn")
+    count, stop = context.Value("q", 0), context.Value("b", 0)
+    pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count, stop))
+    waiting: deque[Future[R]] = deque()
+    more = iter(tasks)
+    try:
+        waiting.extend(pool.submit(_run, work, task) for task in islice(more, 2 * processes))
+        while waiting:
+            done = wait([waiting[0]], timeout=_SHOWN).done
+            progress(count.value)
+            if done:
+                result = waiting.popleft().result()
+                waiting.extend(pool.submit(_run, work, task) for task in islice(more, 1))
+                yield result
+    except BrokenProcessPool:
+        raise EngineError(
+            "a process died, which it does if memory is short; run the same command again to go on, with a smaller "
+            "--num-workers"
+        ) from None
+    finally:
+        stop.value = 1
+        pool.shutdown(cancel_futures=True)
+
+
+_count: Any = None
+_stop: Any = None
+
+
+class _Stopped(Exception):
+    """Nobody waits for the result any more."""
+
+
+def _begin(count: Any, stop: Any) -> None:
+    global _count, _stop
+    _count, _stop = count, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Whoever kills the parent means all of it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run(work: Work[Any, R], task: Any) -> R:
+    return work(task, _tell)
+
+
+def _tell(n: int) -> None:
+    if _stop.value:
+        raise _Stopped
+    with _count.get_lock():
+        _count.value += n

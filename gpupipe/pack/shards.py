@@ -1,0 +1,284 @@
+"""A dataset into shards: large files with many samples each."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from ..codecs.files import Undecodable, read_place
+from ..datasets.images import EncodedImages
+from ..errors import ConfigError, DatasetError
+from .base import Form, Kept
+from .formats import Format, Record
+from .images import Reencoded
+from .journal import Journal
+from .processes import Tell, in_processes
+
+__all__ = ["Content", "Job", "ShardDone", "ShardTask", "chunks", "pack_shards", "plan_shards", "read"]
+
+I64 = npt.NDArray[np.int64]
+
+PARTS = ".gpupipe-parts"
+_BYTES, _SAMPLES = 8_000_000, 512
+"""That are read and held at a time."""
+_ESTIMATED = 64
+"""Samples that the size of all is estimated from, if only making them tells."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is written where."""
+
+    dataset: EncodedImages
+    form: Form
+    format: Format
+    folder: str
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard."""
+
+    name: str
+    indices: I64
+    """Of its samples in the dataset."""
+
+
+@dataclass(frozen=True)
+class ShardDone:
+    """A shard that is done: a line of the journal."""
+
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+    """Of the file."""
+    content: str
+    """Of its samples: see :class:`Content`."""
+    read_bytes: int
+    """Of its samples in the source."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """How many samples stayed as they are, by kind."""
+    left_out: list[tuple[int, str, str]] = field(default_factory=list)
+    """(index in the dataset, kind, reason) of samples that turned out to be bad."""
+
+    def line(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+class Content:
+    """A checksum of samples in their order: of label and bytes of each."""
+
+    def __init__(self) -> None:
+        self._hash = xxhash.xxh3_128()
+
+    def add(self, data: bytes, label: int | None) -> None:
+        self._hash.update(struct.pack("<q?q", len(data), label is not None, label or 0))
+        self._hash.update(data)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def read(dataset: EncodedImages, indices: I64) -> list[bytes | Undecodable]:
+    """The bytes of samples; of one that cannot be read why."""
+    places = [dataset.place(i) for i in indices.tolist()]
+    if not dataset.whole_files:
+        return dataset.source.read(places)
+    found: list[bytes | Undecodable] = []
+    for place in places:
+        try:
+            found.append(read_place(place))
+        except Undecodable as e:
+            found.append(e)
+    return found
+
+
+def chunks(indices: I64, sizes: I64) -> Iterator[I64]:
+    """Samples that are read together. ``sizes``: i64[N], bytes of all samples of the dataset."""
+    ends = np.cumsum(sizes[indices])
+    start = 0
+    while start < len(indices):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + _BYTES, "right"))
+        stop = min(max(stop, start + 1), start + _SAMPLES)
+        yield indices[start:stop]
+        start = stop
+
+
+def plan_shards(
+    job: Job, indices: I64, *, split: str, shards: int | None = None, shard_bytes: int | None = None
+) -> list[ShardTask]:
+    """Shards of nearly the same size, with samples in the given order: a function of its arguments.
+
+    Args:
+        split: what the names of shards begin with.
+        shards: how many; or ``shard_bytes``: how large they are at most, about.
+
+    Raises:
+        ConfigError: no or more shards than samples.
+    """
+    total, weights = _weights(job, indices)
+    if shards is None:
+        assert shard_bytes is not None
+        shards = min(max(1, -(-total // shard_bytes)), len(indices))
+    if not 1 <= shards <= len(indices):
+        raise ConfigError(f"{len(indices)} samples do not fill {shards} shards; ask for fewer")
+    ends = np.cumsum(weights)
+    # The sample whose middle lies behind a boundary begins the next shard, and every shard has one at least.
+    cuts = np.searchsorted(ends - weights / 2, ends[-1] * np.arange(1, shards) / shards)
+    least = np.arange(1, shards)
+    cuts = np.maximum.accumulate(np.maximum(cuts, least) - least) + least
+    cuts = np.minimum(cuts, len(indices) - shards + least)
+    parts = np.split(indices, cuts)
+    return [ShardTask(job.format.file(split, k, shards), part) for k, part in enumerate(parts)]
+
+
+def _weights(job: Job, indices: I64) -> tuple[int, I64]:
+    """(bytes of all shards, about; i64[N]: the share of each sample)"""
+    form, more = job.form, job.format.overhead
+    if not isinstance(form, Reencoded):
+        weights = job.dataset.file_sizes[indices] + more
+    elif form.side is None:
+        weights = job.dataset.sizes[indices].astype(np.int64).prod(axis=1) * 3 + more
+    else:  # images that were reduced to one side are of nearly one size
+        some = indices[np.linspace(0, len(indices) - 1, min(_ESTIMATED, len(indices))).astype(np.int64)]
+        files = [data for data in read(job.dataset, some) if isinstance(data, bytes)]
+        made = [len(m) if isinstance(m, bytes) else len(f) for f, m in zip(files, form(files), strict=True)]
+        weights = np.full(len(indices), int(np.mean(made or [0])) + more, np.int64)
+    return int(weights.sum()), weights
+
+
+def pack_shards(
+    job: Job, tasks: Sequence[ShardTask], journal: Journal[ShardDone], *, processes: int, progress: Tell
+) -> tuple[list[ShardDone], int]:
+    """Write all shards that the journal does not have: (what is there of each, in the same order; how many samples
+    were written now).
+
+    Raises:
+        DatasetError: a shard cannot be written.
+        EngineError: a process died.
+    """
+    left = [task for task in tasks if not _is_there(job.folder, journal.done.get(task.name))]
+    there = sum(len(task.indices) for task in tasks) - sum(len(task.indices) for task in left)
+    progress(there)
+    try:
+        with closing(in_processes(partial(_write, job), left, processes, lambda n: progress(there + n))) as results:
+            for done in results:
+                journal.add([done])
+    finally:
+        shutil.rmtree(os.path.join(job.folder, PARTS), ignore_errors=True)  # also what was killed has begun
+    found = [journal.done[task.name] for task in tasks]
+    return found, sum(journal.done[task.name].samples for task in left)
+
+
+def _is_there(folder: str, done: ShardDone | None) -> bool:
+    try:
+        return done is not None and os.stat(os.path.join(folder, done.name)).st_size == done.bytes
+    except OSError:
+        return False
+
+
+class _Hashed(io.RawIOBase):
+    """A file that is only written, and its checksum."""
+
+    def __init__(self, file: io.FileIO):
+        self._file = file
+        self._at = 0
+        self.sha256 = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any) -> int:
+        count = self._file.write(data)
+        self.sha256.update(memoryview(data).cast("B")[:count])
+        self._at += count
+        return count
+
+
+def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
+    """One shard, under another name until it is whole."""
+    part = os.path.join(job.folder, PARTS, f"{task.name}.{os.getpid()}")
+    try:
+        os.makedirs(os.path.dirname(part), exist_ok=True)
+        with open(part, "wb", buffering=0) as raw:
+            hashed = _Hashed(raw)
+            with io.BufferedWriter(hashed, 1 << 20) as file:
+                found = _fill(job, task, job.format.writer(file, *_labels(job.dataset)), tell)
+                file.flush()
+                os.fsync(raw.fileno())
+        done = ShardDone(task.name, bytes=hashed.tell(), sha256=hashed.sha256.hexdigest(), **found)
+        os.replace(part, os.path.join(job.folder, task.name))
+    except OSError as e:
+        where = os.fspath(e.filename or part)
+        raise DatasetError(f"{where}: {e.strerror or e}; run the same command again when it can be written") from None
+    return done
+
+
+def _labels(dataset: EncodedImages) -> tuple[bool, list[str]]:
+    return dataset.labels is not None, dataset.classes
+
+
+def _fill(job: Job, task: ShardTask, writer: Any, tell: Tell) -> dict[str, Any]:
+    """Write the samples of a shard; all that :class:`ShardDone` says of them."""
+    dataset, content = job.dataset, Content()
+    labels, prefix = dataset.labels, os.fsdecode(dataset.source.prefix)
+    kept: dict[str, int] = {}
+    left_out: list[tuple[int, str, str]] = []
+    count = read_bytes = 0
+    for some in chunks(task.indices, dataset.file_sizes):
+        for index, data, made in _made(job, some):
+            if isinstance(made, Kept):
+                kept[made.kind] = kept.get(made.kind, 0) + 1
+            format = job.form.made if isinstance(made, bytes) and job.form.made else _format_of(dataset, index)
+            refused = made if isinstance(made, Undecodable) else None
+            if refused is None and (why := writer.refuses(format)):
+                refused = Undecodable("format", why)
+            if refused is not None:
+                left_out.append((index, refused.kind, refused.reason))
+                continue
+            label = None if labels is None else int(labels[index])
+            new = made if isinstance(made, bytes) else data
+            writer.add(Record(index, dataset.describe(index).removeprefix(prefix), new, format, label))
+            content.add(new, label)
+            count, read_bytes = count + 1, read_bytes + len(data)
+        tell(len(some))
+    writer.close()
+    return {
+        "samples": count, "content": content.digest(), "read_bytes": read_bytes, "kept": kept, "left_out": left_out,
+    }  # fmt: skip
+
+
+def _made(job: Job, indices: I64) -> Iterator[tuple[int, bytes, bytes | Kept | Undecodable]]:
+    """(index, bytes in the source, what becomes of them) of each sample."""
+    files = read(job.dataset, indices)
+    made = iter(job.form([data for data in files if isinstance(data, bytes)]))
+    for index, data in zip(indices.tolist(), files, strict=True):
+        if isinstance(data, bytes):
+            yield index, data, next(made)
+        else:
+            yield index, b"", data
+
+
+def _format_of(dataset: EncodedImages, index: int) -> str:
+    """In Pillow's words."""
+    codes, names = dataset.codings
+    code = int(codes[index])
+    return names[code].partition("/")[0] if code < len(names) else "?"

@@ -1,0 +1,74 @@
+"""Shards read back: the files have their checksums, and our own reader finds the samples that were written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..codecs.files import Undecodable
+from ..datasets.images import EncodedImages
+from ..errors import DatasetError
+from .processes import Tell, in_processes
+from .shards import Content, Job, ShardDone, chunks, read
+
+__all__ = ["verify"]
+
+
+@dataclass(frozen=True)
+class _Task:
+    folder: str
+    shard: ShardDone
+    first: int
+    """Sample of the new dataset."""
+
+
+def verify(job: Job, done: Sequence[ShardDone], *, processes: int, progress: Tell) -> EncodedImages:
+    """Read all shards from the disk, as the dataset that they are now, which is returned.
+
+    Raises:
+        DatasetError: a file has another checksum than what was written, or other samples, labels or classes are read.
+        EngineError: a process died.
+    """
+    dataset, count = job.format.open(job.folder), sum(shard.samples for shard in done)
+    if len(dataset) != count:
+        raise DatasetError(f"{job.folder}: {count} samples were written, and {len(dataset)} are read; {_ADVICE}")
+    if dataset.classes != job.dataset.classes:
+        raise DatasetError(f"{job.folder}: other classes are read than were written; {_ADVICE}")
+    firsts = np.cumsum([0, *(shard.samples for shard in done)]).tolist()
+    tasks = [_Task(job.folder, shard, first) for shard, first in zip(done, firsts, strict=False)]
+    with closing(in_processes(partial(_check, dataset), tasks, processes, progress)) as results:
+        for wrong in filter(None, results):
+            raise DatasetError(f"{job.folder}: {wrong}; {_ADVICE}")
+    return dataset
+
+
+_ADVICE = "the disk or the memory may be damaged: remove it and run the same command again"
+
+
+def _check(dataset: EncodedImages, task: _Task, tell: Tell) -> str:
+    """What is wrong with a shard; empty if nothing is."""
+    shard = task.shard
+    path = os.path.join(task.folder, shard.name)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # what is on the disk, not what is in memory
+        while block := file.read(1 << 22):
+            digest.update(block)
+    if digest.hexdigest() != shard.sha256:
+        return (
+            f"{shard.name} is not what was written: its checksum is {digest.hexdigest()} and should be {shard.sha256}"
+        )
+    labels, content = dataset.labels, Content()
+    for some in chunks(np.arange(task.first, task.first + shard.samples), dataset.file_sizes):
+        for index, data in zip(some.tolist(), read(dataset, some), strict=True):
+            if isinstance(data, Undecodable):
+                return f"{dataset.describe(index)} cannot be read: {data.reason}"
+            content.add(data, None if labels is None else int(labels[index]))
+        tell(len(some))
+    return "" if content.digest() == shard.content else f"{shard.name} is read as other samples than were written"

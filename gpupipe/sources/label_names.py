@@ -1,0 +1,51 @@
+"""The names of classes in a file ``labels.txt`` beside shards whose samples have numbers, as TensorFlow's research
+models write it: a line ``3:tench`` for each class."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Sequence
+
+from ..errors import DatasetError
+from .storage import Storage
+
+__all__ = ["FILE", "names_beside", "text_of"]
+
+FILE = "labels.txt"
+_LINE = re.compile(rb"([0-9]{1,9}):(.+)")
+_LONGEST = 1 << 26
+"""Bytes."""
+_log = logging.getLogger("gpupipe")
+
+
+def names_beside(storage: Storage, folder: bytes, greatest: int) -> tuple[str, ...]:
+    """The names of the classes by number; none if there is no such file in the folder, or if it is another list.
+
+    Args:
+        folder: of the shards; ends with a slash.
+        greatest: of all labels.
+    """
+    path = os.path.join(folder, FILE.encode())
+    try:
+        with storage.open(path) as file:
+            lines = file.read(_LONGEST).splitlines()
+    except (OSError, ValueError):
+        return ()
+    found = [_LINE.fullmatch(line) for line in lines]
+    names = tuple(m[2].decode(errors="surrogateescape") for i, m in enumerate(found) if m and int(m[1]) == i)
+    if not lines or len(names) < len(lines):
+        return ()
+    if greatest >= len(names):
+        _log.warning("%s names %d classes, and there is a label %d: it is not used", path, len(names), greatest)
+        return ()
+    return names
+
+
+def text_of(names: Sequence[str]) -> bytes:
+    """The content of such a file. Raises :class:`DatasetError` for a name that no line can hold."""
+    wrong = next((name for name in names if not name or len(name.splitlines()) > 1), None)
+    if wrong is not None:
+        raise DatasetError(f"the class name {wrong!r} does not fit into a line of {FILE}; rename the class")
+    return b"".join(b"%d:%s\n" % (i, name.encode(errors="surrogateescape")) for i, name in enumerate(names))

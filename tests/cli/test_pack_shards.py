@@ -1,0 +1,448 @@
+"""``gpupipe pack --format``: what goes into shards comes out again, by our readers and by those of others."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from command_line import error, gpupipe
+from PIL import Image
+from support import BATCH, SEED, TRAIN, same
+
+from gpupipe import DataLoader, datasets
+from gpupipe.commands import pack_shards as command
+from gpupipe.datasets.index.progress import Progress
+from gpupipe.pack.base import AsIs
+from gpupipe.pack.formats import FORMATS
+from gpupipe.pack.images import Reencoded
+from gpupipe.pack.journal import NAME
+from gpupipe.pack.shards import Job, plan_shards
+from gpupipe.reading.cuts import Cuts
+from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.transforms.ops import Crop
+
+OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "tfrecord": datasets.TFRecord, "parquet": datasets.Parquet}
+BAD = {"class01/cut.jpg": "truncated", "class02/text.jpg": "undecodable"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photographs of three classes, other formats, images that are turned or small, and two bad ones."""
+    root = make_photos(tmp_path_factory.mktemp("pack") / "data", classes=3, per_class=5, sizes=((96, 128), (120, 96)))
+    image = Image.fromarray(photograph(100, 80, 2))
+    image.save(root / "class00" / "picture.png")
+    image.save(root / "class01" / "picture.webp")
+    image.convert("CMYK").save(root / "class00" / "cmyk.jpg")
+    image.convert("L").resize((40, 30)).save(root / "class02" / "small.jpg")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(root / "class02" / "turned.jpg", exif=exif)
+    whole = next(root.glob("class01/*.jpg")).read_bytes()
+    (root / "class01" / "cut.jpg").write_bytes(whole[:-200])
+    (root / "class02" / "text.jpg").write_bytes(b"no picture")
+    for path in root.rglob("*"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    return root
+
+
+@pytest.fixture(scope="module")
+def good(data: Path) -> list[tuple[bytes, int]]:
+    """(bytes, label) of what can be packed, in order."""
+    folder = datasets.ImageFolder(data)
+    samples = [(Path(path), label) for path, label in folder.samples]
+    return [(path.read_bytes(), label) for path, label in samples if str(path.relative_to(data)) not in BAD]
+
+
+@pytest.fixture(scope="module")
+def packed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """As they are, in each format."""
+    folders = {name: tmp_path_factory.mktemp("packed") / name for name in FORMATS}
+    for name, folder in folders.items():
+        gpupipe("pack", data, folder, "--format", name, "--shards", 3, code=3)
+    return folders
+
+
+def all_of(dataset: Any) -> list[tuple[bytes, int]]:
+    return [dataset.fetch(i) for i in range(len(dataset))]
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / NAME).read_text().splitlines() if line]
+
+
+def shards_of(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix in (".tar", ".tfrecord", ".parquet"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_was_packed_is_read_again(packed: dict[str, Path], name: str, good: list[tuple[bytes, int]]) -> None:
+    dataset = OPEN[name](packed[name])
+    assert all_of(dataset) == good
+    assert dataset.classes == ["class00", "class01", "class02"]
+    assert dataset.index_summary().bad == ()
+    found = shards_of(packed[name])
+    sizes = [path.stat().st_size for path in found]
+    assert len(found) == 3 and max(sizes) < 1.35 * min(sizes)
+    sums = dict(reversed(line.split("  ")) for line in (packed[name] / command.SUMS).read_text().splitlines())
+    assert sums == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    assert not list(packed[name].glob(".*"))
+
+
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_batches_are_those_of_the_folder(
+    packed: dict[str, Path], data: Path, good: list[tuple[bytes, int]], engine: str, tmp_path: Path
+) -> None:
+    for i, (image, label) in enumerate(good):
+        path = tmp_path / "good" / f"class{label:02d}" / f"{i:03d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image)
+
+    def batches(dataset: Any) -> list[Any]:
+        with DataLoader(dataset, BATCH, shuffle=True, engine=engine, device="cpu", seed=SEED) as loader:
+            return list(loader)
+
+    expected = batches(datasets.ImageFolder(tmp_path / "good", TRAIN))
+    for name, folder in packed.items():
+        assert same(batches(OPEN[name](folder, TRAIN)), expected), name
+
+
+def test_bad_samples_are_left_out_and_listed(packed: dict[str, Path], data: Path) -> None:
+    for folder in packed.values():
+        rows = list(csv.DictReader((folder / command.LEFT_OUT).read_text().splitlines()))
+        assert {row["path"]: row["kind"] for row in rows} == {str(data / name): kind for name, kind in BAD.items()}
+        names = [path for path, _ in datasets.ImageFolder(data).samples]
+        assert all(names[int(row["index"])] == row["path"] for row in rows)
+
+
+def test_the_report_says_what_was_done(data: Path, tmp_path: Path) -> None:
+    result = gpupipe("pack", data, tmp_path / "out", "--format", "webdataset", code=3)
+    for part in ("20, as they are", "2 bad samples", "class01/cut.jpg", "WebDataset('", "journal", "verified", "1, of"):
+        assert part in result.stdout
+    assert [path.name for path in shards_of(tmp_path / "out")] == ["train-000000.tar"]
+
+
+@pytest.mark.filterwarnings("ignore")  # it leaves files open
+def test_the_webdataset_package_reads_tar_files(packed: dict[str, Path], good: list[tuple[bytes, int]]) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    found = webdataset.WebDataset(list(map(str, shards_of(packed["webdataset"]))), shardshuffle=False)
+    rows = [(next(row[e] for e in ("jpg", "png", "webp") if e in row), int(row["cls"])) for row in found]
+    assert rows == good
+    decoded = [row["jpg"].size for row in found.decode("pil") if "jpg" in row]
+    del found
+    gc.collect()
+    assert decoded == [Image.open(io.BytesIO(image)).size for image, _ in good if image.startswith(b"\xff\xd8")]
+
+
+def test_the_tfrecord_package_reads_records(packed: dict[str, Path], good: list[tuple[bytes, int]]) -> None:
+    reader = pytest.importorskip("tfrecord.reader")
+    kinds = {"image/encoded": "byte", "image/class/label": "int", "image/class/text": "byte", "image/format": "byte"}
+    rows = [row for path in shards_of(packed["tfrecord"]) for row in reader.tfrecord_loader(str(path), None, kinds)]
+    assert [(bytes(row["image/encoded"]), int(row["image/class/label"][0])) for row in rows] == good
+    assert [bytes(row["image/class/text"]).decode() for row in rows] == [f"class{label:02d}" for _, label in good]
+    formats = [Image.open(io.BytesIO(image)).format for image, _ in good]
+    assert [bytes(row["image/format"]).decode() for row in rows] == [str(name).lower() for name in formats]
+
+
+def test_checksums_of_records_are_right_by_another_package(packed: dict[str, Path], good: list[Any]) -> None:
+    crc32c = pytest.importorskip("crc32c").crc32c
+    count = 0
+    for path in shards_of(packed["tfrecord"]):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            length = int.from_bytes(content[at : at + 8], "little")
+            for start, end in ((at, at + 8), (at + 12, at + 12 + length)):
+                crc = crc32c(content[start:end])
+                masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+                assert int.from_bytes(content[end : end + 4], "little") == masked
+            at, count = at + length + 16, count + 1
+    assert count == len(good)
+
+
+def test_dali_reads_records(packed: dict[str, Path], good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    from nvidia.dali import fn, pipeline_def, tfrecord as dali
+
+    paths = shards_of(packed["tfrecord"])
+    indexes = []
+    for path in paths:
+        content, at, rows = path.read_bytes(), 0, []
+        while at < len(content):
+            size = int.from_bytes(content[at : at + 8], "little") + 16
+            rows.append(f"{at} {size}\n")
+            at += size
+        indexes.append(tmp_path / f"{path.name}.idx")
+        indexes[-1].write_text("".join(rows))
+
+    def read() -> Any:
+        features = {
+            "image/encoded": dali.FixedLenFeature((), dali.string, ""),
+            "image/class/label": dali.FixedLenFeature([1], dali.int64, -1),
+        }
+        reader: Any = fn.readers.tfrecord
+        found = reader(path=list(map(str, paths)), index_path=list(map(str, indexes)), features=features)
+        return found["image/encoded"], found["image/class/label"]
+
+    make: Any = pipeline_def(batch_size=len(good), num_threads=1, device_id=None)
+    images, labels = make(read)().run()
+    found = [(bytes(np.asarray(images[i])), int(np.asarray(labels[i])[0])) for i in range(len(good))]
+    assert found == good
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hugging_face_reads_parquet(packed: dict[str, Path], good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    import datasets as huggingface
+
+    found = huggingface.load_dataset(str(packed["parquet"]), cache_dir=str(tmp_path))["train"]
+    assert found.features["image"] == huggingface.Image()
+    assert found.features["label"] == huggingface.ClassLabel(names=["class00", "class01", "class02"])
+    rows = found.cast_column("image", huggingface.Image(decode=False))
+    assert [(row["image"]["bytes"], row["label"]) for row in rows] == good
+    assert rows[0]["image"]["path"] == "class00/cmyk.jpg"
+    assert found[0]["image"].size == Image.open(io.BytesIO(good[0][0])).size
+
+
+def test_shards_are_packed_into_shards(packed: dict[str, Path], good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    """Of any source into any format; nothing is lost on the way."""
+    chain = [("webdataset", "tfrecord"), ("tfrecord", "parquet"), ("parquet", "webdataset")]
+    for source, target in chain:
+        gpupipe("pack", packed[source], tmp_path / target, "--format", target, "--shards", 2)
+        dataset = OPEN[target](tmp_path / target)
+        assert all_of(dataset) == good
+        assert dataset.classes == ["class00", "class01", "class02"]
+
+
+def test_images_are_reduced(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    shown = gpupipe("pack", data, tmp_path / "out", "--format", "tfrecord", "--resize", 64, "--quality", 70, code=3)
+    assert "1 kept (small)" in shown.stdout
+    images = [image for image, _ in all_of(datasets.TFRecord(tmp_path / "out"))]
+    assert len(images) == len(good)
+    for new, (old, _) in zip(images, good, strict=True):
+        before, after = Image.open(io.BytesIO(old)), Image.open(io.BytesIO(new))
+        if min(before.size) <= 64:
+            assert new == old
+            continue
+        short, long = sorted(before.size)
+        assert sorted(after.size) == [64, int(64 * long / short)] and after.format == "JPEG"
+        assert after.getexif().get(0x0112) == before.getexif().get(0x0112)
+        expected = io.BytesIO()
+        before.convert("RGB").resize(after.size, Image.Resampling.BILINEAR).save(expected, "JPEG", quality=70)
+        assert np.array_equal(np.asarray(after), np.asarray(Image.open(expected)))
+    turned = datasets.TFRecord(tmp_path / "out").index_summary().oriented
+    assert turned == 1
+
+
+def test_images_are_turned_upright(data: Path, tmp_path: Path) -> None:
+    gpupipe("pack", data, tmp_path / "out", "--format", "parquet", "--resize", 64, "--exif", code=3)
+    dataset = datasets.Parquet(tmp_path / "out")
+    assert dataset.index_summary().oriented == 0
+    assert tuple(dataset.sizes[-1]) == (64, 80)  # stored as 100 x 80
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_pixels_are_written_as_they_are_decoded(
+    data: Path, good: list[tuple[bytes, int]], tmp_path: Path, name: str
+) -> None:
+    result = gpupipe("pack", data, tmp_path / "out", "--format", name, "--decoded", code=3)
+    assert "1 image had an EXIF orientation, which plain pixels do not keep" in " ".join(result.stderr.split())
+    found = all_of(OPEN[name](tmp_path / "out"))
+    assert {Image.open(io.BytesIO(image)).format for image, _ in found} == {FORMATS[name].raw}
+    for (new, label), (old, wanted) in zip(found, good, strict=True):
+        pixels = [np.asarray(Image.open(io.BytesIO(image)).convert("RGB")) for image in (new, old)]
+        assert np.array_equal(*pixels) and label == wanted
+    with DataLoader(OPEN[name](tmp_path / "out", TRAIN), BATCH, engine="dali", device="cpu") as loader:
+        assert sum(len(labels) for _, labels in loader) == len(good)
+
+
+def test_sliceable_images_in_shards_can_be_cut(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    shown = gpupipe("pack", data, tmp_path / "out", "--format", "webdataset", "--sliceable", code=3)
+    assert "1 kept (CMYK)" in shown.stdout
+    dataset = datasets.WebDataset(tmp_path / "out", TRAIN)
+    assert sum("tiles" in dataset.codings[1][code] for code in dataset.codings[0]) == len(good) - 3
+    with DataLoader(dataset, BATCH, engine="torch", device="cpu", seed=SEED) as loader:
+        assert sum(len(labels) for _, labels in loader) == len(good)
+    cuts = Cuts.of(dataset)
+    assert cuts is not None
+    index = next(i for i, code in enumerate(dataset.codings[0]) if "tiles" in dataset.codings[1][code])
+    window = [np.array([n]) for n in (0, 0, 16, 16)]
+    cut = cuts._cut(index, Crop(*window), 0)
+    assert cut is not None and len(cut.data) < len(good[index][0])
+
+
+def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    found = {}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        options = ("--format", "tfrecord", "--shuffle", "--seed", seed)
+        gpupipe("pack", data, tmp_path / name, *options, code=3)
+        found[name] = all_of(datasets.TFRecord(tmp_path / name))
+    assert found["a"] == found["b"] != found["c"]
+    assert sorted(found["a"]) == sorted(found["c"]) == sorted(good)
+    assert found["a"] != good
+
+
+def test_two_processes_write_what_one_writes(data: Path, tmp_path: Path) -> None:
+    for count in (1, 2):
+        options = ("--format", "parquet", "--shards", 4, "--num-workers", count)
+        gpupipe("pack", data, tmp_path / str(count), *options, code=3)
+    one, two = (tmp_path / name for name in "12")
+    assert [path.read_bytes() for path in shards_of(one)] == [path.read_bytes() for path in shards_of(two)]
+    assert lines(one) == lines(two)
+
+
+def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """A real one, of all its processes at once as far as they know."""
+    root = make_photos(tmp_path / "data", classes=2, per_class=40, sizes=((480, 640),))
+    command_line = ["pack", root, tmp_path / "out", "--format", "tfrecord", "--resize", 200, "--shards", 20]
+    arguments = [sys.executable, "-m", "gpupipe", *map(str, command_line)]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        journal, ends = tmp_path / "out" / NAME, time.monotonic() + 120
+        while not (journal.exists() and journal.read_text().count("\n") > 2) and time.monotonic() < ends:
+            time.sleep(0.01)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+    assert len(children) >= 2 and not psutil.wait_procs(children, timeout=30)[1]
+    there = lines(tmp_path / "out")[1:]
+    assert 0 < len(there) < 20, "not killed in the middle"
+    stamps = {row["name"]: (tmp_path / "out" / row["name"]).stat().st_mtime_ns for row in there}
+    journal.write_text(journal.read_text() + '{"name": "train-000')  # the last line is cut short
+    shown = " ".join(gpupipe(*command_line).stdout.split())
+    assert f"this time {80 - sum(row['samples'] for row in there)} in" in shown
+    assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in stamps} == stamps
+    gpupipe(*command_line[:2], tmp_path / "whole", *command_line[3:])
+    for one, other in zip(shards_of(tmp_path / "out"), shards_of(tmp_path / "whole"), strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert not (tmp_path / "out" / ".gpupipe-parts").exists()
+
+
+def test_after_ctrl_c_nothing_half_is_left(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Any, done: int) -> None:
+        if self._what == "Packing" and done > 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "__call__", interrupted)
+        options = ("--format", "webdataset", "--shards", 5, "--num-workers", 1)
+        assert "the same command goes on" in gpupipe("pack", data, tmp_path / "out", *options, code=130).stderr
+    assert not list(tmp_path.glob("out/.*"))
+    gpupipe("pack", data, tmp_path / "out", *options, code=3)
+
+
+def test_a_damaged_shard_is_found_at_the_end(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: list[tuple[bytes, int]]
+) -> None:
+    options = ("--format", "parquet", "--shards", 2)
+    gpupipe("pack", data, tmp_path / "out", *options, code=3)
+    shard = shards_of(tmp_path / "out")[1]
+    content = bytearray(shard.read_bytes())
+    at = bytes(content).index(good[-1][0][300:340])
+    content[at] ^= 1
+    shard.write_bytes(content)
+    assert f"{shard.name} is not what was written" in error("pack", data, tmp_path / "out", *options)
+    shard.unlink()
+    assert f"{len(good)} in" not in gpupipe("pack", data, tmp_path / "out", *options, code=3).stdout
+    assert all_of(datasets.Parquet(tmp_path / "out")) == good
+
+
+def test_other_samples_than_were_written_are_found(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that is wrong where checksums of files cannot see it."""
+    writer = FORMATS["tfrecord"].writer
+    add = writer.add
+    monkeypatch.setattr(writer, "add", lambda self, record: add(self, record._replace(label=0)))
+    message = error("pack", data, tmp_path / "out", "--format", "tfrecord", "--num-workers", 1)
+    assert "is read as other samples than were written" in message
+
+
+def test_nothing_is_overwritten(data: Path, packed: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train-000000.tar").write_bytes(b"mine")
+    assert "nothing is overwritten" in error("pack", data, tmp_path / "mine", "--format", "webdataset")
+    folder = packed["webdataset"]
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    for options, message in (
+        (("--format", "tfrecord", "--shards", 3), "format: webdataset, and this would be format: tfrecord"),
+        (("--format", "webdataset", "--shards", 2), "shards: 3, and this would be shards: 2"),
+        (
+            ("--format", "webdataset", "--resize", 64, "--shards", 3),
+            "form: as they are, and this would be form:",
+        ),
+        (("--format", "webdataset", "--shards", 3, "--split", "val"), "split: train, and this would be split: val"),
+        (("--format", "webdataset", "--shards", 3, "--shuffle"), "order: as it was, and this would be order: shuffled"),
+        (("--sliceable",), "give a new folder"),
+    ):
+        assert message in error("pack", data, folder, *options)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    for place in (data, data / "class00" / "packed", data.parent):
+        assert "one lies in the other" in error("pack", data, place, "--format", "webdataset")
+
+
+def test_a_source_that_changed_is_refused(data: Path, tmp_path: Path) -> None:
+    root = make_photos(tmp_path / "data", classes=2, per_class=2, sizes=((40, 50),))
+    gpupipe("pack", root, tmp_path / "out", "--format", "webdataset")
+    (root / "class01" / "new.jpg").write_bytes(next(root.glob("class00/*.jpg")).read_bytes())
+    assert "was begun with samples" in error("pack", root, tmp_path / "out", "--format", "webdataset")
+
+
+def test_samples_without_labels(data: Path, tmp_path: Path) -> None:
+    for name, kind in OPEN.items():
+        gpupipe("pack", data / "class00", tmp_path / name, "--format", name)
+        dataset = kind(tmp_path / name)
+        assert (len(dataset), dataset.labels, dataset.classes) == (7, None, [])
+        assert not (tmp_path / name / "labels.txt").exists()
+
+
+def test_a_format_that_tar_files_cannot_name_is_left_out(tmp_path: Path) -> None:
+    root = make_photos(tmp_path / "data", classes=1, per_class=2, sizes=((40, 50),))
+    Image.fromarray(photograph(40, 50, 1)).save(root / "class00" / "x.jpg", "GIF")
+    assert "no extension for GIF" in gpupipe("pack", root, tmp_path / "tar", "--format", "webdataset", code=3).stdout
+    gpupipe("pack", root, tmp_path / "parquet", "--format", "parquet")
+    assert len(datasets.WebDataset(tmp_path / "tar")) == 2 and len(datasets.Parquet(tmp_path / "parquet")) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--format", "zip"), "it must be webdataset, tfrecord, parquet"),
+        (("--resize", 64), "--resize is for shards: --format"),
+        (("--format", "webdataset", "--quality", 80), "--quality goes with --resize"),
+        (("--format", "webdataset", "--exif"), "--exif goes with --resize"),
+        (("--format", "webdataset", "--decoded", "--quality", 80), "--quality is for JPEG"),
+        (("--format", "webdataset", "--sliceable", "--resize", 64), "--sliceable changes no pixel"),
+        (("--format", "webdataset", "--shards", 2, "--shard-bytes", "1GB"), "leave one of them out"),
+        (("--format", "webdataset", "--shard-bytes", "much"), "it must be a size such as 500MB"),
+        (("--format", "webdataset", "--shards", 21), "20 samples do not fill 21 shards"),
+        (("--format", "webdataset", "--seed", 3), "--seed goes with --shuffle"),
+        (("--format", "webdataset", "--split", "../x"), "it must be letters and digits"),
+        (("--format", "webdataset", "--source", "oranges"), "is no kind of source; there are imagefolder"),
+        (("--format", "webdataset", "--label", "x"), "imagefolder has no columns"),
+    ],
+)
+def test_what_cannot_be_is_refused(data: Path, tmp_path: Path, options: tuple[Any, ...], message: str) -> None:
+    assert message in error("pack", data, tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_destination_behind_a_network_is_refused(data: Path) -> None:
+    assert "folder of this machine" in error("pack", data, "s3://bucket/out", "--format", "webdataset")
+
+
+@pytest.mark.parametrize("kib", [1, 40, 10_000])
+def test_shards_are_balanced(data: Path, kib: int) -> None:
+    dataset = datasets.ImageFolder(data)
+    indices = np.flatnonzero(dataset.sizes[:, 0] > 0)
+    for form in (AsIs(), Reencoded(64), Reencoded(None, raw="PPM")):
+        job = Job(dataset, form, FORMATS["webdataset"], "nowhere")
+        tasks = plan_shards(job, indices, split="x", shard_bytes=kib << 10)
+        assert np.array_equal(np.concatenate([task.indices for task in tasks]), indices)
+        assert min(len(task.indices) for task in tasks) >= 1
+        assert (kib == 1) == (len(tasks) == len(indices)) and (kib == 10_000) == (len(tasks) == 1)
