@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
 from contextlib import ExitStack
@@ -24,10 +25,11 @@ def launch(warm: Interpreter, script: Path, world: int, out: Path, *arguments: A
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
 
 
-def run_ranks(warm: Interpreter, world: int, *argv: object, timeout: float = 90) -> list[str]:
+def run_ranks(warm: Interpreter, world: int, *argv: object, timeout: float = 90, dies: int | None = None) -> list[str]:
     """What each rank of a script, which gets the arguments after it, wrote to its standard output.
 
-    Fails if a rank fails, or has not ended in time.
+    Fails if a rank fails, or has not ended in time. If one is to die of SIGKILL, the others are ended after it, as
+    torchrun does.
     """
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -52,6 +54,10 @@ def run_ranks(warm: Interpreter, world: int, *argv: object, timeout: float = 90)
             if any(r.returncode for r in ranks):
                 break
             time.sleep(0.02)
+        if dies is not None:
+            code = ranks[dies].wait(10)
+            assert code == -signal.SIGKILL, f"rank {dies} of {world} ended with {code}:\n{ranks[dies].stderr}"
+            return [r.stdout for r in ranks]
         for rank in sorted(range(world), key=lambda r: not ranks[r].returncode):
             ranks[rank].kill()
             code = ranks[rank].wait(10)

@@ -70,10 +70,14 @@ class DataLoader(TorchLoader[Any]):
             ``engines.Dali(roi=False)``.
         seed: of order and augmentation. Drawn when it is first needed if it is not given, from ``generator``, the
             sampler's or torch's global one, so that ``torch.manual_seed`` reproduces a run.
-        shard: this rank's part; :meth:`Shard.from_env` under torchrun. Every rank needs the same ``seed``.
+        shard: this rank's part; :meth:`Shard.from_env` under torchrun. If ``torch.distributed`` runs, the first batch
+            compares the ranks' seeds, batch sizes, orders, datasets and transforms, and every rank raises
+            :class:`ConfigError` with both sides of what is not the same.
         on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
-            the loader goes on after it. ``"skip"``: its batch is shorter. ``"replace"``: another sample of the same
-            global batch takes its place, the same one at every replay.
+            the loader goes on after it. ``"skip"``: its batch is shorter, and left out if nothing remains. Ranks have
+            equally many batches, so on several ranks one of which nothing remains is filled with other samples, and
+            ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place, the same one
+            at every replay.
         cache: keep decoded images for the epochs to come: ``"ram"``, in memory (``/dev/shm``) until the last process
             that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
             ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
@@ -279,7 +283,10 @@ class DataLoader(TorchLoader[Any]):
         The next ``iter()`` gives the rest of the saved epoch, with the same images. Calling ``set_epoch`` with that
         epoch before changes nothing; with another epoch it starts that one from its beginning.
 
-        Raises :class:`StateError` if the state is of another dataset, pipeline, order or batch; prints both.
+        It may be of another number of ranks and another batch: the epoch goes on after the samples that were delivered,
+        and a warning says so if the global batch is another one. All ranks load the same state; any rank's will do.
+
+        Raises :class:`StateError` if the state is of another dataset, pipeline or order; prints both.
         """
         self._session.load(state)
 

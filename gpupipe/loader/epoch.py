@@ -199,7 +199,7 @@ class EpochIterator:
                 bad_samples.learn(e.samples)
                 if not self._repair(plan.step, session):
                     session.report.add(e.samples)
-                    raise SampleError(e.samples, "no other sample of the batch can stand in for these:") from None
+                    raise SampleError(e.samples, "no other sample can stand in for these:") from None
                 if stream.repaired and self._stream.is_ahead:
                     self._again(session)
                 continue
@@ -275,6 +275,14 @@ class EpochIterator:
             session.running.release(self._lease, stop=stop)
 
 
+def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
+    """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
+    if not isinstance(target, dict) or "label" not in target:
+        return mix(images, target, plan.mixing)
+    images, labels = mix(images, target["label"], plan.mixing)
+    return images, {**target, "label": labels}
+
+
 def _following(session: Source) -> Callable[[int], EpochPlan | None]:
     """What an engine may do ahead. The session is not kept alive by what it has started."""
     found = weakref.ref(session)
@@ -284,11 +292,3 @@ def _following(session: Source) -> Callable[[int], EpochPlan | None]:
         return None if session is None else session.following(later)
 
     return following
-
-
-def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
-    """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
-    if not isinstance(target, dict) or "label" not in target:
-        return mix(images, target, plan.mixing)
-    images, labels = mix(images, target["label"], plan.mixing)
-    return images, {**target, "label": labels}

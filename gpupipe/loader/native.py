@@ -17,6 +17,7 @@ from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
+from .agreement import Said
 from .arguments import Arguments
 from .batching import Batching, batching_of
 from .collating import Collate
@@ -28,6 +29,7 @@ from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .snapshot import Snapshot
 from .state import Cursor, Position, State
+from .warnings import warn_once
 
 __all__ = ["NativeSession"]
 
@@ -128,6 +130,8 @@ class NativeSession(Session):
         return resolved.config.build(replace(resolved.setup, device=str(self.device)))
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
+        if self.shard.world_size > 1:
+            self.position.agreement.check(self._settings())
         order, cursor = self.position.begin()
         return self._plans(order, cursor), cursor
 
@@ -146,6 +150,25 @@ class NativeSession(Session):
             return None if found is None else self._plans(*found)
         except Exception:  # said when that epoch begins
             return None
+
+    def _settings(self) -> dict[str, Said]:
+        """What must be the same on every rank. Ranks that a DistributedSampler of torch's cuts may differ in all that
+        they do with their samples, as with torch: seeds of augmentation, batch sizes, transforms."""
+        setup, state = self.resolved.setup, self._state()
+        settings = {
+            "engine": Said("gpupipe", "one of gpupipe's engines"),
+            "order": Said(state.order, state.order),
+            "dataset": Said(state.dataset, f"{setup.dataset!r}, fingerprint {state.dataset}"),
+        }
+        if self.batching.sampler.shard is not None:
+            return settings
+        numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "batch_size", "drop_last")}
+        options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad")}
+        return {
+            **settings,
+            "pipeline": Said(state.pipeline, " ".join(repr(setup.pipeline).split())),
+            **{name: Said(value, repr(value)) for name, value in (numbers | options).items()},
+        }
 
     def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
         return replace(plans, batches=self.batching.batches(plans.order, cursor.delivered))
@@ -172,8 +195,11 @@ class NativeSession(Session):
         return self.position.state(dataset=setup.dataset.fingerprint, pipeline=setup.pipeline.fingerprint)
 
     def load(self, state: dict[str, Any]) -> None:
-        found = State.from_dict(state)
-        found.check(self._state(), self.batching.sampler.length)
+        found, now = State.from_dict(state), self._state()
+        found.check(now, self.batching.sampler.length)
+        changed = found.other_batch(now)
+        if changed is not None and self.shard.rank == 0:
+            warn_once(changed)
         self.position.load(found)
         self.generation += 1
 

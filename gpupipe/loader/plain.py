@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import DistributedSampler, IterableDataset
 
 from ..datasets.stream import Stream
 from ..engines.staging import map_tensors
@@ -20,13 +20,15 @@ from ..errors import ConfigError, StateError
 from ..interop.classes import shown
 from ..planning.blocks import BlockShuffle
 from ..types import Shard
+from .agreement import Agreement, Said
 from .arguments import Arguments, length_of
 from .resolve import device_of
 from .session import Session
+from .torch_loader import Loader, Remembered
 
 __all__ = ["PlainSession"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -40,51 +42,8 @@ class _Place:
     """Of the permutation; -1 if there is none, or it came from the loader's generator."""
     rng: str = ""
     """State of the loader's generator before the epoch, in base 64."""
-
-
-class _Remembered(RandomSampler):
-    """torch's own, which knows the seed of its last permutation, so that it can be had again."""
-
-    seed: int | None = None
-    again: int | None = None
-    """The seed of the next permutation, if it is not to be drawn."""
-
-    def __iter__(self) -> Iterator[int]:
-        # Drawn as torch draws it: a script has the same permutations with and without gpupipe.
-        again, self.again = self.again, None
-        self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if again is None else again
-        self.generator = torch.Generator()
-        self.generator.manual_seed(self.seed)
-        try:
-            yield from super().__iter__()
-        finally:
-            self.generator = None
-
-
-class _Rest:
-    """The indices, or batches of indices, of an epoch, without those that were delivered before."""
-
-    def __init__(self, inner: Any, loader: _Loader):
-        self.inner = inner
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        # A generator, which does nothing before it is asked: torch makes two of them, draws, and asks the second.
-        skip, self.loader.skip = self.loader.skip, 0
-        yield from islice(self.inner, skip, None)
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-
-class _Loader(TorchLoader[Any]):
-    """torch's own, which can begin in the middle of an epoch."""
-
-    skip = 0
-
-    @property
-    def _index_sampler(self) -> _Rest:
-        return _Rest(super()._index_sampler, self)
+    global_batch: int = 0
+    """Samples of a batch of all ranks; 0 if batches are not of one size, or the state is of version 1."""
 
 
 class PlainSession(Session):
@@ -112,7 +71,8 @@ class PlainSession(Session):
                 )
         self.device = device_of(arguments.device)
         self.shard = arguments.shard or Shard()
-        self._remembered: _Remembered | None = None
+        self._agreement = Agreement(self.shard, same_order=True)
+        self._remembered: Remembered | None = None
         self.loader = self._make(arguments)
         self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
         self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
@@ -122,7 +82,7 @@ class PlainSession(Session):
         self._resume: _Place | None = None
         """Where the next epoch begins, if a state was loaded."""
 
-    def _make(self, a: Arguments) -> _Loader:
+    def _make(self, a: Arguments) -> Loader:
         assert not isinstance(a.shuffle, (str, BlockShuffle))
         dataset, sampler, shuffle, generator = a.dataset, a.sampler, a.shuffle, a.generator
         if a.seed is not None:
@@ -139,9 +99,9 @@ class PlainSession(Session):
             )
             shuffle = None
         elif shuffle and generator is None and length_of(dataset):
-            self._remembered = _Remembered(a.dataset)
+            self._remembered = Remembered(a.dataset)
             sampler, shuffle = self._remembered, None
-        return _Loader(
+        return Loader(
             dataset,
             a.batch_size,
             shuffle,
@@ -200,7 +160,7 @@ class PlainSession(Session):
     # ---- an epoch
 
     def iterate(self) -> Iterator[Any]:
-        place = self._resume or _Place(self.next_epoch)
+        place = replace(self._resume or _Place(self.next_epoch), global_batch=self._global_batch)
         stream = isinstance(self.loader.dataset, IterableDataset)
         if isinstance(self.loader.dataset, Stream):
             self.loader.dataset.set_epoch(place.epoch)
@@ -219,6 +179,8 @@ class PlainSession(Session):
         return self._batches(islice(batches, place.delivered if stream else 0, None), place)
 
     def _batches(self, batches: Iterator[Any], place: _Place) -> Iterator[Any]:
+        if self.shard.world_size > 1:
+            self._agreement.check(self._settings(place))
         left, begun = time.perf_counter(), False
         while True:
             entered = time.perf_counter()
@@ -238,6 +200,24 @@ class PlainSession(Session):
             left = time.perf_counter()
         self.stats.epochs += 1
         self._place = _Place()
+
+    def _settings(self, place: _Place) -> dict[str, Said]:
+        """What must be the same on every rank."""
+        a = self.arguments
+        order, samples = "shuffled" if a.shuffle else "sequential", length_of(a.dataset)
+        numbers = {
+            "seed": a.seed or 0,
+            "epoch": place.epoch,
+            "delivered": place.delivered,
+            "batch_size": self.batch_size,
+            "drop_last": int(a.drop_last),
+        }
+        return {
+            "engine": Said("torch", "torch's own loader"),
+            "order": Said(order, order),
+            "dataset": Said(samples, f"{shown(a.dataset)}, {samples} samples"),
+            **{name: Said(value, repr(value)) for name, value in numbers.items()},
+        }
 
     @property
     def _order_seed(self) -> int:
@@ -264,9 +244,12 @@ class PlainSession(Session):
         """Batches delivered, and what brings the same order again. What user code draws for the batches to come is not
         in it, nor where a stream stands, which is read again up to there."""
         place = self._place if self._place.delivered else self._resume or _Place(self.next_epoch)
+        place = replace(place, global_batch=self._global_batch)
         return {"version": _VERSION, "loader": "torch", **asdict(place)}
 
     def load(self, state: dict[str, Any]) -> None:
+        if isinstance(state, Mapping) and state.get("version") == 1:
+            state = {**state, "version": _VERSION, "global_batch": 0}
         names = {"version", "loader", *asdict(_Place())}
         if not isinstance(state, Mapping) or set(state) != names or state["version"] != _VERSION:
             raise StateError(
@@ -274,11 +257,25 @@ class PlainSession(Session):
                 f"{'; '.join(self.reasons)}. It was saved by a loader on another engine: start a new epoch instead"
             )
         place = _Place(**{name: state[name] for name in asdict(_Place())})
-        for name, least in (("epoch", 0), ("delivered", 0), ("seed", -1)):
+        for name, least in (("epoch", 0), ("delivered", 0), ("seed", -1), ("global_batch", 0)):
             value = getattr(place, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise StateError(f"a loader's state has {name}={value!r}, which must be an integer of at least {least}")
+        was, now = place.global_batch, self._global_batch
+        if place.delivered and was and now and was != now:
+            raise StateError(
+                f"this state is {place.delivered} batches of {was} samples over all ranks into an epoch, and this "
+                f"loader has {now}: torch's own loader, which runs this, goes on only if that is the same; use "
+                f"batch_size={max(was // self.shard.world_size, 1)} on {self.shard.world_size} rank(s), or start a new "
+                "epoch"
+            )
         self._resume, self._place, self.next_epoch = place, _Place(), place.epoch
+
+    @property
+    def _global_batch(self) -> int:
+        sampler = getattr(self.batch_sampler, "sampler", None)
+        ranks = sampler.num_replicas if isinstance(sampler, DistributedSampler) else 1
+        return (self.batch_size or 0) * ranks
 
     def close(self) -> None:
         iterator, self.loader._iterator = self.loader._iterator, None

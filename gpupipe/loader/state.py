@@ -65,12 +65,8 @@ class State:
         return cls(**values)
 
     def check(self, now: State, total: int | None) -> None:
-        """Raise :class:`StateError` if this state cannot go on in a loader that stands at ``now``.
-
-        Either the global batch must be the same (then every global batch is), or the batch of one rank (another
-        number of GPUs; then the order of the samples is the same, cut differently). An epoch has ``total`` samples, if
-        that is known.
-        """
+        """Raise :class:`StateError` if this state cannot go on in a loader that stands at ``now``, whose epochs have
+        ``total`` samples, if that is known."""
         for name, what, advice in (
             ("dataset", "dataset", "use the same files, or start a new epoch with set_epoch()"),
             ("pipeline", "pipeline", "use the same transforms, or start a new epoch with set_epoch()"),
@@ -80,17 +76,23 @@ class State:
             was, has = getattr(self, name), getattr(now, name)
             if was != has:
                 raise StateError(f"this state is of another {what}: saved {was!r}, this loader has {has!r}; {advice}")
-        was_global, is_global = self.batch_size * self.world_size, now.batch_size * now.world_size
-        other_world_same_batch = self.world_size != now.world_size and self.batch_size == now.batch_size
-        if was_global != is_global and not other_world_same_batch:
-            fits, rest = divmod(was_global, now.world_size)
-            advice = f"use batch_size={fits}" if not rest else f"use batch_size={self.batch_size}"
-            raise StateError(
-                f"this state is of another batch: saved {self.batch_size} samples on each of "
-                f"{self.world_size} rank(s), this loader has {now.batch_size} on each of {now.world_size}; {advice}"
-            )
-        if total is not None and self.delivered > total:
+        # A DistributedSampler that drops the rest leaves out another one for each number of ranks.
+        if total is not None and self.delivered > total + max(self.world_size, now.world_size) - 1:
             raise StateError(f"this state is {self.delivered} samples into an epoch of {total}")
+
+    def other_batch(self, now: State) -> str | None:
+        """What a person should know of a state that goes on with another global batch. Its samples come in the same
+        order, once each, cut otherwise."""
+        if self.batch_size * self.world_size == now.batch_size * now.world_size:
+            return None
+        fits, rest = divmod(self.batch_size * self.world_size, now.world_size)
+        keep = "" if rest else f"; batch_size={fits} would keep it"
+        return (
+            f"this state was saved with {self.batch_size} samples on each of {self.world_size} rank(s), and the loader "
+            f"has {now.batch_size} on each of {now.world_size}: the epoch goes on after its first {self.delivered} "
+            "samples, in global batches of another size, so the number of steps and what follows from it are others"
+            f"{keep}"
+        )
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Position:
         self.drawn = seed
         """The seed, if there is one yet."""
         self._generator = generator
-        self._agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
+        self.agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
         self.next_epoch = 0
         self._resume = 0  # samples to leave out at the start of next_epoch
         self._cursor = Cursor()
@@ -127,7 +129,7 @@ class Position:
         the sampler's, or the global one: so every loader has its own, and ``torch.manual_seed`` reproduces them all."""
         if self.drawn is None:
             generator = self.batching.sampler.generator if self._generator is None else self._generator
-            self.drawn = self._agreement.seed(generator)
+            self.drawn = self.agreement.seed(generator)
         return self.drawn
 
     def set_epoch(self, epoch: int) -> None:

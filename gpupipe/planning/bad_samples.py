@@ -2,6 +2,9 @@
 
 The choice of a replacement is a function of (seed, epoch, position) and of which samples are bad, so every replay
 and every engine makes the same one, and no rank has to ask another.
+
+Ranks must have equally many batches, and none knows what the others met. So on several ranks no batch vanishes: one
+that lost all its samples is filled with replacements, none of which counts as real, like those that pad a last batch.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import numpy.typing as npt
 
 from ..errors import BadSample, ConfigError, SampleError
 from ..rng import stream
-from .order import Order
+from .order import Order, Streamed
 
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
@@ -27,6 +30,8 @@ U64 = npt.NDArray[np.uint64]
 
 _DRAWS = 32
 """How often a replacement is drawn before all samples of the batch are tried one after another."""
+_MORE_DRAWS = 1024
+"""How often it is drawn from the whole epoch after that, on several ranks."""
 
 
 class BadSamples:
@@ -83,7 +88,17 @@ class BadSamples:
             )
 
     def apply(
-        self, indices: I64, keys: U64, valid: int, *, order: Order, seed: int, epoch: int, positions: I64, window: I64
+        self,
+        indices: I64,
+        keys: U64,
+        valid: int,
+        *,
+        order: Order,
+        seed: int,
+        epoch: int,
+        positions: I64,
+        window: I64,
+        ranks: int = 1,
     ) -> tuple[I64, U64, int, tuple[BadSample, ...]]:
         """A batch without the samples that are known to be bad.
 
@@ -92,6 +107,7 @@ class BadSamples:
             order, seed, epoch: of the epoch.
             positions: i64[B], where in the order the samples stand.
             window: i64[2], first position and number of samples of the global batch.
+            ranks: how many share the order.
 
         Returns:
             (indices, keys, valid, the bad samples). Under ``"raise"`` nothing changes: the engine raises.
@@ -101,19 +117,37 @@ class BadSamples:
             return indices, keys, valid, ()
         mask = np.isin(indices, np.fromiter(bad, np.int64))
         if self.on_error == "skip":
-            return indices[~mask], keys[~mask], int((~mask[:valid]).sum()), tuple(bad.values())
+            if ranks == 1 or not mask.all():
+                return indices[~mask], keys[~mask], int((~mask[:valid]).sum()), tuple(bad.values())
+            valid = 0
         indices = indices.copy()
         for row in np.flatnonzero(mask).tolist():
-            other = self._replacement(order, stream(seed, epoch, "replace", int(positions[row])), window)
+            key = stream(seed, epoch, "replace", int(positions[row]))
+            other = self._replacement(order, key, window)
+            if other is None and ranks > 1:
+                other = self._from_epoch(order, key, window)
             if other is not None:  # else the bad one stays, and the engine refuses the batch
                 indices[row] = other  # with the draws of the one it stands in for
         return indices, keys, valid, tuple(bad.values())
 
     def _replacement(self, order: Order, key: int, window: I64) -> int | None:
         first, count = (int(n) for n in window)
-        for draw in range(_DRAWS + count):
-            place = stream(key, draw) % count if draw < _DRAWS else draw - _DRAWS
-            index = order.at(np.array([first + place], np.int64))[0]
+        places = (stream(key, draw) % count if draw < _DRAWS else draw - _DRAWS for draw in range(_DRAWS + count))
+        return self._first_good(order, (first + place for place in places))
+
+    def _from_epoch(self, order: Order, key: int, window: I64) -> int | None:
+        """Of an order that is read as it comes, from what is kept of it."""
+        first, end = 0, int(window.sum())
+        if isinstance(order, Streamed):
+            first = max(0, end - Streamed.BLOCK)
+        else:
+            end = len(order)
+        draws = range(_DRAWS, _DRAWS + _MORE_DRAWS)
+        return self._first_good(order, (first + stream(key, draw) % (end - first) for draw in draws))
+
+    def _first_good(self, order: Order, positions: Iterable[int]) -> int | None:
+        for position in positions:
+            index = order.at(np.array([position], np.int64))[0]
             if not self.known(index):
                 return int(index[0])
         return None

@@ -20,6 +20,11 @@ I64 = npt.NDArray[np.int64]
 class Batches(Protocol):
     """The batches of one rank and epoch that are left, numbered from 0."""
 
+    @property
+    def ranks(self) -> int:
+        """How many share the order."""
+        ...
+
     def has(self, step: int) -> bool:
         """Whether there is a batch of this number."""
         ...
@@ -53,6 +58,10 @@ class Slices:
     strided: bool = False
     """Whether rank ``r`` takes every ``world_size``-th sample of a global batch, from number ``r`` on, as torch's
     DistributedSampler does; otherwise neighbouring ones."""
+
+    @property
+    def ranks(self) -> int:
+        return self.shard.world_size
 
     @property
     def global_batch(self) -> int:
@@ -91,6 +100,10 @@ class StreamedSlices:
     slices: Slices
     """Of any ``total``."""
 
+    @property
+    def ranks(self) -> int:
+        return self.slices.ranks
+
     def _known(self, step: int) -> Slices:
         # Up to the end of this batch: as much as the engine asked for, and no more.
         end = self.slices.start + (step + 1) * self.slices.global_batch
@@ -115,6 +128,10 @@ class GivenBatches:
     """The largest that is allowed."""
     first: int = 0
     """Batches that were delivered before."""
+
+    @property
+    def ranks(self) -> int:
+        return 1
 
     def has(self, step: int) -> bool:
         return self.order.batch(self.first + step) is not None

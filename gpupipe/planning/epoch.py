@@ -100,6 +100,7 @@ class EpochPlan:
                 epoch=self.epoch,
                 positions=positions,
                 window=self.batches.window(step),
+                ranks=self.batches.ranks,
             )
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
         frames = frames_of(self.dataset, self.pipeline, plan)
@@ -108,5 +109,5 @@ class EpochPlan:
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 
     def __iter__(self) -> Iterator[Plan]:
-        """The plans in order. One that lost all its samples is empty, and no engine takes it."""
+        """The plans in order. One that lost all its samples is empty if there is one rank, and no engine takes it."""
         return map(self.__getitem__, takewhile(self.batches.has, count()))

@@ -100,7 +100,9 @@ class RandomSolarize(Transform):
                 "these units"
             )
         mask, always = by_chance(u[:, 0], self.p)
-        return (ops.Solarize(mask, np.full(len(u), self.threshold), always=always),), images
+        # torch compares in float32
+        threshold = self.threshold if images.kind == "pil" else float(np.float32(self.threshold))
+        return (ops.Solarize(mask, np.full(len(u), threshold), always=always),), images
 
 
 @frozen

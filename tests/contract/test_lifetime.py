@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 from interpreter import QUIET, Interpreter
-from support import Case, N, all_seen, children, native_session, native_threads, python_threads, seen, settled
+from support import (
+    Case,
+    N,
+    all_seen,
+    children,
+    in_a_child,
+    native_session,
+    native_threads,
+    python_threads,
+    seen,
+    settled,
+)  # fmt: skip
 
 from gpupipe import DataLoader
 
@@ -196,23 +207,10 @@ def test_interpreter_exit_with_a_live_iterator_is_silent(
 
 def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
     """Its copy of the loader dies with it, and must not end what belongs to the parent."""
-    import os
-    import warnings
-
     if decoding.device == "cuda":
         pytest.skip("CUDA cannot be used after a fork")
     loader = decoding.loader()
     iterator = iter(loader)
     first = seen(next(iterator))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forking beside threads
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            native_session(loader).running.close()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert in_a_child(native_session(loader).running.close) == 0
     assert sorted([*first, *all_seen(iterator)]) == list(range(N))

@@ -8,7 +8,6 @@ import signal
 import textwrap
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from interpreter import QUIET, Interpreter
-from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, same, seen, settled
+from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, in_a_child, same, seen, settled
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
@@ -275,9 +274,7 @@ def test_a_forked_child_is_refused_and_ends_in_peace(
 def test_a_loader_that_nobody_started_may_be_used_in_a_child(numbered: Path) -> None:
     case = Case("null", "folder", "cpu", numbered)
     loader = case.loader()
-    if not (pid := os.fork()):
-        os._exit(0 if len(list(loader)) == 5 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert in_a_child(lambda: len(list(loader))) == 5
 
 
 def test_fork_after_cuda_is_refused(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,23 +323,10 @@ def test_a_new_loader_in_a_forked_child(files: list[bytes], load: Callable[..., 
     loader = load(Encoded(files))
     iterator = iter(loader)
     first = seen(next(iterator))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forking beside threads
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            with load(Encoded(files)) as other:
-                status = int(sorted(all_seen(other)) != list(range(len(files))))
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + 30
-    ended, status = 0, 1
-    while not ended and time.monotonic() < deadline:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.02)
-    if not ended:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    assert (ended, status) == (pid, 0)
+
+    def epoch() -> bool:
+        with load(Encoded(files)) as other:
+            return sorted(all_seen(other)) == list(range(len(files)))
+
+    assert in_a_child(epoch) == 1
     assert sorted(first + all_seen(iterator)) == list(range(len(files)))

@@ -152,6 +152,33 @@ def test_the_state_is_refused_by_what_it_is_not_of() -> None:
         one.load_state_dict({"version": 2})
 
 
+def test_a_state_goes_on_with_the_same_global_batch_only() -> None:
+    """It counts batches, so with others samples would be lost or come twice."""
+
+    def load(batch_size: int, rank: int = 0, world: int = 1) -> DataLoader:
+        return DataLoader(Noisy(), batch_size, shuffle=True, seed=1, shard=Shard(rank, world), device="cpu")
+
+    one = load(2, world=2)
+    done = [next(iter(load(2, rank, 2)))["i"].tolist() for rank in range(2)]
+    next(iter(one))
+    state = one.state_dict()
+    assert state["global_batch"] == 4
+    rest = []
+    for rank in range(4):
+        other = load(1, rank, 4)
+        other.load_state_dict(state)
+        rest.append([batch["i"].item() for batch in other])
+    assert {i for some in (*done, *rest) for i in some} == set(range(COUNT))
+    assert not {i for some in done for i in some} & {i for some in rest for i in some[: COUNT // 4 - 1]}
+    for batch_size, world, fits in ((3, 2, 2), (2, 1, 4), (2, 4, 1)):
+        with pytest.raises(
+            StateError, match=rf"1 batches of 4 .* has {batch_size * world}: .*batch_size={fits} on {world}"
+        ):
+            load(batch_size, world=world).load_state_dict(state)
+    first = {k: v for k, v in state.items() if k != "global_batch"}
+    load(3, world=2).load_state_dict({**first, "version": 1})  # which did not say
+
+
 def test_one_warning_says_every_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "gpupipe"):
         for _ in range(2):

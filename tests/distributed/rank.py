@@ -13,20 +13,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed as dist
-from support import EVAL, seen
+from support import EVAL, Encoded, seen
 from torch.utils.data.distributed import DistributedSampler
 
 from gpupipe import DataLoader, Shard
-from gpupipe.datasets import ImageFolder
+from gpupipe.datasets import Dataset, ImageFolder, from_torch
 
 
-def run(task: dict[str, Any], dataset: ImageFolder) -> dict[str, Any]:
+def make_dataset(kind: str, root: str) -> Dataset:
+    """A folder, whose index knows what is bad; or files in memory, of which that shows when they are decoded."""
+    if kind == "folder":
+        return ImageFolder(root, EVAL)
+    return from_torch(Encoded([file.read_bytes() for file in sorted(Path(root).rglob("*.jpg"))]), "bytes", EVAL)
+
+
+def run(task: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
     """Some epochs of one loader: every batch as [samples, how many are real, how many are real on all ranks]."""
     arguments: dict[str, Any] = {
         "batch_size": task["batch_size"],
         "num_workers": 1,
         "engine": task["engine"],
         "drop_last": task["drop_last"],
+        "on_error": task["on_error"],
+        "seed": task["seed"],
         "device": "cpu",
     }
     if task["sampler"]:
@@ -34,7 +43,7 @@ def run(task: dict[str, Any], dataset: ImageFolder) -> dict[str, Any]:
         loader = DataLoader(dataset, sampler=sampler, **arguments)
     else:
         sampler = None
-        loader = DataLoader(dataset, shuffle=True, shard=Shard.from_env(), **arguments)
+        loader = DataLoader(dataset, shuffle=task["shuffle"], shard=Shard.from_env(), **arguments)
     if task["state"] is not None:
         loader.load_state_dict(task["state"])
     assert loader.shard == Shard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), loader.shard
@@ -55,16 +64,16 @@ def run(task: dict[str, Any], dataset: ImageFolder) -> dict[str, Any]:
         states.append(loader.state_dict())
         epochs.append(batches)
     loader.close()
-    return {"epochs": epochs, "states": states, "len": len(loader), "seed": loader.seed}
+    bad = sorted(sample.index for sample in loader.report().samples)
+    return {"epochs": epochs, "states": states, "len": len(loader), "seed": loader.seed, "bad": bad}
 
 
 def main(root: str, tasks: list[dict[str, Any]], out: str) -> None:
-    dataset = ImageFolder(root, EVAL)
     results = []
     for task in tasks:
         if task["init"] and not dist.is_initialized():
             dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-        results.append(run(task, dataset))
+        results.append(run(task, make_dataset(task["kind"], root)))
     if dist.is_initialized():
         dist.barrier()  # gloo ends a process that is torn down while another still talks to it
         dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 def task(**what: Any) -> dict[str, Any]:
     return {
         "init": True, "batch_size": 4, "engine": "dali", "drop_last": False, "sampler": False, "epochs": 2, "stop": -1,
-        "state": None, **what,
+        "state": None, "on_error": "raise", "seed": None, "shuffle": True, "kind": "folder", **what,
     }  # fmt: skip
 
 
@@ -125,6 +126,51 @@ def test_two_ranks_go_on_where_three_stopped(three: list[Ranks], two: list[Ranks
     assert states[0] == states[1] == states[2]  # one checkpoint serves all
     real = [i for run in (three[2], two[3]) for parts in steps(run, 0) for part in parts for i in part[0][: part[1]]]
     assert real == order_of(states[0]["seed"], 0)
+
+
+# ---- bad samples on some of the ranks
+
+LOST = {*range(2, 4), *range(12, 18), 22}
+"""Of sequential batches of 2 on three ranks: one of rank 1, one of all ranks, and some of the last one."""
+SKIPPING = [
+    (engine, kind, how) for engine in ("torch", "dali") for kind in ("folder", "bytes") for how in ("skip", "replace")
+]
+
+
+@pytest.fixture(scope="module")
+def losing(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Ranks]:
+    root = Path(shutil.copytree(numbered, tmp_path_factory.mktemp("losing") / "photos"))
+    for i, file in enumerate(sorted(root.rglob("*.jpg"))):
+        if i in LOST:
+            data = file.read_bytes()
+            file.write_bytes(data[: data.rindex(b"\xff\xda") + 20])
+    tasks = [
+        task(engine=engine, kind=kind, on_error=how, shuffle=False, batch_size=2, seed=3)
+        for engine, kind, how in SKIPPING
+    ]
+    return dict(zip(SKIPPING, start(warm, 3, root, tmp_path_factory.mktemp("lost"), tasks), strict=True))
+
+
+@pytest.mark.parametrize(("engine", "kind", "how"), SKIPPING)
+def test_a_rank_whose_whole_batch_is_bad_has_as_many_batches_as_the_others(
+    losing: dict[Any, Ranks], engine: str, kind: str, how: str
+) -> None:
+    ranks = losing[engine, kind, how]
+    for epoch in (0, 1):
+        found = steps(ranks, epoch)  # equally many on all ranks
+        assert len(found) == -(-N // 6)
+        assert all(part[0] and not LOST & set(part[0]) for parts in found for part in parts)
+        assert all(part[2] == sum(one[1] for one in parts) for parts in found for part in parts)
+        real = [i for parts in found for part in parts for i in part[0][: part[1]]]
+        if how == "skip":
+            assert real == [i for i in range(N) if i not in LOST]
+            assert [[part[1] for part in parts] for parts in found[:3]] == [[2, 0, 2], [2, 2, 2], [0, 0, 0]]
+            assert {len(part[0]) for part in (*found[0], *found[2])} == {2}  # a whole batch stands in
+        else:
+            assert len(real) == N
+            assert set(real) == set(range(N)) - LOST
+    assert {i for rank in ranks for i in rank["bad"]} == LOST
+    assert [r["epochs"] for r in ranks] == [r["epochs"] for r in losing["torch", "folder", how]]
 
 
 # ---- Shard.from_env in this process

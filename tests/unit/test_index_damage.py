@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from index_files import COLUMN, age, arrays_of, hostile, index_file, png, regions, sealed
 from PIL import Image
+from support import in_a_child
 
 from gpupipe.datasets import ImageFolder
 from gpupipe.datasets.index import blocks, table as index_module
@@ -84,17 +85,6 @@ def answers(ds: ImageFolder, want: dict[str, Any]) -> int:
         except ColumnsError:
             refused = 1
     return refused
-
-
-def in_a_child(work: Callable[..., int], *arguments: Any) -> int:
-    """Its result, less than 128; of a child that died of a signal the negative number of that."""
-    if not (pid := os.fork()):
-        status = 100
-        try:
-            status = work(*arguments)
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class TestFlips:

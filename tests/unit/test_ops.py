@@ -110,11 +110,11 @@ def test_every_op_is_complete(op: type[Op]) -> None:
     ],
 )
 def test_what_is_taken_out_is_missed(what: str, registries: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert wrong(O.Invert) == []
+    assert wrong(O.Flip) == []
     for registry in registries:
-        for key in in_cases(O.Invert) if registry is CASES else [O.Invert]:
+        for key in in_cases(O.Flip) if registry is CASES else [O.Flip]:
             monkeypatch.delitem(registry, key)
-    assert wrong(O.Invert) == [f"Invert: {what}"]
+    assert wrong(O.Flip) == [f"Flip: {what}"]
 
 
 def test_a_missing_promise_and_a_reason_that_is_none_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

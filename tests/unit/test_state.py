@@ -96,18 +96,29 @@ def test_another_dataset_pipeline_or_order_is_refused_and_both_are_printed(build
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "world", "advice"),
-    [(4, 1, "use batch_size=5"), (10, 1, "use batch_size=5"), (3, 2, "use batch_size=5")],
+    ("before", "after", "said"),
+    [
+        ((5, 1), (4, 1), "batch_size=5 would keep it"),
+        ((5, 1), (3, 2), "so the number of steps and what follows from it are others"),
+        ((4, 2), (5, 1), "batch_size=8 would keep it"),
+        ((3, 2), (3, 1), "batch_size=6 would keep it"),
+        ((4, 2), (8, 1), None),
+        ((6, 1), (2, 3), None),
+    ],
 )
-def test_another_batch_is_refused_with_the_one_that_fits(batch_size: int, world: int, advice: str) -> None:
-    with pytest.raises(StateError, match=rf"saved 5 samples on each of 1 .* has {batch_size} on each.*{advice}"):
-        loader(batch_size=batch_size, shard=Shard(0, world)).load_state_dict(saved())
-
-
-def test_advice_keeps_the_global_batch_where_it_can() -> None:
-    state = saved(batch_size=4, shard=Shard(0, 2))
-    with pytest.raises(StateError, match="use batch_size=8"):
-        loader(batch_size=5).load_state_dict(state)
+def test_another_batch_goes_on_and_a_warning_says_if_the_global_one_changes(
+    before: tuple[int, int], after: tuple[int, int], said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = saved(batch_size=before[0], shard=Shard(0, before[1]))
+    others = [loader(batch_size=after[0], shard=Shard(rank, after[1])) for rank in range(after[1])]
+    for one in others:
+        one.load_state_dict(state)
+        assert one.state_dict()["delivered"] == state["delivered"]
+    parts = [[seen(batch)[: one.valid] for batch in one] for one in others]
+    rest = [i for step in zip(*parts, strict=True) for part in step for i in part]
+    assert rest == all_seen(loader())[2 * before[0] * before[1] :]
+    assert len(caplog.records) == (said is not None)
+    assert said is None or said in caplog.text
 
 
 @pytest.mark.parametrize(

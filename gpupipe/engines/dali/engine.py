@@ -61,7 +61,7 @@ class DaliEngine(Engine):
         self.device = torch.device(setup.device)
         self._graph: Graph | None = None
         self._reader: Reader | None = None
-        self._threads = ImageThreads(setup.threads)
+        self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
         self._rested = 0.0
         self.feed = feed_of(setup.dataset, ACCEPTS, is_safe if setup.cache is None else nothing)
         self._scheduled: deque[Loaded] = deque()

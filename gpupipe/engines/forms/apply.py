@@ -10,10 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from ...errors import PipelineError
-from ...transforms.ops import Call, Crop, Erase, Flip, Op, Views
+from ...transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
 from ...transforms.ops.base import Array
-from .picture import Picture, array, chw, hwc
-from .registry import ARITHMETIC, BATCH_FORMS, FORMS, Form, is_arithmetic
+from .dtype import to_dtype
+from .picture import Picture, array, chw, hwc, planes
+from .registry import ARITHMETIC, BATCH_FORMS, FORMS, Form, change_of, is_arithmetic
 
 __all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail"]
 
@@ -74,8 +75,14 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
 
 def _as_batch(image: Picture, op: Op, i: int) -> Picture:
     """An op that has a form for batches alone."""
+    if op.passes(i):
+        return image
     one = op.take(slice(i, i + 1))
-    return hwc(apply_batch(chw(image)[None], (one,))[0])
+    # What torchvision computes of a tensor depends, in the last bit of floats, on how it lies in memory.
+    x = planes(image) if getattr(op, "kind", None) == "pil" else chw(image)
+    if is_arithmetic(op):
+        return hwc(apply_batch(x[None], (one,))[0])
+    return hwc(change_of(op)(x.clone()[None], one)[0])  # which may write to what it gets
 
 
 def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_format") -> Any:
@@ -96,16 +103,23 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
     return apply_batch(batch.permute(0, 3, 1, 2), ops, memory_format)
 
 
-def apply_batch(batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format") -> Tensor:
-    """Ops on a batch [B, C, H, W] on any device, which is left as it is. Returns it in ``memory_format``."""
+def apply_batch(
+    batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format", out: Tensor | None = None
+) -> Tensor:
+    """Ops on a batch [B, C, H, W] on any device, which is left as it is. Returns it in ``memory_format``; or ``out``,
+    which has the type and the shape that the ops make."""
     layout = getattr(torch, memory_format)
     x = batch
     for op in ops:
         ours = x.data_ptr() != batch.data_ptr()  # the caller's memory is not written to
-        if is_arithmetic(op):
+        if out is not None and isinstance(op, ToDtype) and not ours:
+            x = to_dtype(x, op, layout, ours, out)
+        elif is_arithmetic(op):
             x = ARITHMETIC[type(op)](x, op, layout, ours)
         elif type(op) in BATCH_FORMS:
             x = BATCH_FORMS[type(op)](x if ours else x.clone(), op)
         else:
             raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
+    if out is not None:
+        return x if x.data_ptr() == out.data_ptr() else out.copy_(x)
     return x if layout is torch.preserve_format else x.contiguous(memory_format=layout)

@@ -12,12 +12,15 @@ from .registry import arithmetic
 
 
 @arithmetic(ops.ToDtype)
-def to_dtype(x: Tensor, op: ops.ToDtype, layout: torch.memory_format, inplace: bool) -> Tensor:
+def to_dtype(
+    x: Tensor, op: ops.ToDtype, layout: torch.memory_format, inplace: bool, out: Tensor | None = None
+) -> Tensor:
+    """``out``: what is written to if it is of that type."""
     dtype = getattr(torch, op.dtype)
     if x.dtype == dtype:
         return x
     scaled = op.scale and x.dtype == torch.uint8
-    x = x.to(dtype, memory_format=layout)
+    x = x.to(dtype, memory_format=layout) if out is None or out.dtype != dtype else out.copy_(x)
     if not scaled:
         return x
     # Not a plain number: CUDA would multiply by its reciprocal, which rounds differently than the CPU.

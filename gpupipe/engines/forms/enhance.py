@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from ...transforms import ops
-from .color import Factor, adjusted, largest, number, pil_blend
+from .color import Factor, largest, number, pil_blend
 from .device_random import on
-from .picture import Picture, array, chw, hwc, pil
+from .picture import Picture, pil, to_bytes
 from .registry import batch_form, form
 
 __all__ = ["tensor_sharpness"]
 
 
-@form(ops.Sharpness)
-def sharpness(image: Picture, op: ops.Sharpness, i: int) -> Picture:
-    if op.kind == "pil":
-        return adjusted(image, op, i, ImageEnhance.Sharpness)
-    return hwc(tensor_sharpness(chw(image), float(op.factor[i])))
-
-
 @batch_form(ops.Sharpness)
-def sharpness_batch(x: Tensor, op: ops.Sharpness) -> Tensor:
+def sharpness(x: Tensor, op: ops.Sharpness) -> Tensor:
     factor = number(op.factor, x)
-    return pil_blend(x, _pil_less_sharpness(x), factor) if op.kind == "pil" else tensor_sharpness(x, factor)
+    if op.kind == "tensor":
+        return tensor_sharpness(x, factor)
+    if min(x.shape[-2:]) <= 2:
+        return x
+    values = x.to(torch.float32)
+    inner = values[..., 1:-1, 1:-1]
+    total = _sum_of_nine(values).add_(inner, alpha=4)
+    pil_blend(inner, total.add_(6.5).div_(13).floor_(), factor)  # thirteenths are never half
+    return to_bytes(values.clamp_(0, 255))
 
 
-def _pil_less_sharpness(x: Tensor) -> Tensor:
-    less = x.to(torch.float32)
-    if min(x.shape[-2:]) > 2:
-        whole = x.to(torch.int32)
-        rows = whole[..., :-2, :] + whole[..., 1:-1, :] + whole[..., 2:, :]
-        total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * whole[..., 1:-1, 1:-1]
-        # Thirteenths are never half, so Pillow's floats round as these integers do.
-        less[..., 1:-1, 1:-1] = total.add_(6).div_(13, rounding_mode="floor").to(torch.float32)
-    return less
+def _sum_of_nine(x: Tensor) -> Tensor:
+    """Of each pixel and its neighbours, [..., H - 2, W - 2]."""
+    rows = (x[..., :-2, :] + x[..., 1:-1, :]).add_(x[..., 2:, :])
+    return (rows[..., :-2] + rows[..., 1:-1]).add_(rows[..., 2:])
 
 
 def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
@@ -71,9 +68,7 @@ def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
 
 def _smooth_by_sums(x: Tensor) -> Tensor:
     """The same filter without a convolution, for which cuDNN may round to TF32."""
-    rows = x[..., :-2, :] + x[..., 1:-1, :] + x[..., 2:, :]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
-    return total.add_(x[..., 1:-1, 1:-1], alpha=4).div_(13)
+    return _sum_of_nine(x).add_(x[..., 1:-1, 1:-1], alpha=4).div_(13)
 
 
 @lru_cache(maxsize=16)
@@ -82,20 +77,8 @@ def _smooth(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor([[a, a, a], [a, b, a], [a, a, a]], dtype=dtype, device=device)
 
 
-def _point(image: Image.Image, table: list[int]) -> Image.Image:
-    return image.point(table * len(image.getbands()))
-
-
-@form(ops.Posterize)
-def posterize(image: Picture, op: ops.Posterize, i: int) -> Picture:
-    bits = int(op.bits[i])
-    if isinstance(image, np.ndarray):
-        return hwc(_tensor_posterize(chw(image), bits))
-    return _point(image, [value & (256 - (1 << (8 - bits))) for value in range(256)])
-
-
 @batch_form(ops.Posterize)
-def posterize_batch(x: Tensor, op: ops.Posterize) -> Tensor:
+def posterize(x: Tensor, op: ops.Posterize) -> Tensor:
     if len(op.bits) == 1 or (op.bits == op.bits[0]).all():
         return _tensor_posterize(x, int(op.bits[0]))
     if not x.is_floating_point():
@@ -112,38 +95,32 @@ def _tensor_posterize(x: Tensor, bits: int) -> Tensor:
     return x.bitwise_and(256 - (1 << (8 - bits)))
 
 
-@form(ops.Solarize)
-def solarize(image: Picture, op: ops.Solarize, i: int) -> Picture:
-    threshold = float(op.threshold[i])
-    if isinstance(image, np.ndarray):
-        x = chw(image)
-        return hwc(torch.where(x >= threshold, _inverse(x), x))
-    return ImageOps.solarize(image, threshold)  # type: ignore[arg-type]
-
-
 @batch_form(ops.Solarize)
-def solarize_batch(x: Tensor, op: ops.Solarize) -> Tensor:
-    return torch.where(x >= number(op.threshold, x), _inverse(x), x)
+def solarize(x: Tensor, op: ops.Solarize) -> Tensor:
+    if x.is_floating_point():
+        return torch.where(x >= number(op.threshold, x), _inverse(x), x)
+    bright = _reaches(x, np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
+    # All bits are turned, or none if no byte reaches the threshold.
+    bits = on(np.where(op.threshold > 255, 0, 255).astype(np.uint8), x.device).view(-1, 1, 1, 1)
+    return x.bitwise_xor_(bright.mul_(bits))
 
 
-@form(ops.SolarizeAdd)
-def solarize_add(image: Picture, op: ops.SolarizeAdd, i: int) -> Picture:
-    values = array(image)
-    return np.asarray(np.where(values < 128, values + np.uint8(op.addend[i]), values).astype(np.uint8))
+def _reaches(x: Tensor, least: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
+    """Of bytes, 1 if they are not less than ``least`` u8[n] of their image, else 0; u8[n, C, H, W]."""
+    least = least[:, None, None, None]
+    if x.device.type == "cpu":  # torch compares bytes twenty times as slowly
+        return torch.from_numpy(np.greater_equal(x.numpy(), least).view(np.uint8))
+    return (x >= on(least, x.device)).view(torch.uint8)
 
 
 @batch_form(ops.SolarizeAdd)
-def solarize_add_batch(x: Tensor, op: ops.SolarizeAdd) -> Tensor:
-    return torch.where(x < 128, x + on(op.addend.astype(np.uint8), x.device).view(-1, 1, 1, 1), x)
-
-
-@form(ops.Invert)
-def invert(image: Picture, op: ops.Invert, i: int) -> Picture:
-    return hwc(_inverse(chw(image))) if isinstance(image, np.ndarray) else ImageOps.invert(image)
+def solarize_add(x: Tensor, op: ops.SolarizeAdd) -> Tensor:
+    dark = _reaches(x, np.full(len(x), 128, np.uint8)).bitwise_xor_(1)
+    return x.add_(dark.mul_(on(op.addend.astype(np.uint8), x.device).view(-1, 1, 1, 1)))
 
 
 @batch_form(ops.Invert)
-def invert_batch(x: Tensor, op: ops.Invert) -> Tensor:
+def invert(x: Tensor, op: ops.Invert) -> Tensor:
     return _inverse(x)
 
 
@@ -151,13 +128,8 @@ def _inverse(x: Tensor) -> Tensor:
     return 1.0 - x if x.is_floating_point() else x.bitwise_not()
 
 
-@form(ops.AutoContrast)
-def autocontrast(image: Picture, op: ops.AutoContrast, i: int) -> Picture:
-    return ImageOps.autocontrast(pil(image)) if op.kind == "pil" else hwc(_tensor_autocontrast(chw(image)))
-
-
 @batch_form(ops.AutoContrast)
-def autocontrast_batch(x: Tensor, op: ops.AutoContrast) -> Tensor:
+def autocontrast(x: Tensor, op: ops.AutoContrast) -> Tensor:
     if op.kind == "tensor":
         return _tensor_autocontrast(x)
     # Pillow makes a table of 256 levels in float64, and cuts its entries off.
@@ -165,7 +137,17 @@ def autocontrast_batch(x: Tensor, op: ops.AutoContrast) -> Tensor:
     scale = torch.full_like(high, 255.0).div_(high - low)  # 255.0 / x would multiply by the reciprocal
     table = (_levels(x.device) * scale).add_(-low * scale).clamp_(0, 255)
     table = torch.where(high > low, table, _levels(x.device)).to(torch.uint8)
-    return table.gather(-1, x.flatten(2).long()).view_as(x)
+    return _looked_up(x, table)
+
+
+def _looked_up(x: Tensor, table: Tensor) -> Tensor:
+    """``table[..., level]`` of bytes [..., C, H, W]; table u8[..., C, 256]."""
+    if x.device.type != "cpu":
+        return table.gather(-1, x.flatten(-2).long()).view_as(x)
+    out = torch.empty(x.shape, dtype=torch.uint8, device="cpu")
+    for at in np.ndindex(*x.shape[:-2]):
+        np.take(table[at].numpy(), x[at].numpy(), out=out[at].numpy(), mode="wrap")  # "raise" would copy first
+    return out
 
 
 @lru_cache(maxsize=16)
@@ -183,13 +165,8 @@ def _tensor_autocontrast(x: Tensor) -> Tensor:
     return values.sub(low.masked_fill_(flat, 0.0)).div_(step).clamp_(0, largest(x)).to(x.dtype)
 
 
-@form(ops.Equalize)
-def equalize(image: Picture, op: ops.Equalize, i: int) -> Picture:
-    return ImageOps.equalize(pil(image)) if op.kind == "pil" else hwc(_tensor_equalize(chw(image)))
-
-
 @batch_form(ops.Equalize)
-def equalize_batch(x: Tensor, op: ops.Equalize) -> Tensor:
+def equalize(x: Tensor, op: ops.Equalize) -> Tensor:
     return _tensor_equalize(x)
 
 
@@ -199,17 +176,26 @@ def _tensor_equalize(x: Tensor) -> Tensor:
     A level becomes the number of values below it, in steps of a 255th of all but the highest ones, rounded.
     """
     levels = x.mul(256.0 - 1e-3).to(torch.uint8) if x.is_floating_point() else x
-    flat = levels.flatten(-2).long()
-    counts = torch.zeros((*flat.shape[:-1], 256), dtype=torch.int64, device=x.device)
-    counts.scatter_add_(-1, flat, torch.ones((), dtype=torch.int64, device=x.device).expand_as(flat))
+    counts = _histograms(levels)
     up_to = counts.cumsum(-1)
     last = counts.gather(-1, up_to.argmax(-1, keepdim=True))  # how many have the highest value that there is
-    step = (flat.shape[-1] - last).div_(255, rounding_mode="floor")
+    step = (x.shape[-2] * x.shape[-1] - last).div_(255, rounding_mode="floor")
     below = up_to.sub_(counts)
     table = below.add_(step.div(2, rounding_mode="floor")).div_(step.clamp(min=1), rounding_mode="floor")
     table = torch.where(step == 0, torch.arange(256, device=x.device), table.clamp_(0, 255)).to(torch.uint8)
-    out = table.gather(-1, flat).view_as(levels)
+    out = _looked_up(levels, table)
     return out.to(x.dtype).mul_(1.0 / 255) if x.is_floating_point() else out
+
+
+def _histograms(x: Tensor) -> Tensor:
+    """i64[..., C, 256] of bytes [..., C, H, W]."""
+    flat = x.flatten(-2)
+    if x.device.type == "cpu":
+        counts = [torch.bincount(plane, minlength=256) for plane in flat.flatten(0, -2)]
+        return torch.stack(counts).view(*flat.shape[:-1], 256)
+    made = torch.zeros((*flat.shape[:-1], 256), dtype=torch.int64, device=x.device)
+    one = torch.ones((), dtype=torch.int64, device=x.device)
+    return made.scatter_add_(-1, flat.long(), one.expand(flat.shape))
 
 
 @form(ops.JPEG)

@@ -15,10 +15,19 @@ from ...transforms import ops
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil, size_of
 from .registry import batch_form, form
 
+__all__ = ["window"]
+
 
 @form(ops.Crop)
 def crop(image: Picture, op: ops.Crop, i: int) -> Picture:
     top, left, height, width = (int(a[i]) for a in (op.top, op.left, op.height, op.width))
+    return window(image, top, left, height, width, op.fill, op.mode)
+
+
+def window(
+    image: Picture, top: int, left: int, height: int, width: int, fill: tuple[float, ...], mode: str = "constant"
+) -> Picture:
+    """That part of an image; what is outside of it is filled."""
     have_height, have_width = size_of(image)
     if (top, left, height, width) == (0, 0, have_height, have_width):
         return image
@@ -27,12 +36,11 @@ def crop(image: Picture, op: ops.Crop, i: int) -> Picture:
             return image[top : top + height, left : left + width]
         return image.crop((left, top, left + width, top + height))
     values = array(image)
-    if op.mode != "constant":
-        rows = _reach(top, height, have_height, op.mode)
-        columns = _reach(left, width, have_width, op.mode)
+    if mode != "constant":
+        rows, columns = _reach(top, height, have_height, mode), _reach(left, width, have_width, mode)
         return values[rows][:, columns]
     out = np.empty((height, width, values.shape[2]), values.dtype)
-    out[:] = np.array(op.fill).astype(values.dtype)  # a fraction of a grey level is cut off, as by torchvision
+    out[:] = np.array(fill).astype(values.dtype)  # a fraction of a grey level is cut off, as by torchvision
     y0, x0 = max(top, 0), max(left, 0)
     inside = values[y0 : max(top + height, 0), x0 : max(left + width, 0)]
     out[y0 - top : y0 - top + inside.shape[0], x0 - left : x0 - left + inside.shape[1]] = inside

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...reading.buffers import BatchPool
 from ...reading.torch_threads import torch_threads
-from ...transforms.ops import Call, Op, Views
+from ...transforms.ops import Call, Op, ToDtype, Views
 from ...transforms.ops.base import Array
 from .apply import apply_batch, apply_sample, head_and_tail
 from .picture import chw
@@ -32,10 +33,12 @@ __all__ = ["ImageThreads", "Making"]
 
 
 class ImageThreads:
-    """``threads`` of them, started at the first use."""
+    """``threads`` of them, started at the first use. The memory of up to ``keep`` batches that nobody has any more is
+    used again: fresh memory costs the time of its pages."""
 
-    def __init__(self, threads: int):
+    def __init__(self, threads: int, *, keep: int = 2):
         self._count = threads
+        self._memory = BatchPool(keep=keep)
         self._pool: ThreadPoolExecutor | None = None
 
     def start(
@@ -61,7 +64,7 @@ class ImageThreads:
             pinned: whether the batch is made in pinned memory.
             owner: of what ``images`` point into; kept as long as a thread may read it.
         """
-        making = Making(images, ops, memory_format, whole=whole, pinned=pinned, owner=owner)
+        making = Making(images, ops, memory_format, self._memory, whole=whole, pinned=pinned, owner=owner)
         making.begin(self._threads(), self._count)
         return making
 
@@ -75,15 +78,25 @@ class ImageThreads:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
+        self._memory.close()
 
 
 class Making:
     """A batch on its way; see :meth:`ImageThreads.start`."""
 
     def __init__(
-        self, images: Sequence[Array], ops: Sequence[Op], memory_format: str, *, whole: bool, pinned: bool, owner: Any
+        self,
+        images: Sequence[Array],
+        ops: Sequence[Op],
+        memory_format: str,
+        memory: BatchPool,
+        *,
+        whole: bool,
+        pinned: bool,
+        owner: Any,
     ):
         self._images, self._memory_format, self._pinned, self._owner = images, memory_format, pinned, owner
+        self._memory = memory
         head, tail = head_and_tail(ops)
         self.has_views = bool(tail) and isinstance(tail[0], Views)
         tails = tail[0].branches if self.has_views else (tail,)
@@ -129,25 +142,30 @@ class Making:
 
     def _put(self, image: Array, row: int, view: int) -> None:
         x, tail = chw(image)[None], self._tails[view]
-        if tail:
-            mine = [op.take(slice(row, row + 1)) if op.rows else op for op in tail]
-            x = apply_batch(x, mine, self._memory_format)
         batch = self._batch(view, x)
         if batch.shape[1:] != x.shape[1:]:
             raise different_sizes()
-        batch[row].copy_(x[0])
+        mine = [op.take(slice(row, row + 1)) if op.rows else op for op in tail]
+        apply_batch(x, mine, out=batch[row : row + 1])
 
     def _batch(self, view: int, like: Tensor) -> Tensor:
         """[B, C, H, W], allocated for the first image that is there."""
         with self._allocating:
             batch = self._batches[view]
             if batch is None:
-                shape, layout = (len(self._images), *like.shape[1:]), getattr(torch, self._memory_format)
-                batch = torch.empty(
-                    shape, dtype=like.dtype, device="cpu", memory_format=layout, pin_memory=self._pinned
-                )
+                types = [getattr(torch, op.dtype) for op in self._tails[view] if isinstance(op, ToDtype)]
+                batch = self._empty((len(self._images), *like.shape[1:]), types[-1] if types else like.dtype)
                 self._batches[view] = batch
             return batch
+
+    def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        layout = getattr(torch, self._memory_format)
+        if self._pinned:
+            return torch.empty(shape, dtype=dtype, device="cpu", memory_format=layout, pin_memory=True)
+        if layout is torch.channels_last:
+            n, channels, *size = shape
+            return self._memory.empty((n, *size, channels), dtype).permute(0, 3, 1, 2)
+        return self._memory.empty(shape, dtype)
 
     # ---- in the thread that asks for the batch
 

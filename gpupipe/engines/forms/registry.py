@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from torch import Tensor
 
+from ...errors import PipelineError
 from ...transforms.ops import Call, Op
 from .device_random import on
 from .picture import Picture
@@ -32,6 +33,7 @@ __all__ = [
     "Rows",
     "arithmetic",
     "batch_form",
+    "change_of",
     "different_sizes",
     "form",
     "has_batch_form",
@@ -100,6 +102,15 @@ def batch_form(kind: type[Op], *, rows: Rows = "drawn") -> Callable[[_BatchForm]
         return function
 
     return register
+
+
+def change_of(op: Op) -> BatchForm:
+    """What :data:`BATCH_FORMS` has, of images that all drew the op."""
+    masked = BATCH_FORMS.get(type(op))
+    if masked is None:
+        raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
+    change: BatchForm = getattr(masked, "__wrapped__", masked)
+    return change
 
 
 def arithmetic(kind: type[Op]) -> Callable[[_Arithmetic], _Arithmetic]:

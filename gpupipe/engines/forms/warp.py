@@ -14,6 +14,7 @@ from ...transforms import ops
 from . import pillow
 from .blur_noise import smooth
 from .device_random import on, uniform
+from .geometry import window
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
 from .registry import Form, batch_form, form
 
@@ -24,6 +25,9 @@ def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
         return np.rot90(array(image), int(op.turns[i]))
     size = int(op.height[i]), int(op.width[i])
     if op.kind == "pil":
+        a, b, left, c, d, top = op.matrix[i].tolist()
+        if (a, b, c, d) == (1.0, 0.0, 0.0, 1.0) and left.is_integer() and top.is_integer():
+            return window(image, int(top), int(left), *size, op.fill or (0.0,))  # whatever the filter is
         return _transform(image, Image.Transform.AFFINE, op.matrix[i], size, op)
     x = chw(image)[None]
     return hwc(sample_grid(x, _affine_grid(op.matrix[i : i + 1], size, x), op.interpolation, op.fill)[0])

@@ -14,7 +14,7 @@ from .canvas import Selected
 from .registry import Cost, lowering
 
 
-@lowering(ops.Blur, cost=Cost(0.95, 1.8, 1.8))
+@lowering(ops.Blur, cost=Cost(0.95, 0.9, 0.9))
 def blur(drawn: Selected, op: ops.Blur) -> Any:
     out = drawn.image  # the filter is symmetric, so flips may wait
     width, height = op.kernel_size

@@ -37,13 +37,13 @@ def gray(canvas: Canvas, address: OpAddress, op: ops.Gray) -> None:
         canvas.image = image * keep + gray * mask  # uint8 throughout; gray is broadcast over the channels
 
 
-@lowering(ops.Brightness, cost=Cost(0.05, 0.14, 0.08), only="uint8")
+@lowering(ops.Brightness, cost=Cost(0.05, 0.09, 0.07), only="uint8")
 def brightness(drawn: Selected, op: ops.Brightness) -> Any:
     image = drawn.image
     return fn.brightness_contrast(image, brightness=factor_of(drawn), brightness_shift=CUT_OFF / 255)
 
 
-@lowering(ops.Contrast, cost=Cost(0.09, 0.22, 0.2), only="uint8")
+@lowering(ops.Contrast, cost=Cost(0.09, 0.17, 0.2), only="uint8")
 def contrast(drawn: Selected, op: ops.Contrast) -> Any:
     image, channels = drawn.image, drawn.canvas.channels
     mean = fn.reductions.mean(_luma(image, channels))
@@ -95,7 +95,7 @@ def _luma(image: Any, channels: int) -> Any:
     return fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY) if channels == 3 else image
 
 
-@lowering(ops.ChannelPermutation, cost=Cost(0.33, 0.17, 0.17))
+@lowering(ops.ChannelPermutation, cost=Cost(0.33, 0.12, 0.14))
 def permute_channels(drawn: Selected, op: ops.ChannelPermutation) -> Any:
     order = drawn.number("order", types.INT32, 1, lambda op: op.permutation)
     planes = (fn.slice(drawn.image, start=order[k : k + 1], shape=[1], axes=[2]) for k in range(3))

@@ -17,7 +17,7 @@ __all__ = ["stretched"]
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
 
-@lowering(ops.Sharpness, cost=Cost(0.85, 0.67, 1), only="uint8")
+@lowering(ops.Sharpness, cost=Cost(0.85, 0.3, 0.92), only="uint8")
 def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
     factor, image = factor_of(drawn), drawn.image
     # What smoothing changes, but not in the outermost rows and columns.
@@ -42,7 +42,7 @@ def posterize(drawn: Selected, op: ops.Posterize) -> Any:
     return drawn.image & drawn.beside(keep)
 
 
-@lowering(ops.Solarize, cost=Cost(0.14, 0.25, 0.24), only="uint8")
+@lowering(ops.Solarize, cost=Cost(0.14, 0.03, 0.03), only="uint8")
 def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     least = drawn.number("least", types.UINT8, 0, lambda op: np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
     # All bits are turned, or none if no byte reaches the threshold.
@@ -50,7 +50,7 @@ def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     return drawn.image ^ ((drawn.image >= drawn.beside(least)) * drawn.beside(bits))
 
 
-@lowering(ops.SolarizeAdd, cost=Cost(0.13, 0.15, 0.15), only="uint8")
+@lowering(ops.SolarizeAdd, cost=Cost(0.13, 0.03, 0.03), only="uint8")
 def solarize_add(drawn: Selected, op: ops.SolarizeAdd) -> Any:
     addend = drawn.number("addend", types.UINT8, 0, lambda op: op.addend.astype(np.uint8))
     dark = fn.cast(drawn.image < 128, dtype=types.UINT8)
@@ -66,7 +66,7 @@ def _inverse(image: Any) -> Any:
     return image ^ np.uint8(255)
 
 
-@lowering(ops.AutoContrast, cost=Cost(0.48, 0.25, 1.2), only="uint8")
+@lowering(ops.AutoContrast, cost=Cost(0.48, 0.2, 1.2), only="uint8")
 def autocontrast(drawn: Selected, op: ops.AutoContrast) -> Any:
     image = drawn.image
     # The lowest and the highest value of every channel, [1, 1, C].

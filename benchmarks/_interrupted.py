@@ -1,0 +1,87 @@
+"""What ``interrupts.py`` interrupts: epochs without an end, as a script or as a notebook that goes on afterwards.
+
+    python _interrupted.py FOLDER ENGINE KIND USE
+
+Prints a line when it begins. A notebook prints what it found after the interrupt, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpupipe import DataLoader, transforms as T
+from gpupipe.datasets import ImageFolder, from_torch
+from gpupipe.memory.system import children
+
+PATIENCE = 10.0
+PIPELINE = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
+
+
+class Encoded:
+    """A torch dataset: ``[i]`` is (bytes, i)."""
+
+    def __init__(self, folder: Path):
+        self.files = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return self.files[i], i
+
+
+def make_loader(folder: Path, engine: Any, kind: str) -> DataLoader:
+    dataset: Any = ImageFolder(folder, PIPELINE) if kind == "files" else from_torch(Encoded(folder), "bytes", PIPELINE)
+    return DataLoader(dataset, 8, shuffle=True, num_workers=2, engine=engine, device="cpu", seed=3)
+
+
+def labels_of(batches: Any) -> list[int]:
+    return sorted(int(i) for batch in batches for i in batch[1])
+
+
+def started() -> tuple[set[int], set[str]]:
+    """Processes and Python's threads."""
+    return set(children()), {thread.name for thread in threading.enumerate()}
+
+
+def main(folder: str, engine: str, kind: str, use: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    wanted = []
+    if use == "notebook":
+        with make_loader(Path(folder), "torch", kind) as calm:
+            wanted = labels_of(calm)
+    before = started()
+    loader = make_loader(Path(folder), engine, kind)
+    if use == "script":
+        print("begins", flush=True)
+        while True:
+            for _ in loader:
+                pass
+    try:
+        print("begins", flush=True)
+        while True:
+            for _ in loader:
+                pass
+    except KeyboardInterrupt:
+        caught = time.monotonic()
+    while started() != before and time.monotonic() < caught + PATIENCE:
+        time.sleep(0.01)
+    left, gone = started(), time.monotonic()
+    right = labels_of(loader) == wanted
+    loader.close()
+    more = [sorted(map(str, left[0] - before[0])), sorted(left[1] - before[1])]
+    found = {"caught": caught, "gone": gone, "left": more}
+    print(json.dumps({**found, "right": right}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,57 @@
+"""torch's own loader, made so that it can go on in the middle of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader as TorchLoader, RandomSampler
+
+__all__ = ["Loader", "Remembered"]
+
+
+class Remembered(RandomSampler):
+    """torch's own, which knows the seed of its last permutation, so that it can be had again."""
+
+    seed: int | None = None
+    again: int | None = None
+    """The seed of the next permutation, if it is not to be drawn."""
+
+    def __iter__(self) -> Iterator[int]:
+        # Drawn as torch draws it: a script has the same permutations with and without gpupipe.
+        again, self.again = self.again, None
+        self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if again is None else again
+        self.generator = torch.Generator()
+        self.generator.manual_seed(self.seed)
+        try:
+            yield from super().__iter__()
+        finally:
+            self.generator = None
+
+
+class Rest:
+    """The indices, or batches of indices, of an epoch, without those that were delivered before."""
+
+    def __init__(self, inner: Any, loader: Loader):
+        self.inner = inner
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator, which does nothing before it is asked: torch makes two of them, draws, and asks the second.
+        skip, self.loader.skip = self.loader.skip, 0
+        yield from islice(self.inner, skip, None)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
+class Loader(TorchLoader[Any]):
+    """torch's own, which can begin in the middle of an epoch."""
+
+    skip = 0
+
+    @property
+    def _index_sampler(self) -> Rest:
+        return Rest(super()._index_sampler, self)
