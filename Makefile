@@ -64,6 +64,7 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/strict.py
 	$(BIN)/python benchmarks/fuzz_decoders.py --files 2000 --minutes 30
 	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python benchmarks/interrupts.py
 	$(BIN)/python benchmarks/figures.py
 
 gpu: $(READY)  ## on a machine with a GPU: tests (none may be skipped for lack of one), benchmarks, figures; STEP=2 one step

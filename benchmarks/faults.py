@@ -1,11 +1,13 @@
 """What happens to a run when files are bad: what is noticed, what is lost, and what it costs.
 
 Two tables. Faults: each kind is injected into some of the files, before the index is built and after it; both
-engines run an epoch with on_error="replace". A lost sample is a good one that was not delivered; there must be
-none. The time to notice is what the slowest next() took beyond the median one. Speed: 1 % of the files truncated,
-against the same files whole, in alternating epochs. Prediction: no loss where the index knows them, since they are
-replaced when the plan is made; where they are met while reading, two decodings more of the batches that they are
-in, in the first epoch only. Target: at least 0.8 of the clean speed.
+engines run an epoch with on_error="replace". A lost sample is a good one that was not delivered, a wrong one differs
+in a bit from what a run over good files gave, an unnamed one is neither delivered nor named; there must be none. A
+crash or a hang would be this script's own (fuzz_decoders.py looks for them). The time to notice is what the slowest
+next() took beyond the median one. Speed: 1 % of the files truncated, against the same files whole, in alternating
+epochs. Prediction: no loss where the index knows them, since they are replaced when the plan is made; where they are
+met while reading, two decodings more of the batches that they are in, in the first epoch only. Target: at least 0.8
+of the clean speed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import shutil
 import statistics
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,9 +97,9 @@ def tree(files: list[str], root: Path, count: int) -> list[Path]:
     return made
 
 
-def epoch(loader: DataLoader) -> tuple[set[int], list[float]]:
-    """(labels that came, seconds of every next())."""
-    seen: set[int] = set()
+def epoch(loader: DataLoader) -> tuple[dict[int, set[int]], list[float]]:
+    """(checksums of the images that came, by label; seconds of every next())."""
+    seen: dict[int, set[int]] = {}
     waits: list[float] = []
     iterator = iter(loader)
     while True:
@@ -106,11 +109,22 @@ def epoch(loader: DataLoader) -> tuple[set[int], list[float]]:
         except StopIteration:
             return seen, waits
         waits.append(time.perf_counter() - began)
-        seen |= set(batch[1].tolist())
+        for image, label in zip(batch[0].numpy(), batch[1].tolist(), strict=True):
+            seen.setdefault(label, set()).add(zlib.crc32(np.ascontiguousarray(image).tobytes()))
+
+
+def load(dataset: ImageFolder, engine: Any) -> DataLoader:
+    return DataLoader(
+        dataset, batch_size=16, shuffle=True, num_workers=2, engine=engine, seed=0, device="cpu", on_error="replace"
+    )
 
 
 def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -> dict[str, Any]:
-    paths = tree(files, folder, FILES)
+    paths = tree(files, folder / "spoilt", FILES)
+    good = tree(files, folder / "good", FILES)[0].parents[1]
+    with load(ImageFolder(good, imagenet.train(64)), engine) as loader:
+        wanted, _ = epoch(loader)
+    folder = folder / "spoilt"
     spoilt = set(range(5, FILES, EVERY))
     dataset = ImageFolder(folder, imagenet.train(64)) if when == "after" else None
     for i in spoilt:
@@ -122,10 +136,9 @@ def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -
         dataset = ImageFolder(folder, imagenet.train(64))
         if fault == "missing":
             return {}
-    with DataLoader(
-        dataset, batch_size=16, shuffle=True, num_workers=2, engine=engine, seed=0, device="cpu", on_error="replace"
-    ) as loader:
-        seen, waits = epoch(loader)
+    with load(dataset, engine) as loader:
+        images, waits = epoch(loader)
+        seen = set(images)
         bad = {s.index: s.kind for s in loader.report().samples}
         repaired = loader.stats()["repaired"]
     kinds = sorted({bad[i] for i in spoilt if i in bad})
@@ -138,6 +151,7 @@ def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -
         "kinds": kinds,
         "delivered": len(spoilt & seen),
         "good_samples_lost": FILES - len(spoilt) - len(seen - spoilt) + len(set(bad) - spoilt),
+        "good_samples_wrong": sum(not wanted[i] <= images[i] for i in seen - spoilt),
         "unaccounted": len(spoilt - seen - set(bad)),
         "batches_read_again": repaired,
         "seconds_to_notice": max(waits) - statistics.median(waits),
@@ -178,6 +192,9 @@ def speed(files: list[str], engine: str, when: str, folder: Path, rounds: int) -
     }
 
 
+SUMMED = {"files": "count", "lost": "good_samples_lost", "wrong": "good_samples_wrong", "unnamed": "unaccounted"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="JPEG files; by default photographs beside the checkout")
@@ -193,6 +210,7 @@ def main() -> None:
     with _common.photographs(folder, count=64) as files, tempfile.TemporaryDirectory(prefix="gpupipe-cache-") as cache:
         os.environ["GPUPIPE_CACHE"] = cache
         small = [f for f in files if Path(f).stat().st_size < 300_000][:64] or files
+        result["summary"] = summary = dict.fromkeys(SUMMED, 0)
         for fault in FAULTS:
             for when in ("before", "after"):
                 for engine in ("torch", "dali"):
@@ -200,12 +218,16 @@ def main() -> None:
                         row = inject(small, fault, when, engine, Path(copies))
                     if row:
                         result["faults"].append(row)
+                        for name, column in SUMMED.items():
+                            summary[name] += row[column]
                         print(
                             f"{fault:26s} {when:6s} {engine:5s} {row['count']:3d} injected, {row['named_bad']:3d} "
                             f"named {','.join(row['kinds']) or '-':22s} {row['delivered']:3d} delivered, "
-                            f"{row['good_samples_lost']} good lost, noticed in {row['seconds_to_notice']:.2f} s",
+                            f"{row['good_samples_lost']} good lost, {row['good_samples_wrong']} wrong, noticed in "
+                            f"{row['seconds_to_notice']:.2f} s",
                             flush=True,
                         )
+        print(summary, flush=True)
         for when in ("before", "after"):
             for engine in ("torch", "dali"):
                 with tempfile.TemporaryDirectory(prefix="gpupipe-faults-") as copies:

@@ -25,7 +25,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
-    "docs/promises.md": ("promises",),
+    "docs/promises.md": ("promises", "costs"),
     "docs/sources.md": ("blocks",),
 }
 """What is written into which page, between marks of these names."""
@@ -155,10 +155,22 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
         )
     soak = results["soak"]
     if soak:
+        events = {"breaks": "breaks", "resumes": "resumes", "files_spoilt": "files spoilt meanwhile"}
+        events |= {"workers_killed": "workers killed", "signals": "signals"}
+        met = ", ".join(f"{soak[name]} {words}" for name, words in events.items() if soak.get(name))
         lines.append(
-            f"- {soak['epochs']} epochs with bad files, {soak['breaks']} breaks and {soak['resumes']} resumes: "
+            f"- {soak['epochs']} epochs with bad files, {met}: "
             f"**{len(soak['unlike_the_plan'])}** of {soak['batches']:,} batches unlike the plan; memory of the last "
             f"quarter over the second {soak['memory_of_the_last_quarter_over_the_second']:.2f}."
+        )
+    interrupts = results["interrupts"]
+    if interrupts:
+        counts = interrupts["counts"]
+        lines.append(
+            f"- {interrupts['trials']} signals at random moments beside {interrupts['busy_processes']} busy processes: "
+            f"**{counts['not_ended']}** did not end the run, {counts['left']} left something, {counts['said']} printed "
+            f"more than a traceback; from signal to exit {interrupts['median_seconds']:.2f} s in the median, "
+            f"{interrupts['worst_seconds']:.2f} s at worst."
         )
     return "\n".join(lines)
 
@@ -223,6 +235,29 @@ def blocks() -> str:
     return f"{about}\n\n{table(head, rows)}\n\n{reading}\n\n{table(columns, read)}"
 
 
+def costs() -> str:
+    """What each op costs on a CPU, and how far it is there from the reference."""
+    result = load("op_costs")
+    if result is None:
+        return ""
+
+    def cell(value: float | None) -> str:
+        return "" if value is None else f"{value:.2f}"
+
+    def levels(value: int | None) -> str:
+        return "" if value is None else str(value) if value else "equal"
+
+    rows = [
+        [name, cell(row["pil"]["dali"]), cell(row["pil"]["host"])]
+        + [levels(row["pil"].get(f"{who}_apart")) for who in ("dali", "host")]
+        for name, row in result["rows"].items()
+    ]
+    s = result["settings"]
+    about = f"{s['images']} photographs of {s['size']} x {s['size']} pixels, least of {s['rounds']} rounds"
+    head = ["op, of PIL images", "DALI, ms", "host, ms", "DALI, levels", "host, levels"]
+    return f"{about} ({machine(result)}).\n\n{table(head, rows)}"
+
+
 def figures() -> str:
     names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
     names += (
@@ -235,6 +270,7 @@ def figures() -> str:
         "memory_epochs_cpu",
         "faults",
         "soak",
+        "interrupts",
         "fuzz_decoders",
         "strict",
     )
@@ -285,6 +321,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
         "blocks": blocks,
+        "costs": costs,
     }
     for name in names:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"

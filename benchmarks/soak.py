@@ -1,11 +1,14 @@
-"""Does a long run stay exact and flat? Many epochs with bad files, breaks, resumes and two loaders at once.
+"""Does a long run stay exact and flat? Many epochs with faults, signals, breaks, resumes and two loaders at once.
 
 The photographs and, beside the checkout, the odd files, with 5 % of all truncated on top. The DALI engine and the
 reference run in lockstep over the same epochs with on_error="replace". At every batch: both have the samples that
 the plan says, computed apart from the loaders, and the pictures of the two agree; every tenth batch of the
-reference is equal in every bit to decoding the plan anew. At random an epoch is left in the middle, or a new loader
-goes on from the saved state of the old one. Memory and file descriptors are read after every epoch. Prediction: no
-difference at all, and flat after the first tens of epochs, when DALI's pools have met the largest pictures.
+reference is equal in every bit to decoding the plan anew. Meanwhile, at random: files vanish or become something
+else between two epochs, a worker process is killed, a signal's handler raises in the middle of whatever happens, an
+epoch is left in the middle, a new loader goes on from the saved state of the old one. Memory and file descriptors
+are read after every epoch. Prediction: no difference at all, every bad file named by both engines, the script has a
+handler's exception within 1 s, and memory is flat after the first tens of epochs, when DALI's pools have met the
+largest pictures.
 """
 
 from __future__ import annotations
@@ -13,20 +16,25 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
+import signal
 import statistics
 import tempfile
+import time
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import _common
 import numpy as np
 import torch
+from _soak_parts import SPOILT, Alarm, Interrupted, collect
 
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines.forms.reference import reference
+from gpupipe.errors import BadSample
+from gpupipe.memory.system import children
 from gpupipe.planning.bad_samples import BadSamples
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan
@@ -34,22 +42,13 @@ from gpupipe.planning.order import Shuffle
 
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])
-
-
-def collect(files: list[str], root: Path) -> Path:
-    """The photographs in four classes, the odd files in a fifth; every twentieth file of all cut in the middle."""
-    for i, file in enumerate(files):
-        folder = root / f"class{i % 4}"
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, folder / f"{i:04d}.jpg")
-    odd = _common.IMAGES.parent / "odd"
-    if odd.is_dir():
-        shutil.copytree(odd, root / "odd", copy_function=shutil.copyfile)
-    every = sorted(p for p in root.rglob("*") if p.is_file())
-    for path in every[3::20]:
-        data = path.read_bytes()
-        path.write_bytes(data[: len(data) // 2])
-    return root
+EVENTS = ("break", "resume", "kill", "signal", "nothing")
+"""What an epoch has of them is drawn."""
+COUNTED = (
+    "batches", "compared_in_every_bit", "breaks", "resumes", "workers_killed", "signals", "files_spoilt",
+)  # fmt: skip
+SPOILS = 12
+"""How many, over the whole run."""
 
 
 class Pair:
@@ -71,24 +70,18 @@ class Pair:
             on_error="replace",
         )
 
-    def resumed(self) -> Pair:
-        """A run that goes on where this one stands."""
-        states = [loader.state_dict() for loader in self.loaders]
-        self.close()
-        other = Pair(self.dataset)
-        for loader, state in zip(other.loaders, states, strict=True):
+    def states(self) -> list[dict[str, Any]]:
+        return [loader.state_dict() for loader in self.loaders]
+
+    def iterate(self, states: list[dict[str, Any]] | None = None) -> list[Any]:
+        """Iterators of the next epoch, or of what is left after some states."""
+        for loader, state in zip(self.loaders, states or (), strict=False):
             loader.load_state_dict(state)
-        return other
+        return [iter(loader) for loader in self.loaders]
 
     def close(self) -> None:
         for loader in self.loaders:
             loader.close()
-
-
-def expected(dataset: ImageFolder, known: BadSamples, epoch: int) -> EpochPlan:
-    """The plans of an epoch when all bad files are known beforehand."""
-    n = len(dataset)
-    return EpochPlan(dataset, PIPELINE, Shuffle(n, SEED, epoch), Slices(n, BATCH, Shard(), False), SEED, epoch, known)
 
 
 def check(
@@ -110,85 +103,167 @@ def check(
     return wrong, difference
 
 
+class Soak:
+    """The run, and what it has seen."""
+
+    def __init__(self, dataset: ImageFolder):
+        self.dataset = dataset
+        self.pair = Pair(dataset)
+        self.events = random.Random(0)
+        self.alarm = Alarm()
+        self.counts: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.differences: list[float] = []
+        self.seconds_to_the_script: list[float] = []
+        """From a handler's exception to the loop, with the ending of all threads and processes in between."""
+        self.known = BadSamples("replace", None, dataset)
+        self.bad: dict[int, str] = {}
+        """Kinds of the bad samples, by index."""
+        self.named: tuple[set[int], set[int]] = (set(), set())
+        """By each engine."""
+
+    def meet(self) -> None:
+        """The first epoch, in which every file that was bad from the beginning is met once."""
+        for _ in zip(*self.pair.iterate(), strict=True):
+            pass
+        bad = [sorted(loader.report().samples) for loader in self.pair.loaders]
+        if [b.index for b in bad[0]] != [b.index for b in bad[1]]:
+            raise SystemExit(f"the engines refuse different files: {bad}")
+        self.known.learn(bad[0])
+        self.bad = {b.index: b.kind for b in bad[0]}
+
+    def spoil(self) -> None:
+        """A good file is good no more. The index does not know."""
+        index = self.events.choice([i for i in range(len(self.dataset)) if i not in self.bad])
+        kind = list(SPOILT)[self.counts["files_spoilt"] % len(SPOILT)]
+        path = Path(self.dataset.describe(index))
+        SPOILT[kind](path)
+        self.known.learn([BadSample(index, str(path), kind, "spoilt")])
+        self.bad[index] = kind
+        self.counts["files_spoilt"] += 1
+
+    def kill_a_worker(self) -> None:
+        workers = children()
+        if workers:
+            os.kill(self.events.choice(sorted(workers)), signal.SIGKILL)
+            self.counts["workers_killed"] += 1
+
+    def epoch(self, number: int) -> None:
+        n = len(self.dataset)
+        order, slices = Shuffle(n, SEED, number), Slices(n, BATCH, Shard(), False)
+        plans = EpochPlan(self.dataset, PIPELINE, order, slices, SEED, number, self.known)
+        event, at = self.events.choice(EVENTS), self.events.randrange(1, len(slices))
+        iterators, states, step = self.pair.iterate(), self.pair.states(), 0
+        self.alarm.set(self.events.uniform(0.001, 1.0) if event == "signal" else None)
+        while True:
+            try:
+                states = self.pair.states()
+                batches = [next(it, None) for it in iterators]
+                if None in batches:
+                    self.alarm.set(None)
+                    break
+                self.look(plans, step, batches)
+            except Interrupted:
+                self.seconds_to_the_script.append(time.monotonic() - self.alarm.called)
+                self.counts["signals"] += 1
+                iterators = self.pair.iterate(states)  # one of the two may have been a batch ahead
+                step = -(-states[0]["delivered"] // BATCH)
+                continue
+            step += 1
+            if step == at and event == "break":
+                self.counts["breaks"] += 1
+                return
+            if step == at and event == "resume":
+                iterators = self.resume()
+            if step == at and event == "kill":
+                self.kill_a_worker()
+        if batches != [None, None] or step != len(slices):
+            raise SystemExit(f"epoch {number} ended after {step} of {len(slices)} batches")
+
+    def look(self, plans: EpochPlan, step: int, batches: list[Any]) -> None:
+        exact = self.counts["batches"] % 10 == 0
+        self.alarm.put_off = True
+        unlike, difference = check(plans, step, batches, self.dataset, exact)
+        self.alarm.put_off = False
+        self.wrong += unlike
+        self.differences.append(difference)
+        self.counts["batches"] += 1
+        self.counts["compared_in_every_bit"] += exact
+
+    def resume(self) -> list[Any]:
+        """New loaders go on where these stand."""
+        states = self.pair.states()
+        self.end()
+        self.pair = Pair(self.dataset)
+        self.counts["resumes"] += 1
+        return self.pair.iterate(states)
+
+    def end(self) -> None:
+        for named, loader in zip(self.named, self.pair.loaders, strict=True):
+            named |= {sample.index for sample in loader.report().samples}
+        self.pair.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="JPEG files; by default photographs beside the checkout")
-    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=300)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    events = random.Random(0)
     folder = args.folder or (_common.IMAGES if _common.IMAGES.is_dir() else None)
-    memory, descriptors, differences, wrong = [], [], [], []
-    counts = {"batches": 0, "breaks": 0, "resumes": 0, "compared_in_every_bit": 0}
+    memory, descriptors = [], []
     with (
         _common.photographs(folder, count=64) as files,
         tempfile.TemporaryDirectory(prefix="gpupipe-soak-") as work,
     ):
         os.environ["GPUPIPE_CACHE"] = str(Path(work, "cache"))
-        dataset = ImageFolder(collect(files, Path(work, "photos")), PIPELINE)
-        pair = Pair(dataset)
-        for _ in zip(*pair.loaders, strict=True):  # meets every bad file once
-            pass
-        bad = [sorted(loader.report().samples) for loader in pair.loaders]
-        if [b.index for b in bad[0]] != [b.index for b in bad[1]]:
-            raise SystemExit(f"the engines refuse different files: {bad}")
-        known = BadSamples("replace", None, dataset)
-        known.learn(bad[0])
+        soak = Soak(ImageFolder(collect(files, Path(work, "photos")), PIPELINE))
+        soak.meet()
+        spoil_every = max(args.epochs // (SPOILS + 1), 1)
         for epoch in range(1, args.epochs + 1):
-            plans, step = expected(dataset, known, epoch), 0
-            count = len(pair.loaders[0])
-            leave = events.randrange(count) if events.random() < 0.3 else None
-            resume = events.randrange(1, count) if leave is None and events.random() < 0.3 else None
-            iterators = [iter(loader) for loader in pair.loaders]
-            while True:
-                batches = [next(i, None) for i in iterators]
-                if batches[0] is None or batches[1] is None:
-                    if batches != [None, None] or step != count:
-                        raise SystemExit(f"epoch {epoch} ended after {step} of {count} batches")
-                    break
-                exact = counts["batches"] % 10 == 0
-                unlike, difference = check(plans, step, batches, dataset, exact)
-                wrong += unlike
-                differences.append(difference)
-                counts["batches"] += 1
-                counts["compared_in_every_bit"] += exact
-                step += 1
-                if step - 1 == leave:
-                    counts["breaks"] += 1
-                    break
-                if step == resume:
-                    pair = pair.resumed()
-                    iterators = [iter(loader) for loader in pair.loaders]
-                    counts["resumes"] += 1
+            soak.epoch(epoch)
             memory.append(_common.memory_mb(os.getpid())["pss"])
             descriptors.append(len(os.listdir("/proc/self/fd")))
+            if epoch % spoil_every == 0 and epoch < args.epochs:
+                soak.spoil()
             if epoch % 10 == 0:
                 print(
-                    f"epoch {epoch}: {counts['batches']} batches, {memory[-1]:.0f} MB, {descriptors[-1]} descriptors",
+                    f"epoch {epoch}: {dict(soak.counts)}, {memory[-1]:.0f} MB, {descriptors[-1]} descriptors",
                     flush=True,
                 )
-        pair.close()
+        for _ in zip(*soak.pair.iterate(), strict=True):  # whole: the last ones may have been left in the middle
+            pass
+        soak.end()
     quarter = max(len(memory) // 4, 1)
     growth = statistics.median(memory[-quarter:]) / statistics.median(memory[quarter : 2 * quarter])
+    seconds = soak.seconds_to_the_script
+    names = dict(zip(("dali", "torch"), soak.named, strict=True))
+    unnamed = {engine: sorted(set(soak.bad) - named) for engine, named in names.items()}
+    good_named = {engine: sorted(named - set(soak.bad)) for engine, named in names.items()}
     _common.save(
         "soak",
         {
             "question": "Does a long run stay exact and flat?",
             "machine": _common.machine(),
             "epochs": args.epochs,
-            "samples": len(dataset),
-            "bad": [{"path": Path(b.path).name, "kind": b.kind} for b in bad[0]],
-            **counts,
-            "unlike_the_plan": wrong,
-            "mean_difference_of_the_engines_in_grey_levels": statistics.mean(differences),
+            "samples": len(soak.dataset),
+            "bad": dict(Counter(soak.bad.values())),
+            **{name: soak.counts[name] for name in COUNTED},
+            "bad_and_unnamed": unnamed,
+            "good_and_named": good_named,
+            "unlike_the_plan": soak.wrong,
+            "median_seconds_from_signal_to_script": statistics.median(seconds) if seconds else None,
+            "worst_seconds_from_signal_to_script": max(seconds, default=None),
+            "mean_difference_of_the_engines_in_grey_levels": statistics.mean(soak.differences),
             "memory_mb": memory,
             "file_descriptors": descriptors,
             "memory_of_the_last_quarter_over_the_second": growth,
             "descriptors_grew_by": max(descriptors[-quarter:]) - max(descriptors[quarter : 2 * quarter]),
         },
     )
-    print(f"{args.epochs} epochs, {counts}; unlike the plan: {wrong or 'none'}; memory {growth:.3f}")
-    raise SystemExit(1 if wrong else 0)
+    print(f"{args.epochs} epochs, {dict(soak.counts)}; unlike the plan: {soak.wrong or 'none'}; memory {growth:.3f}")
+    print(f"bad and unnamed: {unnamed}; good and named: {good_named}; worst signal {max(seconds, default=0):.2f} s")
+    raise SystemExit(1 if soak.wrong or any(unnamed.values()) or any(good_named.values()) else 0)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from ..errors import SampleError
 from ..planning.bad_samples import BadSamples
 from ..planning.batches import Slices
 from ..planning.epoch import EpochPlan
+from ..reading.signal_handlers import raised_by_handler
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
@@ -143,13 +144,11 @@ class EpochIterator:
                 self._finish(session)
         except SampleError:
             raise
-        except Exception:
+        except BaseException as e:
             self.end()  # the state stays where it was; a new iter() starts cleanly
-            raise
-        except BaseException:
-            # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
-            self.end()
-            session.running.close()
+            if not isinstance(e, Exception) or raised_by_handler(e) is not None:
+                # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
+                session.running.close()
             raise
         finally:
             self._left = time.perf_counter()
@@ -277,9 +276,10 @@ class EpochIterator:
 
 def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
     """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
+    ours = plan.ops is not None and all(op.sendable for op in plan.ops)  # user code may have kept what it was given
     if not isinstance(target, dict) or "label" not in target:
-        return mix(images, target, plan.mixing)
-    images, labels = mix(images, target["label"], plan.mixing)
+        return mix(images, target, plan.mixing, inplace=ours)
+    images, labels = mix(images, target["label"], plan.mixing, inplace=ours)
     return images, {**target, "label": labels}
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..errors import BadSample
 from ..transforms.ops import Op
 from ..types import Plan
+from .signal_handlers import pass_on
 from .torch_threads import torch_threads
 
 __all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
@@ -149,6 +150,7 @@ class AheadReader(Reader, Generic[R]):
                 try:
                     plan = next(plans, None)
                 except Exception as e:
+                    pass_on(e)
                     plan, failure = None, e  # those before it are good
                 if plan is None:
                     more = False

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ..errors import EngineError, GpupipeError
 from ..types import Plan
 from .setup import Setup
+from .signal_handlers import pass_on, raised_by_handler
 from .torch_worker_processes import WorkerLoader, WorkersLost
 
 __all__ = ["WorkerRun", "Workers"]
@@ -59,6 +60,7 @@ def _items(plans: Iterator[Plan], again: deque[Item], sent: deque[Item]) -> Iter
             except StopIteration:
                 return
             except Exception as e:
+                pass_on(e)
                 item = _Failure(e)  # raised here it would hit whichever batch is being handed out now
         sent.append(item)
         yield item
@@ -223,10 +225,10 @@ class WorkerRun(Generic[R]):
         except (StopIteration, EngineError):
             self.close()
             raise
-        except Exception:
-            self._sent.popleft()
-            raise  # what the job raised
-        except BaseException:
+        except BaseException as e:
+            if isinstance(e, Exception) and raised_by_handler(e) is None:
+                self._sent.popleft()
+                raise  # what the job raised
             # Interrupted while reading, queues may be in the middle of a message: only new processes are safe.
             self.close()
             self._pool.stop()

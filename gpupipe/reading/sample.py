@@ -16,7 +16,7 @@ from ..errors import BadSample, DatasetError, GpupipeError
 from ..rng import stream
 from ..types import Plan
 from .global_rng import lent, seed_all
-from .signal_handlers import raised_by_handler
+from .signal_handlers import pass_on
 
 __all__ = ["Fetch", "bad_sample", "changed", "collate_targets", "fetching"]
 
@@ -55,8 +55,7 @@ def fetching(dataset: Dataset, plan: Plan) -> Iterator[Callable[[Callable[[int],
 
 def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
     """The error as data. What is no sample's fault is raised again."""
-    if (other := raised_by_handler(error)) is not None:
-        raise other
+    pass_on(error)
     if isinstance(error, Undecodable):
         return BadSample(index, dataset.describe(index), error.kind, error.reason)
     if isinstance(error, (GpupipeError, MemoryError)):

@@ -8,27 +8,50 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
-__all__ = ["deferred", "raised_by_handler"]
+__all__ = ["deferred", "pass_on", "raised_by_handler"]
 
 
-def raised_by_handler(error: BaseException | None) -> BaseException | None:
-    """The exception that a signal handler of the script raised, if it is ``error``, or what led to it; else ``None``.
+def pass_on(error: Exception) -> None:
+    """Raise the exception that a signal handler of the script raised, if it is ``error``, or what led to it. For those
+    who catch everything: such as ``TimeoutError`` out of a handler of SIGALRM says nothing of what was being done."""
+    if (theirs := raised_by_handler(error)) is not None:
+        raise theirs
 
-    Such as ``TimeoutError`` out of a handler of SIGALRM, which says nothing of the sample that is being read.
-    """
+
+def raised_by_handler(caught: BaseException) -> BaseException | None:
+    """The exception that :func:`pass_on` would raise, or ``None``."""
     if threading.current_thread() is not threading.main_thread():
         return None  # Python runs handlers in the main thread only
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
-    while error is not None and handlers:
-        trace = error.__traceback__
+    if not handlers:
+        return None
+    around = _frames_around(caught)
+    link: BaseException | None = caught
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        trace = link.__traceback__
+        if trace is not None and trace.tb_frame in around:
+            return None  # it led to nothing here: the script caught it, and goes on in its "except"
         while trace is not None:
             if trace.tb_frame.f_code in handlers:
-                return error
+                return link
             trace = trace.tb_next
-        error = error.__cause__ or error.__context__
+        link = link.__cause__ or link.__context__
     return None
+
+
+def _frames_around(error: BaseException) -> set[FrameType]:
+    """Those that called the one that caught it."""
+    frame = None if error.__traceback__ is None else error.__traceback__.tb_frame.f_back
+    found = set()
+    while frame is not None:
+        found.add(frame)
+        frame = frame.f_back
+    return found
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from .signal_handlers import deferred
+from .signal_handlers import deferred, pass_on
 from .tensor_socket import listen_without_a_file
 
 __all__ = ["WorkerLoader", "WorkersLost"]
@@ -128,6 +128,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
         except WorkersLost:
             raise
         except RuntimeError as e:  # torch's words for: the time is up, or its pinning thread has ended
+            pass_on(e)
             self._look()
             self._lost = True
             raise WorkersLost(str(e), again=not self._timeout) from e
@@ -141,6 +142,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             try:
                 found: tuple[bool, Any] = super()._try_get_data(min(max(left, 0.0), _LOOK))  # type: ignore[no-untyped-call]
             except Exception as e:
+                pass_on(e)
                 self._look(patience=1.0)  # it may have gone while it was handing over a tensor's memory
                 self._lost = True
                 raise WorkersLost(f"a result cannot be received: {type(e).__name__}: {e}") from e

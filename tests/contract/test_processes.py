@@ -318,6 +318,71 @@ def test_what_a_signal_handler_raises_reaches_the_script(
         signal.signal(signal.SIGUSR1, before)
 
 
+class OutOfTimeAtRun(RuntimeError):
+    """It is of a class that torch's loader and DALI raise, too."""
+
+
+@pytest.mark.parametrize("kind", [OutOfTime, OutOfTimeAtRun])
+def test_it_reaches_the_script_while_it_waits_for_a_worker(
+    kind: type[Exception],
+    files: list[bytes],
+    load: Callable[..., DataLoader],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And no worker is taken for lost."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise kind
+
+    before, started = signal.signal(signal.SIGALRM, handler), children()
+    try:
+        with load(Waiting(files, tmp_path / "go"), 2) as loader:
+            signal.setitimer(signal.ITIMER_REAL, 0.7)
+            with pytest.raises(kind):
+                list(loader)
+            assert settled(children, started)  # a queue may be in the middle of a message
+            (tmp_path / "go").touch()
+            assert sorted(all_seen(loader)) == list(range(len(files)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert "started anew" not in caplog.text
+
+
+class Waiting(Encoded):
+    """A sample in the middle does not come until there is a file."""
+
+    def __init__(self, files: list[bytes], go: Path):
+        super().__init__(files)
+        self.go = go
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        while i == 11 and not self.go.exists():
+            time.sleep(0.02)
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_the_script_has_caught_is_not_raised_again_for_a_bad_sample(
+    workers: int, files: list[bytes], load: Callable[..., DataLoader]
+) -> None:
+    """It goes on in its ``except``, so Python notes the one as context of the other."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with load(Encoded([*files[:3], files[3][:300], *files[4:]]), workers, on_error="skip") as loader:
+            try:
+                signal.raise_signal(signal.SIGUSR1)
+            except OutOfTime:
+                assert sorted(all_seen(loader)) == [i for i in range(len(files)) if i != 3]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_new_loader_in_a_forked_child(files: list[bytes], load: Callable[..., DataLoader]) -> None:
     """Of a process in the middle of an epoch."""
     loader = load(Encoded(files))

@@ -24,6 +24,7 @@ from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
+from ...reading.signal_handlers import pass_on
 from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
@@ -372,6 +373,7 @@ class DaliRun(Run):
         try:
             images, shapes = self._engine.outputs()
         except RuntimeError as e:
+            pass_on(e)
             return self._recover(ready, e)
         self._failing = self._rebuilt = False
         bad = self._engine.changed(ready, shapes)
@@ -387,6 +389,7 @@ class DaliRun(Run):
             try:
                 ready = next(self._feed, None)
             except Exception as e:
+                pass_on(e)
                 self._failure = e  # raised now, it would cost a batch that is good
                 return
             if ready is None:
