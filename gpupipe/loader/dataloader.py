@@ -90,10 +90,10 @@ class DataLoader(TorchLoader[Any]):
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
     device; or the images alone if the dataset has no labels; further columns come after the target, or all of it in a
-    dictionary, as the dataset says; a dataset of user code gives what torch makes of its samples. Clips are ``dtype[B,
-    3, T, H, W]``, or ``[B, T, 3, H, W]`` if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new epoch, which
-    begins with its first batch: one that gives no batch does not count. Iterators of earlier epochs go on if they are
-    asked for more.
+    dictionary, as the dataset says; a dataset of user code gives what torch makes of its samples. Clips are
+    ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]`` if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new
+    epoch, which begins with its first batch: one that gives no batch does not count. Iterators of earlier epochs go on
+    if they are asked for more.
 
     Frameworks take it for a loader of torch's, of which it is a subclass, and iterate over it as it is; tried were
     Lightning with Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
