@@ -1,4 +1,4 @@
-"""torchvision's image datasets, and torch's ``Subset``, as gpupipe's."""
+"""torchvision's image datasets, those of Hugging Face, and torch's ``Subset`` and ``ConcatDataset``, as gpupipe's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def translate_dataset(ds: Any) -> Dataset:
 
     Args:
         ds: torchvision's ImageFolder or DatasetFolder with its own image loader, CIFAR10, CIFAR100, SVHN, MNIST,
-            FashionMNIST, KMNIST or EMNIST; torch's ``Subset`` of these or of gpupipe datasets, in any depth; a
+            FashionMNIST, KMNIST or EMNIST; torch's ``Subset`` of these or of gpupipe datasets, in any depth, and
+            ``ConcatDataset`` of folders; a Hugging Face dataset, see :mod:`gpupipe.interop.huggingface`; a
             gpupipe dataset, which is returned as it is.
 
     Raises:

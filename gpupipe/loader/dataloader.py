@@ -40,8 +40,9 @@ class DataLoader(TorchLoader[Any]):
 
     Args:
         dataset: a gpupipe dataset; torchvision's image datasets and ``torch.utils.data.Subset``, whose transforms are
-            translated; or a dataset of user code that opens images with Pillow and hands them to transforms that it
-            holds. Any other one is torch's own loader's.
+            translated; a Hugging Face dataset with images in format ``"torch"``, or with a transform that only arranges
+            others; or a dataset of user code that opens images with Pillow and hands them to transforms that it holds.
+            Any other one is torch's own loader's.
         batch_size: samples per batch on this rank.
         shuffle: a full permutation of the whole dataset, another one in every epoch. ``"blocks"`` or a
             :class:`gpupipe.BlockShuffle`, for files on slow storage: blocks of neighbouring samples in random order, of
@@ -88,10 +89,11 @@ class DataLoader(TorchLoader[Any]):
             (int). With more, :class:`SampleError` is raised after all.
 
     Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
-    device; or the images alone if the dataset has no labels; a dataset of user code gives what torch makes of its
-    samples. Clips are ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]``
-    if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new epoch, which begins with its first batch: one that
-    gives no batch does not count. Iterators of earlier epochs go on if they are asked for more.
+    device; or the images alone if the dataset has no labels; further columns come after the target, or all of it in a
+    dictionary, as the dataset says; a dataset of user code gives what torch makes of its samples. Clips are
+    ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]`` if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new
+    epoch, which begins with its first batch: one that gives no batch does not count. Iterators of earlier epochs go on
+    if they are asked for more.
 
     Frameworks take it for a loader of torch's, of which it is a subclass, and iterate over it as it is; tried were
     Lightning with Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
