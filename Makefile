@@ -52,6 +52,7 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/seam.py
 	$(BIN)/python benchmarks/decoded_cache.py
 	$(BIN)/python benchmarks/sources.py
+	$(BIN)/python benchmarks/remote.py
 	$(BIN)/python benchmarks/op_costs.py
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write

@@ -58,7 +58,7 @@ class Job:
     name: str
     loader: Literal[
         "gpupipe-dali", "gpupipe-torch", "dali-by-hand", "dali-iterator", "torchvision", "torchvision-gpu",
-        "dali-torchvision",
+        "dali-torchvision", "webdataset", "mosaicml-streaming", "litdata", "datasets",
     ]  # fmt: skip
     staging: Literal["ring", "pin_memory", "pageable"] = "ring"
     roi: bool | Literal["auto"] = "auto"
@@ -70,7 +70,7 @@ class Job:
     workers: int | None = None
     prefetch: int | None = None
     source: str = "files"
-    """Where gpupipe reads the files from: ``"files"``, or a format of ``Work.packed``."""
+    """Where the files are read from: ``"files"``, or a format of ``Work.packed``."""
     recipe: str = "train"
     """See ``_recipes.py``; graphs by hand know the first one only."""
     apart: bool = False
@@ -157,14 +157,21 @@ def _dataset(job: Job, work: Work, pipeline: Any) -> Any:
 
 
 def opened(source: str, packed: str) -> Any:
-    """A dataset of what ``WRITERS[source]`` wrote."""
+    """A dataset of what ``WRITERS[source]`` wrote; behind a network ``source`` ends with what is fetched."""
     from gpupipe import datasets as d
 
+    if "://" in packed:
+        return d.WebDataset(packed, remote=d.Remote(fetch=source.partition("-")[2]))  # type: ignore[arg-type]
+    if source == "huggingface":
+        from datasets import load_from_disk
+
+        return d.HuggingFace(load_from_disk(packed))
     if source == "lmdb":
         return d.LMDB(packed, image="image-*", label="label-*")
     kinds: dict[str, Any] = {
         "arrow": d.Arrow,
         "hdf5": d.HDF5,
+        "litdata": d.LitData,
         "mds": d.MDS,
         "parquet": d.Parquet,
         "recordio": d.RecordIO,
@@ -314,6 +321,14 @@ def _dali_transform(work: Work) -> Callable[[list[Tensor]], Tensor]:
     return lambda images: torch.stack([each(image) for image in images])
 
 
+def _peer(job: Job, work: Work) -> Batches:
+    from _peers import peer_batches
+
+    packed, workers = dict(work.packed)[job.source], job.workers or work.workers
+    options = {"batch_size": work.batch_size, "workers": workers, "size": work.size, "epoch": len(work.files())}
+    return peer_batches(job.loader, packed, **options)
+
+
 _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "gpupipe-dali": _gpupipe,
     "gpupipe-torch": _gpupipe,
@@ -322,4 +337,5 @@ _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "torchvision": _torchvision,
     "torchvision-gpu": _torchvision_gpu,
     "dali-torchvision": _torchvision_gpu,
+    **dict.fromkeys(("webdataset", "mosaicml-streaming", "litdata", "datasets"), _peer),
 }

@@ -25,7 +25,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
-    "docs/promises.md": ("promises",),
+    "docs/promises.md": ("promises", "costs"),
     "docs/sources.md": ("blocks",),
 }
 """What is written into which page, between marks of these names."""
@@ -235,6 +235,29 @@ def blocks() -> str:
     return f"{about}\n\n{table(head, rows)}\n\n{reading}\n\n{table(columns, read)}"
 
 
+def costs() -> str:
+    """What each op costs on a CPU, and how far it is there from the reference."""
+    result = load("op_costs")
+    if result is None:
+        return ""
+
+    def cell(value: float | None) -> str:
+        return "" if value is None else f"{value:.2f}"
+
+    def levels(value: int | None) -> str:
+        return "" if value is None else str(value) if value else "equal"
+
+    rows = [
+        [name, cell(row["pil"]["dali"]), cell(row["pil"]["host"])]
+        + [levels(row["pil"].get(f"{who}_apart")) for who in ("dali", "host")]
+        for name, row in result["rows"].items()
+    ]
+    s = result["settings"]
+    about = f"{s['images']} photographs of {s['size']} x {s['size']} pixels, least of {s['rounds']} rounds"
+    head = ["op, of PIL images", "DALI, ms", "host, ms", "DALI, levels", "host, levels"]
+    return f"{about} ({machine(result)}).\n\n{table(head, rows)}"
+
+
 def figures() -> str:
     names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
     names += (
@@ -298,6 +321,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
         "blocks": blocks,
+        "costs": costs,
     }
     for name in names:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"

@@ -4,9 +4,9 @@ Prediction: DALI is cheaper where it computes in one pass what Pillow does in se
 host where it has vector instructions for bytes and DALI computes in floats (resize, warps, histograms).
 
 Measured: photographs of 224 x 224 pixels, in CPU milliseconds of one thread per image, the least of several rounds:
-DALI's graph with the op, less one without; and the forms of :mod:`gpupipe.engines.forms`. Beside them the costs that
-stand in :mod:`gpupipe.engines.dali.lowering`, by which a CPU's graph ends: they should be the same within a factor of
-two.
+DALI's graph with the op, less one without; and the forms of :mod:`gpupipe.engines.forms`. Beside them how far both are
+from the reference on these photographs, and the costs that stand in :mod:`gpupipe.engines.dali.lowering`, by which a
+CPU's graph ends: they should be the same within a factor of two.
 
     python benchmarks/op_costs.py [FOLDER]    # writes results/op_costs.json
 """
@@ -76,7 +76,7 @@ def main() -> None:
             "settings": {"images": len(pixels), "size": SIDE, "rounds": args.rounds},
             "rows": {},
         }
-    nothing = in_graph(pixels, T.Compose([]), args.rounds)
+    nothing, _ = in_graph(pixels, T.Compose([]), args.rounds)
     table = Table("op", "DALI", "host", "of tensors: DALI", "host", "used: DALI", "host", "of tensors", first=26)
     for name, step in CASES.items():
         row: dict[str, Any] = {}
@@ -84,8 +84,11 @@ def main() -> None:
             steps = [*step] if isinstance(step, T.Compose) else [*before, step]
             pipeline = T.Compose(steps)
             has_it = not any(lacks(op, False) for op in pipeline.skeleton)
-            dali = in_graph(pixels, pipeline, args.rounds) - nothing if has_it else None
-            row[kind] = {"dali": dali, "host": on_host(pixels, pipeline, args.rounds)}
+            host, by_host = on_host(pixels, pipeline, args.rounds)
+            row[kind] = {"dali": None, "host": host, "host_apart": apart(by_host, pixels, pipeline, args.rounds - 1)}
+            if has_it:
+                dali, by_dali = in_graph(pixels, pipeline, args.rounds)
+                row[kind] |= {"dali": dali - nothing, "dali_apart": apart(by_dali, pixels, pipeline, args.rounds - 1)}
         found = [LOWERINGS[type(op)].cost for op in T.Compose([step]).skeleton if type(op) in LOWERINGS]
         row["used"] = [sum(cost[k] for cost in found) for k in range(3)]
         result["rows"][name] = row
@@ -104,8 +107,21 @@ def _ops(pixels: list[Any], pipeline: T.Compose, epoch: int) -> tuple[Op, ...]:
     return pipeline.resolve(1, epoch, keys, sizes)[0]
 
 
-def in_graph(pixels: list[Any], pipeline: T.Compose, rounds: int) -> float:
-    """CPU milliseconds per image, feeding included."""
+def apart(images: list[Any], pixels: list[Any], pipeline: T.Compose, epoch: int) -> int | None:
+    """Grey levels between what an engine made in that round and the reference, at most; ``None`` of floats."""
+    if images[0].dtype != np.uint8:
+        return None
+    ops = _ops(pixels, pipeline, epoch)
+    found = 0
+    for row, (image, given) in enumerate(zip(images, pixels, strict=True)):
+        want: Any = apply_sample(Image.fromarray(given), ops, row)
+        image = image if image.shape == want.shape else image.transpose(1, 2, 0)  # CHW
+        found = max(found, int(np.abs(image.astype(int) - want).max()))
+    return found
+
+
+def in_graph(pixels: list[Any], pipeline: T.Compose, rounds: int) -> tuple[float, list[Any]]:
+    """CPU milliseconds per image, feeding included, and the images of the last round."""
     graph = build_graph(
         pipeline,
         end=GraphEnd(len(pipeline.skeleton)),
@@ -127,23 +143,24 @@ def in_graph(pixels: list[Any], pipeline: T.Compose, rounds: int) -> float:
             if one.name:
                 graph.pipe.feed_input(one.name, array)
         graph.pipe._run_once()
-        graph.pipe.outputs()
+        images, *_ = graph.pipe.outputs()
         best = min(best, time.process_time() - began)
-    return best / len(pixels) * 1e3
+    return best / len(pixels) * 1e3, [np.array(image) for image in images]
 
 
-def on_host(pixels: list[Any], pipeline: T.Compose, rounds: int) -> float:
-    """CPU milliseconds per image."""
+def on_host(pixels: list[Any], pipeline: T.Compose, rounds: int) -> tuple[float, list[Any]]:
+    """The same, by the forms."""
     forms, best = {**FORMS, **FAST_FORMS}, float("inf")
     for epoch in range(rounds):
         head, tail = head_and_tail(_ops(pixels, pipeline, epoch))
+        made: list[Any] = []
         began = time.thread_time()
         for row, image in enumerate(pixels):
-            made = apply_sample(image, head, row, forms)
+            made.append(apply_sample(image, head, row, forms))
             if tail:
-                apply_batch(chw(made)[None], tail, "contiguous_format")  # type: ignore[arg-type]
+                made[-1] = apply_batch(chw(made[-1])[None], tail, "contiguous_format")[0].numpy()
         best = min(best, time.thread_time() - began)
-    return best / len(pixels) * 1e3
+    return best / len(pixels) * 1e3, made
 
 
 if __name__ == "__main__":

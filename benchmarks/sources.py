@@ -5,10 +5,13 @@ Prediction (two CPU cores, files in the page cache): 0.98 to 1.02 of the folder'
 2.5 CPU ms per image, and a file besides is opened and closed. Deflated ZIP 0.9: inflating runs at some 300 MB/s, and an
 image here has some 100 kB. Parquet with Snappy 0.7 to 0.9: a page of a megabyte is unpacked for each image.
 
+Other libraries that read the same shards decode in torch's worker processes, with Pillow. Prediction for gpupipe on
+DALI beside each of them, on two cores: 1.8 to 2.3 times as fast, as beside torch's DataLoader with torchvision.
+
 Measured: ``imagenet.train(224)`` on DALI and on the reference engine, each source in a process of its own, in turn in
 one run, in steady state (see ``_candidates.py``). Before that the index of each source is built twice and opened once.
 
-    python benchmarks/sources.py [FOLDER] [--sources NAME ...]    # writes results/sources_<cpu|gpu>.json
+    python benchmarks/sources.py [FOLDER] [--sources NAME ...] [--peers NAME ...]    # results/sources_<cpu|gpu>.json
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work, opened
+from _peers import PEERS, missing
 from _round_arguments import parsed, parser
 
 from gpupipe.testing.formats import WRITERS
@@ -67,13 +72,52 @@ def opening(source: str, work: Work) -> dict[str, float]:
             os.environ["GPUPIPE_CACHE"] = before
 
 
-def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[str, Any]:
-    packed = []
-    images = [Path(path).read_bytes() for path in paths]
-    for name in args.sources:
+def packed(names: Iterable[str], paths: list[str], folder: Path) -> tuple[tuple[str, str], ...]:
+    """(format, where it is) of the same images in every format."""
+    images, made = [Path(path).read_bytes() for path in paths], []
+    for name in dict.fromkeys(names):
         (folder / name).mkdir()
-        packed.append((name, str(WRITERS[name](images, folder / name))))
-    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, packed=tuple(packed))
+        made.append((name, str(WRITERS[name](images, folder / name))))
+    return tuple(made)
+
+
+def compared(jobs: list[Job], base: str, work: Work, args: argparse.Namespace) -> dict[str, Any]:
+    """Readings of candidates in one run, and ratios to one of them."""
+    candidates: list[Candidate] = []
+    try:
+        for job in jobs:
+            candidates.append(Candidate(job, work))
+        readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
+        for done in rounds(candidates, args.rounds, args.seconds):
+            for name, reading in done.items():
+                readings[name].append(reading)
+        speed = {name: [r.images_per_second for r in each] for name, each in readings.items()}
+        found = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
+        return {"candidates": found, "ratios": {name: ratio(speed[name], speed[base]) for name in speed}}
+    finally:
+        for candidate in candidates:
+            candidate.close()
+
+
+def against_peers(work: Work, args: argparse.Namespace) -> dict[str, Any]:
+    """Other libraries on the shards that they read, each beside gpupipe on the same ones."""
+    result: dict[str, Any] = {}
+    for peer in args.peers:
+        if (why := missing(peer)) is not None:
+            print(f"left out: {peer} ({why})", flush=True)
+            continue
+        source = PEERS[peer][0]
+        jobs = [Job(peer, peer, source=source), Job("gpupipe", "gpupipe-dali", source=source)]
+        try:
+            result[peer] = {"format": source, **compared(jobs, peer, work, args)}
+        except RuntimeError as e:  # such as a torchvision that cannot decode, which some of them need
+            print(f"left out: {peer} ({str(e).strip().splitlines()[-1]})", flush=True)
+    return result
+
+
+def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[str, Any]:
+    formats = packed([*args.sources, *(PEERS[peer][0] for peer in args.peers)], paths, folder)
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, packed=formats)
     result: dict[str, Any] = {
         "question": (__doc__ or "").splitlines()[0],
         "machine": machine(),
@@ -81,36 +125,32 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
         "settings": {k: v for k, v in vars(args).items() if k != "folder"},
         "seconds_to_a_dataset": {name: opening(name, work) for name in (BASE, *args.sources)},
         "engines": {},
+        "peers": {},
     }
     name = f"sources_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
-    table = Table("engine", "source", "images/s", "CPU ms/image", "private MB", "ratio to files")
+    table = Table("engine", "source", "images/s", "CPU ms/image", "private MB", "ratio")
     for engine in ("gpupipe-dali", "gpupipe-torch"):
-        candidates: list[Candidate] = []
-        try:
-            for source in (BASE, *args.sources):
-                candidates.append(Candidate(Job(source, engine, source=source), work))
-            readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
-            for done in rounds(candidates, args.rounds, args.seconds):
-                for source, reading in done.items():
-                    readings[source].append(reading)
-            speed = {n: [r.images_per_second for r in each] for n, each in readings.items()}
-            found = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
-            ratios = {n: ratio(speed[n], speed[BASE]) for n in speed}
-            result["engines"][engine] = {"candidates": found, "ratios": ratios}
-        finally:
-            for candidate in candidates:
-                candidate.close()
-        for n, it in found.items():
-            table.row(
-                engine, n, it["median_images_per_second"], it["cpu_ms_per_image"], it["uss_mb"], ratios[n]["median"]
-            )
+        jobs = [Job(source, engine, source=source) for source in (BASE, *args.sources)]
+        result["engines"][engine] = compared(jobs, BASE, work, args)
+        show(table, engine, result["engines"][engine])
         print(save(name, result))
+    result["peers"] = against_peers(work, args)
+    for peer, found in result["peers"].items():
+        show(table, f"beside {peer}", found)
+    print(save(name, result))
     return result
+
+
+def show(table: Table, what: str, found: dict[str, Any]) -> None:
+    for name, it in found["candidates"].items():
+        values = it["median_images_per_second"], it["cpu_ms_per_image"], it["uss_mb"]
+        table.row(what, name, *values, found["ratios"][name]["median"])
 
 
 def main() -> None:
     p = parser(__doc__, rounds=7, seconds=5.0, epoch=100_000)
-    p.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
+    p.add_argument("--sources", nargs="*", choices=SOURCES, default=SOURCES)
+    p.add_argument("--peers", nargs="*", choices=tuple(PEERS), default=tuple(PEERS))
     args = parsed(p)
     with (
         photographs(args.folder, count=256, ram=args.device == "cuda") as paths,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import datasets
+from ..codecs.files import open_regular
 from ..datasets.images import EncodedImages
 from ..errors import ConfigError, DatasetError
 from ..sources.names import is_url
@@ -88,9 +89,11 @@ def kind_of(given: str) -> str:
     """What the names of files say: a name of :data:`KINDS`. Raises :class:`DatasetError`."""
     if not is_url(given) and os.path.isdir(os.path.expanduser(given)):
         return _kind_of_folder(os.path.expanduser(given))
-    found = _SUFFIXES.get(os.path.splitext(given)[1].lower())
-    if found is not None:
-        return found
+    ending = os.path.splitext(given)[1].lower()
+    if ending in _SUFFIXES:
+        return _SUFFIXES[ending]
+    if ending == ".csv" and not is_url(given) and _has_places(os.path.expanduser(given)):
+        return "manifest"
     if _TFRECORD.search(given):
         return "tfrecord"
     if is_url(given):
@@ -99,6 +102,16 @@ def kind_of(given: str) -> str:
             "files, as in s3://bucket/train-{000..127}.tar"
         )
     return "imagefolder"
+
+
+def _has_places(file: str) -> bool:
+    """Whether a list says where in files images lie, as :class:`~gpupipe.datasets.Manifest` reads it."""
+    try:
+        with open(file, "rb", opener=open_regular) as lines:
+            head = lines.readline(4096).decode("utf-8-sig", "replace")
+    except OSError:
+        return False
+    return {"path", "offset"} <= {name.strip().strip('"') for name in head.split(",")}
 
 
 def _kind_of_folder(folder: str) -> str:

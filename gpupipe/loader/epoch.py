@@ -276,9 +276,10 @@ class EpochIterator:
 
 def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
     """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
+    ours = plan.ops is not None and all(op.sendable for op in plan.ops)  # user code may have kept what it was given
     if not isinstance(target, dict) or "label" not in target:
-        return mix(images, target, plan.mixing)
-    images, labels = mix(images, target["label"], plan.mixing)
+        return mix(images, target, plan.mixing, inplace=ours)
+    images, labels = mix(images, target["label"], plan.mixing, inplace=ours)
     return images, {**target, "label": labels}
 
 

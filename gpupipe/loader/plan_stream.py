@@ -32,7 +32,7 @@ class EpochStream:
         self._made: Plan | None = None
         self._step = 0
         self._versions: dict[int, Any] = {}
-        """Of plans that were taken ahead, by step: what their files were then."""
+        """Of plans that were taken ahead, by step: what their files and targets were then."""
 
     @property
     def ended(self) -> bool:

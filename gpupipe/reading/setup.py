@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..datasets.base import Dataset
 from ..transforms.compose import Compose
-from .decoded_cache import DecodedCache
+
+if TYPE_CHECKING:
+    from .decoded_cache import DecodedCache  # it loads torch
 
 __all__ = ["Setup"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import clips
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -36,7 +37,7 @@ from support import (
 from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
 
 from gpupipe import DataLoader, SampleError, Shard, transforms as T
-from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
+from gpupipe.datasets import Arrays, Columns, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.loader.epoch import EpochIterator
 from gpupipe.loader.plan_stream import EpochStream
 
@@ -318,6 +319,21 @@ def test_weights_that_a_script_changes(images: Maker) -> None:
     list(other)
     list_of[0] = 9
     assert seen(next(iter(other))) == [9, 5, 6, 7, 8]
+
+
+def test_values_that_a_script_writes_into_its_columns(images: Maker) -> None:
+    weights = np.ones(N)
+    loader = images(Columns(images.dataset(), {"weight": weights}), shuffle=False)
+    list(loader)
+    run = run_of(loader)
+    assert run is not None
+    weights[1] = 3.0
+    first, iterator, now = begun(loader)
+    assert now is not run
+    assert first[2].tolist() == [1, 3, 1, 1, 1]
+    list(iterator)
+    run = run_of(loader)
+    assert begun(loader)[2] is run
 
 
 def test_a_samplers_own_epoch(images: Maker) -> None:

@@ -137,6 +137,25 @@ def test_bit_by_bit_as_torchvision(batch: int, soft: bool, dtype: torch.dtype, m
         assert torch.equal(got_target, want) and got_target.dtype == want.dtype, name
         assert got_images.is_contiguous(memory_format=memory_format)
         assert torch.equal(images, before)
+        written = before.clone()
+        got_again, _ = mix(written, target, [op], inplace=True)
+        assert torch.equal(got_again, got_images)
+        assert (got_again.data_ptr() == written.data_ptr()) == (dtype == torch.float32)
+
+
+def test_what_user_code_may_have_kept_is_not_written_to() -> None:
+    kept = []
+
+    def keep(batch: torch.Tensor) -> torch.Tensor:
+        kept.append((batch, batch.clone()))
+        return batch
+
+    steps = [T.ToTensor(), T.Lambda(keep, batch=True), T.MixUp(num_classes=3)]
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 6, 5, 3), np.uint8)
+    with DataLoader(Arrays(pixels, np.arange(8) % 3, transform=T.Compose(steps)), 4, engine="torch", seed=0) as loader:
+        delivered = [images for images, _ in loader]
+    assert len(kept) == 2 and any(not torch.equal(d, k) for d, (k, _) in zip(delivered, kept, strict=True))
+    assert all(torch.equal(now, then) for now, then in kept)
 
 
 def test_one_after_the_other() -> None:
@@ -161,6 +180,7 @@ def test_any_partner() -> None:
     op = MixUp(np.array([2, 2, 0]), np.full(3, 0.25), num_classes=3)
     got, shares = mix(images, target, [op])
     assert torch.allclose(got, 0.25 * images + 0.75 * images[[2, 2, 0]])
+    assert torch.equal(mix(images.clone(), target, [op], inplace=True)[0], got)
     assert torch.allclose(shares, 0.25 * torch.eye(3) + 0.75 * torch.eye(3)[[2, 2, 0]])
 
 

@@ -2,31 +2,9 @@
 
 On a GPU the graph is whole: it does all that DALI has, and torch does the rest on the batch, on the device. On a CPU
 threads of the host go on image by image (:mod:`gpupipe.engines.forms.image_threads`) as soon as that is cheaper, which
-it mostly is right after the decoder. For each op both costs stand beside its lowering (:class:`.lowering.Cost`); the
-graph ends before the op from which on the sum of the costs is the least. They were measured on one core of an AMD EPYC
-with AVX2, photographs of 224 x 224 pixels, in milliseconds per image, by ``benchmarks/op_costs.py``:
-
-    op, of PIL images    DALI   host   DALI from the reference       the host from it
-    Resize, bilinear     0.65   0.10   1, at the border 60           2 (once in 20,000 values)
-    Resize, bicubic      1.09   0.13   40                            30 (photographs: 11)
-    Flip                 0.07   0.02   equal                         equal
-    Gray                 0.02   0.13   1                             equal
-    Brightness           0.05   0.09   1                             equal
-    Contrast             0.09   0.17   1                             equal
-    Saturation           0.43   0.19   1                             equal
-    ChannelPermutation   0.33   0.12   equal                         equal
-    Solarize             0.14   0.03   equal                         equal
-    Sharpness            0.83   0.30   1                             equal
-    AutoContrast         0.48   0.20   1                             equal
-    Equalize             1.22   0.25   1                             equal
-    Blur, 23 pixels      0.93   0.90   1                             1
-    JPEG                 0.29   0.46   equal                         equal
-    Warp, bilinear       0.93   0.83   255 at single pixels          equal
-    Perspective          1.02   0.79   255 at single pixels          equal
-    Hue                  none   0.66   -                             equal
-
-An op of the host that works on planes begins with 0.04 ms in which the channels are put apart, if it is the first one;
-the batch needs them so, and what is put apart already is copied into it faster by the same time.
+it mostly is right after the decoder. For each op both costs stand beside its lowering (:class:`.lowering.Cost`), in
+milliseconds of one core per image of 224 x 224 pixels; the graph ends before the op from which on the sum of the costs
+is the least. ``benchmarks/op_costs.py`` measures them, and its table is in docs/promises.md.
 
 User code on single images ends the graph on every device: DALI then decodes on the CPU, no more than the window of a
 first crop, and all else is done on the host by the reference's own forms. What is cheaper on a batch, and what stands
