@@ -201,8 +201,9 @@ class WorkerRun(Generic[R]):
         self._pool = pool
         self._plans = plans
         self._sent: deque[Item] = deque()
-        self._lost: tuple[WorkersLost, int] | None = None
-        """The last loss of workers that was made good, and in which epoch."""
+        self._lost: tuple[str, int] | None = None
+        """The last loss of workers that was made good, and in which epoch. Its text alone: the frames of its traceback
+        would keep the pipes of those workers open."""
         self._results: Iterator[Any] | None = None
         self._number = -1
         try:
@@ -251,7 +252,7 @@ class WorkerRun(Generic[R]):
         # A run goes on over the ends of epochs.
         epoch = self._sent[0].epoch if self._sent and isinstance(self._sent[0], Plan) else -1
         first = self._lost[0] if self._lost is not None and self._lost[1] == epoch else None
-        self._lost = lost, epoch
+        self._lost = str(lost), epoch
         if first is not None or not lost.again:
             self._pool.stop()
             before = "" if first is None else f", after others had been started anew in the same epoch because {first}"
@@ -263,7 +264,7 @@ class WorkerRun(Generic[R]):
         self._again(lost)
 
     def _again(self, lost: WorkersLost) -> None:
-        log.warning("%s; all workers are started anew, and do %d batches again", lost, len(self._sent))
+        log.warning("%s; all workers are started anew, and do %d batches again", str(lost), len(self._sent))
         self._pool.stop()
         self._start(self._sent)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -114,6 +115,25 @@ def test_every_epoch_may_lose_one(files: list[bytes], load: Callable[..., DataLo
         got = seen(next(iterator))
         os.kill(min(children() - before), signal.SIGKILL)
         assert sorted([*got, *all_seen(iterator)]) == list(range(len(files)))
+
+
+def test_dead_workers_leave_no_pipe_open(files: list[bytes], load: Callable[..., DataLoader]) -> None:
+    def lose_one() -> int:
+        iterator = iter(loader)
+        next(iterator)
+        os.kill(min(children() - before), signal.SIGKILL)
+        list(iterator)
+        return len(os.listdir("/proc/self/fd"))
+
+    before = children()
+    with load(Encoded(files), 2, persistent_workers=True) as loader:
+        gc.collect()
+        gc.disable()  # it would find them, some day
+        try:
+            first = lose_one()
+            assert [lose_one() for _ in range(2)] == [first] * 2
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("where", ["here", "thread"])
