@@ -14,7 +14,7 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -189,3 +189,23 @@ def summary(candidate: Candidate, readings: list[Reading]) -> dict[str, Any]:
         "pss_mb": statistics.median(r.pss_mb for r in readings),
         "uss_mb": statistics.median(r.uss_mb for r in readings),
     }
+
+
+def in_turns(
+    jobs: Sequence[Job], work: Work, turns: int, seconds: float
+) -> Iterator[tuple[dict[str, dict[str, Any]], dict[str, list[float]]]]:
+    """After every round: (the summary of each candidate by name, its images per second in the rounds so far)."""
+    candidates: list[Candidate] = []
+    try:
+        for job in jobs:
+            candidates.append(Candidate(job, work))
+            print(f"{job.name}: first batch after {candidates[-1].start_seconds:.1f} s", flush=True)
+        readings: dict[str, list[Reading]] = {job.name: [] for job in jobs}
+        for done in rounds(candidates, turns, seconds):
+            for name, found in readings.items():
+                found.append(done[name])
+            speed = {name: [r.images_per_second for r in found] for name, found in readings.items()}
+            yield {c.job.name: summary(c, readings[c.job.name]) for c in candidates}, speed
+    finally:
+        for candidate in candidates:
+            candidate.close()

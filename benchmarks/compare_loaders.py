@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import IMAGES, RESULTS, Table, describe_files, load, machine, photographs, save
 from _loaders import Job, Work
 
@@ -52,29 +52,15 @@ def measure(args: argparse.Namespace, paths: list[str]) -> None:
         "files": describe_files(paths),
         "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
-    candidates: list[Candidate] = []
-    try:
-        for job in JOBS[args.device]:
-            candidates.append(Candidate(job, work))
-            print(f"{job.name}: first batch after {candidates[-1].start_seconds:.1f} s", flush=True)
-        names = [c.job.name for c in candidates]
-        table = Table("images/s", *(f"round {i + 1}" for i in range(args.rounds)))
-        readings: dict[str, list[Reading]] = {name: [] for name in names}
-        for done in rounds(candidates, args.rounds, args.seconds):
-            for name in names:
-                readings[name].append(done[name])
-            result["candidates"] = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
-            speed = {name: [r.images_per_second for r in readings[name]] for name in names}
-            result["ratios"] = {
-                name: {"to_torchvision": ratio(speed[name], speed[BASE]), "to_by_hand": ratio(speed[name], speed[HAND])}
-                for name in names
-            }
-            path = save(result_name(args.device), result)  # every round, so that an interruption loses nothing
-        for name in names:
-            table.row(name, *speed[name])
-    finally:
-        for candidate in candidates:
-            candidate.close()
+    for result["candidates"], speed in in_turns(JOBS[args.device], work, args.rounds, args.seconds):
+        result["ratios"] = {
+            name: {"to_torchvision": ratio(speed[name], speed[BASE]), "to_by_hand": ratio(speed[name], speed[HAND])}
+            for name in speed
+        }
+        path = save(result_name(args.device), result)  # every round, so that an interruption loses nothing
+    table = Table("images/s", *(f"round {i + 1}" for i in range(args.rounds)))
+    for name in speed:
+        table.row(name, *speed[name])
     show(result)
     print(path)
 

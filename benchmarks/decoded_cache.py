@@ -18,7 +18,7 @@ import os
 import tempfile
 from typing import Any
 
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import Table, describe_files, machine, photographs, save
 from _loaders import CACHE_BYTES, Job, Work
 from _round_arguments import parsed, parser
@@ -44,24 +44,12 @@ def measure(args: argparse.Namespace, paths: list[str]) -> None:
         "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
     name = f"decoded_cache_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
-    candidates: list[Candidate] = []
-    try:
-        for job in JOBS:
-            candidates.append(Candidate(job, work))
-        readings: dict[str, list[Reading]] = {job.name: [] for job in JOBS}
-        for done in rounds(candidates, args.rounds, args.seconds):
-            for job in JOBS:
-                readings[job.name].append(done[job.name])
-            speed = {n: [r.images_per_second for r in found] for n, found in readings.items()}
-            result["candidates"] = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
-            result["ratios"] = {
-                n: {"to_torchvision": ratio(speed[n], speed[BASE]), "to_plain": ratio(speed[n], speed[PLAIN])}
-                for n in speed
-            }
-            path = save(name, result)  # every round, so that an interruption loses nothing
-    finally:
-        for candidate in candidates:
-            candidate.close()
+    for result["candidates"], speed in in_turns(JOBS, work, args.rounds, args.seconds):
+        result["ratios"] = {
+            n: {"to_torchvision": ratio(speed[n], speed[BASE]), "to_plain": ratio(speed[n], speed[PLAIN])}
+            for n in speed
+        }
+        path = save(name, result)  # every round, so that an interruption loses nothing
     table = Table("median", "images/s", "x torchvision", "x without", "CPU ms", "PSS MB")
     for n, row in result["candidates"].items():
         ratios = [result["ratios"][n][to]["median"] for to in ("to_torchvision", "to_plain")]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
@@ -38,22 +38,10 @@ def measure(args: argparse.Namespace, paths: list[str]) -> dict[str, Any]:
     name = f"recipes_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
     table = Table("recipe", *LOADERS, "ratio")
     for recipe in args.recipes:
-        candidates: list[Candidate] = []
-        try:
-            for loader in LOADERS.items():
-                candidates.append(Candidate(Job(loader[0], loader[1], recipe=recipe), work))  # type: ignore[arg-type]
-            readings: dict[str, list[Reading]] = {n: [] for n in LOADERS}
-            for done in rounds(candidates, args.rounds, args.seconds):
-                for n in LOADERS:
-                    readings[n].append(done[n])
-            speed = {n: [r.images_per_second for r in readings[n]] for n in LOADERS}
-            result["recipes"][recipe] = {
-                "candidates": {c.job.name: summary(c, readings[c.job.name]) for c in candidates},
-                "ratios": {n: ratio(speed[n], speed[BASE]) for n in LOADERS},
-            }
-        finally:
-            for candidate in candidates:
-                candidate.close()
+        jobs = [Job(n, loader, recipe=recipe) for n, loader in LOADERS.items()]  # type: ignore[arg-type]
+        for summaries, speed in in_turns(jobs, work, args.rounds, args.seconds):
+            ratios = {n: ratio(speed[n], speed[BASE]) for n in LOADERS}
+            result["recipes"][recipe] = {"candidates": summaries, "ratios": ratios}
         found = result["recipes"][recipe]
         medians = [found["candidates"][n]["median_images_per_second"] for n in LOADERS]
         table.row(recipe, *medians, next(iter(found["ratios"].values()))["median"])

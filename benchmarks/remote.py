@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import ROOT, Table, describe_files, machine, photographs, save
 from _loaders import Job, Work, opened
 from _recipes import ours
@@ -129,27 +129,13 @@ def measured(condition: Condition, paths: list[str], folder: Path, args: argpars
         local = str(folder / "{000..001}.tar")
         packed = (("tar", local), ("tar-samples", url))
         work = Work(tuple(paths), args.batch_size, args.workers, epoch=args.epoch, packed=packed)
-        candidates: list[Candidate] = []
-        try:
-            for source, _ in packed:
-                candidates.append(Candidate(Job(source, "gpupipe-dali", source=source), work))
-            readings: dict[str, list[Reading]] = {source: [] for source, _ in packed}
-            for done in rounds(candidates, args.rounds, args.seconds):
-                for source, reading in done.items():
-                    readings[source].append(reading)
-            found = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
-        finally:
-            for candidate in candidates:
-                candidate.close()
+        jobs = [Job(source, "gpupipe-dali", source=source) for source, _ in packed]
+        for candidates, speed in in_turns(jobs, work, args.rounds, args.seconds):
+            result = {"candidates": candidates, "ratio_to_local": ratio(speed["tar-samples"], speed["tar"])}
         before = requests(pipe)
         with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process keeps the client of its first server
             epoch = pool.apply(counted, (url, args.batch_size, args.workers, len(paths)))
-        speed = {name: [r.images_per_second for r in each] for name, each in readings.items()}
-        return {
-            "candidates": found,
-            "ratio_to_local": ratio(speed["tar-samples"], speed["tar"]),
-            "epoch": {**epoch, "requests": requests(pipe) - before},
-        }
+        return {**result, "epoch": {**epoch, "requests": requests(pipe) - before}}
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
@@ -45,21 +45,9 @@ def measure(args: argparse.Namespace, paths: list[str]) -> None:
         "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
     name = f"seam_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
-    candidates: list[Candidate] = []
-    try:
-        for job in JOBS:
-            candidates.append(Candidate(job, work))
-        readings: dict[str, list[Reading]] = {job.name: [] for job in JOBS}
-        for done in rounds(candidates, args.rounds, args.seconds):
-            for job in JOBS:
-                readings[job.name].append(done[job.name])
-            result["candidates"] = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
-            speed = {n: [r.images_per_second for r in found] for n, found in readings.items()}
-            result["ratios"] = {f"{a} / {b}": ratio(speed[a], speed[b]) for a, b in PAIRS}
-            path = save(name, result)  # every round, so that an interruption loses nothing
-    finally:
-        for candidate in candidates:
-            candidate.close()
+    for result["candidates"], speed in in_turns(JOBS, work, args.rounds, args.seconds):
+        result["ratios"] = {f"{a} / {b}": ratio(speed[a], speed[b]) for a, b in PAIRS}
+        path = save(name, result)  # every round, so that an interruption loses nothing
     table = Table("median", "images/s", "CPU ms", "PSS MB")
     for n, row in result["candidates"].items():
         table.row(n, row["median_images_per_second"], row["cpu_ms_per_image"], row["pss_mb"])

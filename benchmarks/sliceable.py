@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work, left_out
 from _round_arguments import parsed, parser
@@ -104,28 +104,15 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
         jobs = [Job(f"{base}, torchvision", "torchvision", files=base)]
         for loader in ("gpupipe-dali", "gpupipe-torch"):
             jobs += [Job(f"{files}, {loader}", loader, files=files) for files in (base, f"{base}, sliceable")]
-        candidates: list[Candidate] = []
-        try:
-            for job in left_out(jobs):
-                candidates.append(Candidate(job, work))
-            readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
-            for done in rounds(candidates, args.rounds, args.seconds):
-                for each, reading in done.items():
-                    readings[each].append(reading)
-        finally:
-            for candidate in candidates:
-                candidate.close()
-        speed = {n: [r.images_per_second for r in each] for n, each in readings.items()}
-        found = {}
-        for c in candidates:
-            n, other = c.job.name, c.job.name.replace(", sliceable", "")
-            found[n] = summary(c, readings[n]) | {"to_untouched": ratio(speed[n], speed[other])}
-            if f"{base}, torchvision" in speed:
-                found[n]["to_torchvision"] = ratio(speed[n], speed[f"{base}, torchvision"])
-            it = found[n]
+        for found, speed in in_turns(left_out(jobs), work, args.rounds, args.seconds):
+            for n, it in found.items():
+                it["to_untouched"] = ratio(speed[n], speed[n.replace(", sliceable", "")])
+                if f"{base}, torchvision" in speed:
+                    it["to_torchvision"] = ratio(speed[n], speed[f"{base}, torchvision"])
+            result["sets"][base] = found
+        for n, it in found.items():
             beside = [it[key]["median"] if key in it else None for key in ("to_untouched", "to_torchvision")]
             table.row(n, it["median_images_per_second"], it["cpu_ms_per_image"], it["uss_mb"], *beside)
-        result["sets"][base] = found
         print(save(name, result))
     return result
 

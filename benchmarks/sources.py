@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from _candidates import Candidate, Reading, ratio, rounds, summary
+from _candidates import in_turns, ratio
 from _common import Table, describe_files, machine, photographs, save
 from _loaders import Job, Work, opened
 from _peers import PEERS, missing
@@ -83,20 +83,9 @@ def packed(names: Iterable[str], paths: list[str], folder: Path) -> tuple[tuple[
 
 def compared(jobs: list[Job], base: str, work: Work, args: argparse.Namespace) -> dict[str, Any]:
     """Readings of candidates in one run, and ratios to one of them."""
-    candidates: list[Candidate] = []
-    try:
-        for job in jobs:
-            candidates.append(Candidate(job, work))
-        readings: dict[str, list[Reading]] = {c.job.name: [] for c in candidates}
-        for done in rounds(candidates, args.rounds, args.seconds):
-            for name, reading in done.items():
-                readings[name].append(reading)
-        speed = {name: [r.images_per_second for r in each] for name, each in readings.items()}
-        found = {c.job.name: summary(c, readings[c.job.name]) for c in candidates}
-        return {"candidates": found, "ratios": {name: ratio(speed[name], speed[base]) for name in speed}}
-    finally:
-        for candidate in candidates:
-            candidate.close()
+    for found, speed in in_turns(jobs, work, args.rounds, args.seconds):
+        result = {"candidates": found, "ratios": {name: ratio(speed[name], speed[base]) for name in speed}}
+    return result
 
 
 def against_peers(work: Work, args: argparse.Namespace) -> dict[str, Any]:
