@@ -188,6 +188,9 @@ class _Iterator(_MultiProcessingDataLoaderIter):
                 self._pin_memory_thread.join(_GRACE)
                 self._worker_result_queue.cancel_join_thread()
                 self._worker_result_queue.close()
+            # Now, while signals are deferred: their finalizers are callbacks of weak references, in which Python
+            # swallows a KeyboardInterrupt.
+            self._workers.clear()
 
     _shutdown = False  # torch's own is set too late for a constructor that fails
     _worker_pids_set = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing.util
 import os
 import signal
 import socket
@@ -334,6 +335,17 @@ def test_control_c_while_workers_start_or_end(
         assert list(tmp_path.iterdir()) == []
         loader.set_epoch(1)
         assert same(list(loader), wanted)
+
+
+def test_control_c_is_not_lost_in_what_ends_with_a_worker(
+    numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python swallows what a handler raises in a finalizer."""
+    before = children()
+    control_c(monkeypatch, multiprocessing.util, "close_fds")  # of the pipe to a process, when its object goes
+    with Case("torch", "bytes-2", device, numbered).loader() as loader, pytest.raises(KeyboardInterrupt):
+        list(loader)
+    assert settled(children, before)
 
 
 def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor(
