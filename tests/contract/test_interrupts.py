@@ -204,7 +204,7 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
             with pytest.raises(KeyboardInterrupt):
                 list(chain(loader, loader))
             assert raised
-            assert settled(children, before)
+            assert settled(lambda: children() - before, set())
             assert settled(python_threads, threads)
             assert time.monotonic() - began < BOUND
         loader.set_epoch(1)
@@ -252,7 +252,7 @@ def test_control_c_while_waiting_for_a_stuck_worker(
         list(loader)
     timer.join()
     began = time.monotonic()
-    assert settled(children, before) and settled(python_threads, threads)
+    assert settled(lambda: children() - before, set()) and settled(python_threads, threads)
     assert list(tmp_path.iterdir()) == []
     print(f"{engine}: gone {time.monotonic() - began:.2f} s after the interrupt")
     (tmp_path / "free").touch()
@@ -331,7 +331,7 @@ def test_control_c_while_workers_start_or_end(
                 interrupted = loader.close
             with pytest.raises(KeyboardInterrupt):
                 interrupted()
-        assert settled(children, before) and settled(python_threads, threads)
+        assert settled(lambda: children() - before, set()) and settled(python_threads, threads)
         assert list(tmp_path.iterdir()) == []
         loader.set_epoch(1)
         assert same(list(loader), wanted)
@@ -345,7 +345,7 @@ def test_control_c_is_not_lost_in_what_ends_with_a_worker(
     control_c(monkeypatch, multiprocessing.util, "close_fds")  # of the pipe to a process, when its object goes
     with Case("torch", "bytes-2", device, numbered).loader() as loader, pytest.raises(KeyboardInterrupt):
         list(loader)
-    assert settled(children, before)
+    assert settled(lambda: children() - before, set())
 
 
 def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor(

@@ -486,4 +486,4 @@ def test_every_epoch_may_lose_a_worker(images: Maker, caplog: pytest.LogCaptureF
         assert len(caplog.records) == epoch + 1
     assert run_of(loader) is not None
     loader.close()
-    assert settled(children, before)
+    assert settled(lambda: children() - before, set())
