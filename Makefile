@@ -28,7 +28,7 @@ test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
 	$(PYTEST)
 
 # One part of everything: numbers, plans, pixels of both engines, and what every engine promises of its batches.
-QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips delivery output policies resume)
+QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips output resume)
 
 quick: lint  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
 	$(PYTEST) -q -m "not slow" $(QUICK)
