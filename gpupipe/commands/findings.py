@@ -120,29 +120,32 @@ def examine(found: Installed) -> list[Finding]:
 
 
 def _folders(found: Installed) -> list[Finding]:
-    findings: list[Finding] = []
-
-    def add(level: Literal["wrong", "note"], what: str, do: str) -> None:
-        findings.append(Finding(level, what, do))
-
+    findings = []
     if found.temp_error is not None:
-        add(
-            "wrong",
-            f"no folder for temporary files can be written: {found.temp_error}",
-            "set TMPDIR to a folder that can be written and has space",
+        findings.append(
+            Finding(
+                "wrong",
+                f"no folder for temporary files can be written: {found.temp_error}",
+                "set TMPDIR to a folder that can be written and has space",
+            )
         )
     if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
-        add(
-            "note",
-            f"/dev/shm has {decimal(found.shm_bytes)}; worker processes of the reference exchange batches through it",
-            "docker run --shm-size=8g, or --ipc=host",
+        findings.append(
+            Finding(
+                "note",
+                f"/dev/shm has {decimal(found.shm_bytes)}; worker processes of the reference exchange batches "
+                "through it",
+                "docker run --shm-size=8g, or --ipc=host",
+            )
         )
     if found.cache_error is not None:
-        add(
-            "note",
-            f"the cache folder {cache_folder('index')} cannot be written: {found.cache_error}; indexes are built anew "
-            "by every run",
-            "set GPUPIPE_CACHE to a folder that can be written",
+        findings.append(
+            Finding(
+                "note",
+                f"the cache folder {cache_folder('index')} cannot be written: {found.cache_error}; indexes are built "
+                "anew by every run",
+                "set GPUPIPE_CACHE to a folder that can be written",
+            )
         )
     return findings
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..codecs import damage
-from ..codecs.decode import Media, open_rgb
+from ..codecs.decode import Media, Pixels, open_rgb
 from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample, ConfigError, MissingDependency, SampleError
 from ..sources.base import Source
@@ -138,6 +138,13 @@ class Dataset(ABC):
         """Those of ``indices`` that are known to be unreadable."""
         return []
 
+    def open(self, media: Media, *, strict: bool = False) -> Pixels | Image.Image:
+        """What :meth:`fetch` gave of one of its images, decoded within its limits; see
+        :func:`~gpupipe.codecs.decode.open_rgb`. ``strict``: refuse a JPEG that libjpeg repairs, which the index of a
+        strict dataset knows already."""
+        limits: dict[str, Any] = {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes}
+        return open_rgb(media, exif=self.exif, strict=strict, **limits)
+
     def raw(self, index: int) -> tuple[Any, Any]:
         """(what the transform is given, label) of one sample, for looking at data by hand: a PIL image in RGB, upright
         if ``exif``; of clips the frames u8[T, H, W, 3] that seed 0 gives in epoch 0.
@@ -145,9 +152,7 @@ class Dataset(ABC):
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
         media, label = self.fetch(index)
-        image = open_rgb(
-            media, exif=self.exif, max_pixels=self.max_pixels, max_bytes=self.max_bytes, strict=self.strict
-        )
+        image = self.open(media, strict=self.strict)
         return Image.fromarray(image) if isinstance(image, np.ndarray) else image, label
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:

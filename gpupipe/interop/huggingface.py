@@ -12,11 +12,10 @@ from ..codecs.files import MAX_BYTES
 from ..datasets.images import EncodedImages
 from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leaves, rebuilt
 from ..errors import DatasetError
-from ..reading.global_rng import drawn, lent, seed_all
 from ..sources.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
 from .recorded import pipeline_of
-from .recording import Looked, StandIn, marked_function
+from .recording import Looked, StandIn, marked_function, watched
 from .same_names import Refused
 
 __all__ = ["ImageRows", "image_rows"]
@@ -228,19 +227,7 @@ def _called(other: Any, names: list[str], image: str, mode: str, rows: int) -> l
     batch: dict[str, list[Any]] = {
         name: [_Opened(i, mode) if name == image else _Value(name, i) for i in range(rows)] for name in names
     }
-    with lent():
-        seed_all(rows)
-        before = drawn()
-        try:
-            made = other(batch)
-        except Looked as e:
-            raise Refused(f"its transform does more than to arrange the transforms that it holds: {e}") from None
-        except Exception as e:
-            raise Refused(
-                f"its transform does more than to arrange the transforms that it holds ({type(e).__name__}: {e})"
-            ) from None
-        if drawn() != before:
-            raise Refused("its transform draws random numbers itself")
+    made = watched(other, batch, "its transform", seed=rows)
     if not isinstance(made, Mapping) or not all(type(v) in (list, tuple) and len(v) == rows for v in made.values()):
         raise Refused("its transform does not return a dictionary of lists with a value for each sample")
     return [{key: _plain(values[i]) for key, values in made.items()} for i in range(rows)]

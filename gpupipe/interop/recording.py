@@ -19,10 +19,12 @@ import torch
 from PIL import Image
 
 from ..datasets.sample_form import rebuilt
+from ..reading.global_rng import drawn, lent, seed_all
 from ..transforms import Compose, Transform
 from .classes import known_class
+from .same_names import Refused
 
-__all__ = ["Looked", "StandIn", "held", "is_transform", "marked", "marked_function"]
+__all__ = ["Looked", "StandIn", "held", "is_transform", "marked", "marked_function", "watched"]
 
 _DEEP = 5
 _CLOSED = (
@@ -142,6 +144,25 @@ def marked_function(function: Any) -> tuple[Any, list[Any]]:
     )
     made.__kwdefaults__ = {name: inner(value) for name, value in (function.__kwdefaults__ or {}).items()}
     return made, found
+
+
+def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> Any:
+    """What ``other``, user code with marks, makes of stand-ins. :class:`Refused`, with ``who`` as the name, if it looks
+    at an image or draws random numbers itself."""
+    with lent():
+        seed_all(seed)
+        before = drawn()
+        try:
+            made = other(given)
+        except Looked as e:
+            raise Refused(f"{who} does more than to arrange the transforms that it holds: {e}") from None
+        except Exception as e:
+            raise Refused(
+                f"{who} does more than to arrange the transforms that it holds ({type(e).__name__}: {e})"
+            ) from None
+        if drawn() != before:
+            raise Refused(f"{who} draws random numbers itself")
+    return made
 
 
 def held(function: Any) -> Iterator[Any]:

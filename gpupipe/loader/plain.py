@@ -160,7 +160,7 @@ class PlainSession(Session):
     # ---- an epoch
 
     def iterate(self) -> Iterator[Any]:
-        place = replace(self._resume or _Place(self.next_epoch), global_batch=self._global_batch)
+        place = self._resume or _Place(self.next_epoch)
         stream = isinstance(self.loader.dataset, IterableDataset)
         if isinstance(self.loader.dataset, Stream):
             self.loader.dataset.set_epoch(place.epoch)

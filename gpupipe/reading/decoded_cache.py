@@ -20,7 +20,6 @@ import PIL
 from PIL import features
 from rich.filesize import decimal
 
-from ..codecs.decode import open_rgb
 from ..datasets.base import Dataset
 from ..errors import ConfigError
 from ..memory import system
@@ -116,7 +115,7 @@ class DecodedCache:
             if self._images.read(*name, 0, top * size[1] * 3, rows.reshape(-1)):
                 return rows[:, left : left + width], True
         media, _ = dataset.fetch(index)
-        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        image: Any = dataset.open(media)
         pixels = np.asarray(image)
         if pixels.shape[:2] != size:
             raise changed(size, pixels.shape[:2])

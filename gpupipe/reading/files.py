@@ -144,7 +144,7 @@ class FileReader(AheadReader[Rows]):
             out[...] = np.asarray(part.crop(_box(window, row, cut)))
             return False
         media, _ = dataset.fetch(int(plan.indices[row]))
-        image: Any = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        image: Any = dataset.open(media)
         size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
         if size != planned:
             raise changed(planned, size)

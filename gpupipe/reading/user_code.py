@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from ..codecs.decode import Media, Peeked, as_rgb, open_rgb, peek
+from ..codecs.decode import Media, Peeked, as_rgb, peek
 from ..datasets.base import Dataset
 from ..errors import BadSample
 from ..planning.epoch import resolve_missing, resolve_plan
@@ -98,7 +98,7 @@ class Pack:
             return as_rgb(media), seen
         if not self.decodes(seen.coding):
             began = time.perf_counter()
-            image = open_rgb(media, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes)
+            image = dataset.open(media)
             pixels = np.asarray(image)
             seconds.append(time.perf_counter() - began)
             return pixels, seen

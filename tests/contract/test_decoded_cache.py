@@ -19,6 +19,7 @@ from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictur
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
+from gpupipe.datasets.base import Dataset
 from gpupipe.errors import ConfigError
 from gpupipe.reading import decoded_cache
 from gpupipe.sources.remote.block_cache import BlockCache
@@ -95,7 +96,7 @@ def test_in_the_second_epoch_nothing_is_decoded(
     def refuse(*args: Any, **arguments: Any) -> Any:
         raise AssertionError("decoded again")
 
-    monkeypatch.setattr(decoded_cache, "open_rgb", refuse)
+    monkeypatch.setattr(Dataset, "open", refuse)
     some = Subset(ImageFolder(root, TRAIN), list(range(N)))
     assert same(list(make(some, cache="disk", cache_bytes=ROOM)), wanted)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ...codecs.decode import open_rgb
 from ...codecs.files import Undecodable
 from ...errors import BadSample
 from ...reading.base import Form, Loaded
@@ -86,7 +85,7 @@ class _Look:
         dataset, ready, data = self._dataset, self._ready, self._ready.media[row].tobytes()
         sizes = ready.plan.sizes if ready.sizes is None else ready.sizes
         media = os.fsdecode(data.rstrip(b"\0")) if self._form == "paths" else data
-        image = open_rgb(media, exif=dataset.exif, max_pixels=dataset.max_pixels, max_bytes=dataset.max_bytes)
+        image = dataset.open(media)
         if sizes is not None and (planned := tuple(np.asarray(sizes[row]).tolist())) != size_of(image):
             raise changed(planned, size_of(image))
         return image

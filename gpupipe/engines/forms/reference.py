@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...codecs.decode import open_rgb
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan
@@ -30,7 +29,7 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
     """
     if plan.frames is not None:
         return _of_clips(dataset, plan, pipeline)
-    images = [open_rgb(dataset.fetch(int(i))[0], exif=dataset.exif) for i in plan.indices]
+    images = [dataset.open(dataset.fetch(int(i))[0]) for i in plan.indices]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(image) for image in images], np.int32))
     assert plan.ops is not None

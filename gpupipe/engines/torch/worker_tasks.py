@@ -113,13 +113,7 @@ class Decode:
         media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
         if isinstance(media, Undecodable):
             raise media
-        image = open_rgb(
-            media,
-            exif=dataset.exif,
-            max_pixels=dataset.max_pixels,
-            max_bytes=dataset.max_bytes,
-            strict=dataset.strict and dataset.runs_user_code,  # else the index knows
-        )
+        image = dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # else the index knows
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
         return [image], target, None
