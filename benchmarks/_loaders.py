@@ -77,6 +77,8 @@ class Job:
     """Of gpupipe: whether nothing of an epoch is begun before the one before it has ended."""
     cache: Literal["ram", "disk"] | None = None
     """Where gpupipe keeps decoded images; filled before the first batch comes."""
+    scaled: bool = False
+    """Of gpupipe: whether images are decoded smaller."""
     files: str | None = None
     """Which of the sets of :class:`Work`; ``None``: its paths."""
 
@@ -136,6 +138,7 @@ def _gpupipe(job: Job, work: Work) -> Batches:
         seed=0,
         cache=job.cache,
         cache_bytes=None if job.cache is None else CACHE_BYTES,
+        scaled=job.scaled,
     )
     if job.cache is not None:
         for _ in loader:

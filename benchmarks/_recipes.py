@@ -24,6 +24,7 @@ def ours(recipe: str, size: int, **options: Any) -> Any:
         "train_light": imagenet.train_light,
         "train_strong": imagenet.train_strong,
         "SimCLR": simclr.train,
+        "val": imagenet.val,
     }
     return makers[recipe](size, **options)
 
@@ -47,6 +48,8 @@ def torchvisions(recipe: str, size: int) -> tuple[Callable[[Any], Any], Callable
     last: list[Any] = [V.PILToTensor(), V.ToDtype(_float32(), scale=True), V.Normalize(MEAN, STD)]
     if recipe == "train":
         return V.Compose([*first, *last]), None
+    if recipe == "val":
+        return V.Compose([V.Resize(round(size * 256 / 224)), V.CenterCrop(size), *last]), None
     if recipe == "train_light":
         return V.Compose([*first, V.ColorJitter(0.4, 0.4, 0.4), *last]), None
     if recipe == "RandAugment":

@@ -107,6 +107,23 @@ def clips(result: dict[str, Any]) -> str:
     return text + table(["loader", *columns, "MB"], rows)
 
 
+def scaled(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{work}: {name}",
+            f"{c['median_images_per_second']:.0f}",
+            ratio(c["to_unscaled"]),
+            f"{c['to_unscaled_by_cpu_time']:.2f}",
+            ratio(c["to_torchvision"]) if "to_torchvision" in c else "",
+        ]
+        for work, found in result["sets"].items()
+        for name, c in found.items()
+        if name.endswith(", scaled")
+    ]
+    text = f"Large photographs decoded smaller, `scaled=True`: 224 pixels, float32 ({machine(result)}).\n\n"
+    return text + table(["work", "images/s", "to a full decode", "by CPU time", "to torch + torchvision"], rows)
+
+
 def small(results: dict[str, dict[str, Any] | None]) -> str:
     """One line for each of the other questions."""
     lines = []
@@ -265,6 +282,7 @@ def figures() -> str:
         "training_equal",
         "video_index",
         "video_clips_cpu",
+        "scaled_cpu",
         "plan_cost",
         "index_scale",
         "memory_epochs_cpu",
@@ -276,7 +294,7 @@ def figures() -> str:
     )
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
-    tables = (recipes, "recipes_cpu"), (clips, "video_clips_cpu"), (decoders, "fuzz_decoders")
+    tables = (recipes, "recipes_cpu"), (scaled, "scaled_cpu"), (clips, "video_clips_cpu"), (decoders, "fuzz_decoders")
     parts += [show(r) for show, n in tables if (r := results[n])]
     lines = [small(results), *([strictness(r)] if (r := results["strict"]) else [])]
     return "\n\n".join([*parts, "\n".join(lines)])

@@ -37,10 +37,11 @@ from gpupipe.pack.sliceable import Sliceable
 LARGE = (2016, 1512)
 
 
-def _enlarged(arguments: tuple[str, str]) -> None:
-    source, target = arguments
+def enlarged(arguments: tuple[str, str, tuple[int, int]]) -> None:
+    """A photograph written anew with so many pixels along its longer and its shorter side, with noise."""
+    source, target, large_size = arguments
     with Image.open(source) as image:
-        size = LARGE if image.width > image.height else LARGE[::-1]
+        size = large_size if image.width > image.height else large_size[::-1]
         large = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BICUBIC), np.float32)
     noise = np.random.default_rng(0).normal(0, 4, large.shape)
     pixels = (large + noise).round().clip(0, 255).astype(np.uint8)
@@ -75,9 +76,9 @@ def sets_of(paths: list[str], folder: Path, workers: int) -> tuple[dict[str, tup
         place.mkdir()
     for i, path in enumerate(paths):
         (plain["photographs"] / f"{i:06d}.jpg").symlink_to(path)
-    jobs = [(path, str(plain["3 megapixels"] / f"{i:06d}.jpg")) for i, path in enumerate(paths[:64])]
+    jobs = [(path, str(plain["3 megapixels"] / f"{i:06d}.jpg"), LARGE) for i, path in enumerate(paths[:64])]
     with get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
-        pool.map(_enlarged, jobs)
+        pool.map(enlarged, jobs)
     found, packing = {}, {}
     for name, place in plain.items():
         other = place.with_name(f"{place.name} packed")

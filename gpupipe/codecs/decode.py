@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,11 @@ from PIL import Image
 
 from .damage import refuse_damaged
 from .files import MAX_BYTES, Place, ReadAt, Undecodable, read_place, refuse_large, use_place
-from .pillow import guarded, header, open_image, quiet, upright
+from .pillow import guarded, header, open_image, orientation_of, quiet, upright
 
-__all__ = ["Media", "Peeked", "Pixels", "as_rgb", "decode", "open_rgb", "peek", "peek_size"]
+__all__ = ["Media", "Peeked", "Pixels", "Smaller", "as_rgb", "decode", "open_rgb", "open_smaller", "peek", "peek_size"]
 
+T = TypeVar("T")
 Pixels = npt.NDArray[np.uint8]
 Media = str | bytes | Pixels
 """What is decoded: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
@@ -52,24 +54,79 @@ def open_rgb(
     """
     if isinstance(media, np.ndarray):
         return as_rgb(media)
+
+    def pixels(image: Image.Image, encoded: bytes) -> Image.Image:
+        if strict and image.format in ("JPEG", "MPO"):
+            refuse_damaged(encoded)
+        return _rgb(image, exif)
+
+    return _opened(media, pixels, max_pixels, max_bytes)
+
+
+class Smaller(NamedTuple):
+    """An image that was decoded smaller."""
+
+    image: Image.Image
+    """In RGB, upright if that was asked for: of each side 1/2, 1/4 or 1/8, rounded up."""
+    size: tuple[int, int]
+    """(height, width) of the whole image, upright likewise."""
+    top: float
+    """Where in ``image`` the whole image begins, in pixels of ``image``: what libjpeg rounded up lies behind the last
+    row and column as stored, which come first if the image was turned. Below 1."""
+    left: float
+
+
+def open_smaller(
+    media: str | bytes, factor: int, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES
+) -> Smaller:
+    """A JPEG decoded at 1/``factor``, which is 2, 4 or 8: libjpeg makes so many times fewer pixels of each block of
+    8 x 8. Pixel (y, x) of it lies where the pixels from ``factor * y`` and ``factor * x`` on would be.
+
+    Raises :class:`Undecodable` as :func:`open_rgb` does, and ``changed`` if it is no JPEG.
+    """
+
+    def pixels(image: Image.Image, encoded: bytes) -> Smaller:
+        width, height = image.size
+        image.draft(None, (max(width // factor, 1), max(height // factor, 1)))
+        if image.size != (-(-width // factor), -(-height // factor)):
+            raise Undecodable("changed", f"the index says that it is a JPEG, and it is {image.format}")
+        turn = orientation_of(image) if exif else 1
+        if turn >= 5:
+            height, width = width, height
+        top, left = (-side % factor / factor for side in (height, width))
+        if image.mode == "RGB" and turn == 1:
+            image.load()  # convert() would copy it
+        else:
+            image = _rgb(image, exif)
+        return Smaller(image, (height, width), top * (turn in (3, 4, 7, 8)), left * (turn in (2, 3, 6, 7)))
+
+    return _opened(media, pixels, max_pixels, max_bytes)
+
+
+def _rgb(image: Image.Image, exif: bool) -> Image.Image:
+    return (upright(image) if exif else image).convert("RGB")
+
+
+def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], max_pixels: int | None, max_bytes: int) -> T:
+    """What ``decode`` makes of an image whose header was read, and of the bytes of its file."""
     encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=max_bytes))
     refuse_large(len(encoded), max_bytes)
     if not encoded:
         raise Undecodable("empty", "0 bytes")
 
-    def pixels() -> Image.Image:
+    def opened() -> T:
         image = open_image(io.BytesIO(encoded), max_pixels)
-        if strict and image.format in ("JPEG", "MPO"):
-            refuse_damaged(encoded)
         try:
-            return (upright(image) if exif else image).convert("RGB")
+            return decode(image, encoded)
+        except Undecodable:
+            raise
         except Exception:
             # To give the failure its name: where the end of the file is missing, it is truncated, whatever Pillow said.
             header(open_image(io.BytesIO(encoded)), lambda n, at: encoded[at : at + n], len(encoded))
             raise
 
     with quiet():
-        return guarded(pixels)
+        return guarded(opened)
 
 
 class Peeked(NamedTuple):

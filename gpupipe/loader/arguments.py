@@ -52,6 +52,7 @@ class Arguments:
     max_bad: float | int | None
     cache: CacheKind | None = None
     cache_bytes: int | None = None
+    scaled: bool = False
     own_batches: Any = None
     """What a subclass has put in the place of ``loader.batch_sampler``: its batches have at most ``batch_size``."""
 
@@ -81,6 +82,13 @@ class Arguments:
             raise ConfigError(
                 f"cache={self.cache!r} and cache_bytes={self.cache_bytes!r}: where decoded images are kept, and how "
                 "many bytes of them at most; give both or neither"
+            )
+        if not isinstance(self.scaled, bool):
+            raise ConfigError(f"scaled must be True or False, not {self.scaled!r}")
+        if self.scaled and self.cache is not None:
+            raise ConfigError(
+                f"scaled=True beside cache={self.cache!r}: what is kept are whole images in full size; leave one "
+                "of them out"
             )
         if self.cache_bytes is not None:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))

@@ -85,6 +85,12 @@ class DataLoader(TorchLoader[Any]):
             at 500 x 375, and only those of a file as it is now are believed. For images in files.
         cache_bytes: of all that is kept, with ``cache``. If it is full, further images are decoded each time; what was
             not used for a day makes place for them.
+        scaled: decode JPEG files at 1/2, 1/4 or 1/8 if a crop or a resize, with which the transforms begin, takes at
+            least two pixels of the smaller image for each one that it makes. That takes less memory, and less time for
+            photographs of some ten megapixels, or of three in the reference engine. Pixels differ from those of a full
+            decode: docs/promises.md says by how much. Both engines give the same, on the CPU. For images in files;
+            others than JPEG, small ones and small crops are decoded as ever, and so is ``dataset[i]``. ``repr`` says
+            how many are decoded smaller.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). With more, :class:`SampleError` is raised after all.
 
@@ -146,6 +152,7 @@ class DataLoader(TorchLoader[Any]):
         max_bad: float | int | None = None,
         cache: CacheKind | None = None,
         cache_bytes: int | None = None,
+        scaled: bool = False,
     ):
         arguments = Arguments(
             dataset=dataset,
@@ -173,6 +180,7 @@ class DataLoader(TorchLoader[Any]):
             max_bad=max_bad,
             cache=cache,
             cache_bytes=cache_bytes,
+            scaled=scaled,
         )
         self._show(arguments, session_of(arguments))
 
@@ -198,6 +206,7 @@ class DataLoader(TorchLoader[Any]):
         self.max_bad = a.max_bad
         self.cache = a.cache
         self.cache_bytes = a.cache_bytes
+        self.scaled = a.scaled
         self.engine = a.engine
         # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
         # the same names say what became of these.

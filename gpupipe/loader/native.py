@@ -17,6 +17,7 @@ from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
+from ..reading.scaled import remark
 from .agreement import Said
 from .arguments import Arguments
 from .batching import Batching, batching_of
@@ -163,7 +164,7 @@ class NativeSession(Session):
         if self.batching.sampler.shard is not None:
             return settings
         numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "batch_size", "drop_last")}
-        options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad")}
+        options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad", "scaled")}
         return {
             **settings,
             "pipeline": Said(state.pipeline, " ".join(repr(setup.pipeline).split())),
@@ -219,9 +220,11 @@ class NativeSession(Session):
 
     def remarks(self) -> list[str]:
         resolved, engine = self.resolved, self.running.engine
-        cache = [] if resolved.setup.cache is None else [resolved.setup.cache.remark()]
+        setup = resolved.setup
+        cache = [] if setup.cache is None else [setup.cache.remark()]
+        scaled = [remark(setup.dataset, setup.pipeline)] if setup.scaled else []
         happened = self._happened if engine is None else engine.remarks()
-        return resolved.config.remarks(resolved.setup) + happened + cache
+        return resolved.config.remarks(setup) + happened + cache + scaled
 
     def _mixing(self) -> list[str]:
         """How well a shuffle by blocks does."""

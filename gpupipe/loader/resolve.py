@@ -105,6 +105,7 @@ def resolve(a: Arguments) -> Resolved:
         worker_init_fn=a.worker_init_fn,
         multiprocessing_context=a.multiprocessing_context,
         cache=_cache_of(a, dataset),
+        scaled=_scaled(a, dataset),
     )
     _check_targets(dataset)
     if not dataset.has_frames and dataset.transform.temporal:
@@ -144,6 +145,17 @@ def _cache_of(a: Arguments, dataset: Dataset) -> DecodedCache | None:
     cache = DecodedCache(a.cache, a.cache_bytes)
     cache.check(dataset)
     return cache
+
+
+def _scaled(a: Arguments, dataset: Dataset) -> bool:
+    if a.scaled and a.engine_name == "null":
+        raise ConfigError("scaled=True: the null engine decodes nothing; leave it out")
+    if a.scaled and (dataset.kind != "files" or dataset.sizes is None):
+        raise ConfigError(
+            f"scaled=True is for images in files, which have an index that knows their sizes, and {dataset!r} has "
+            f"{dataset.kind}; leave it out"
+        )
+    return a.scaled
 
 
 def _try_functions(dataset: Dataset) -> None:

@@ -59,6 +59,11 @@ def _plain(a: Arguments, e: NotNative) -> PlainSession:
             f"cache={a.cache!r}: torch's own loader has no such thing, and has to do this work because "
             f"{'; '.join(e.reasons)}; leave cache and cache_bytes out"
         ) from None
+    if a.scaled:
+        raise ConfigError(
+            "scaled=True: torch's own loader decodes nothing smaller, and has to do this work because "
+            f"{'; '.join(e.reasons)}; leave it out"
+        ) from None
     session = PlainSession(a, e.reasons)
     if a.engine_name == "auto":
         each = e.reasons if len(e.reasons) == 1 else [f"({i}) {why}" for i, why in enumerate(e.reasons, 1)]

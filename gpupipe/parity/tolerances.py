@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Literal
 
 from ..errors import ConfigError
+from ..reading.scaled import PROMISE as SCALED
 from ..transforms.compose import Compose
 from ..transforms.ops import OPS, Dtype, Op, ToDtype, Views
 from ..transforms.ops.promise import CPU, CUDA, EQUAL, GRAPH, Bound, Promise, Tolerance
@@ -18,6 +19,7 @@ from .difference import Difference, Spread
 
 __all__ = [
     "DECODE",
+    "SCALED",
     "TABLE",
     "Bound",
     "Pair",
@@ -168,7 +170,7 @@ def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
 
 
 def markdown() -> str:
-    """The table for the documentation."""
+    """The tables for the documentation."""
     lines = [
         '| DALI against the reference | CPU | CPU, `graph="whole"` | at the border of the image | GPU | why |',
         "|---|---|---|---|---|---|",
@@ -180,5 +182,9 @@ def markdown() -> str:
         reasons = dict.fromkeys(t.reason for t in (cpu, graph) if t and t.reason)
         cells = [row.what, *bounds, border or "", cuda or "not measured", "; ".join(reasons)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "The reference against torchvision on PIL images, CPU: equal."]
+    lines += ["", "The reference against torchvision on PIL images, CPU: equal.", ""]
+    lines += ["| `scaled=True` against a full decode, both in the reference | CPU | why |", "|---|---|---|"]
+    lines += [
+        f"| resize, {name}, of an image decoded smaller | {t.interior} | {t.reason} |" for name, t in SCALED.items()
+    ]
     return "\n".join(lines) + "\n"

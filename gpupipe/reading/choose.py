@@ -14,6 +14,7 @@ from .cuts import Cuts
 from .files import FileReader
 from .paths import PathReader
 from .pixels import PixelReader
+from .scaled import scaled_of
 from .setup import Setup
 from .user_code import UserCodeReader
 
@@ -29,24 +30,25 @@ def nothing(coding: str) -> bool:
     return False
 
 
-def feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+def feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes, *, scaled: bool = False) -> Feed:
     """What an engine is given of a dataset.
 
     Args:
         accepts: forms that the engine takes.
         decodes: which codings it decodes.
+        scaled: whether some images are decoded smaller, which Pillow does.
 
     Raises :class:`PipelineError` if there is no such form.
     """
-    feed = _feed_of(dataset, accepts, decodes)
+    feed = _feed_of(dataset, accepts, decodes, scaled)
     if feed.form not in accepts:
         raise PipelineError(f"{dataset!r} has {feed.form}, and the engine takes {', '.join(sorted(accepts))}")
     return feed
 
 
-def _feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+def _feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes, scaled: bool) -> Feed:
     if dataset.kind == "files":
-        return _of_files(dataset, accepts, decodes)
+        return _of_files(dataset, accepts, decodes, scaled)
     if dataset.kind == "user code":
         form = _RETURNS[_whole(dataset, FromTorch).returns]
         # How its images are encoded is known when they are there.
@@ -54,13 +56,13 @@ def _feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Fe
     return Feed("pixels" if dataset.kind == "pixels" else "frames")
 
 
-def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes, scaled: bool) -> Feed:
     turns = dataset.orientations if dataset.exif else np.ones(1, np.uint8)
     if dataset.codings is None or turns is None:  # what is not known is Pillow's
         return Feed("pixels")
     _, names = dataset.codings
     own = [decodes(name) for name in names if name]  # bad samples have none
-    handed = not all(own) or len(names) >= _CODES
+    handed = scaled or not all(own) or len(names) >= _CODES
     if handed and not any(own):
         return Feed("pixels")
     turned = bool((turns != 1).any())
@@ -71,7 +73,7 @@ def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes) -> F
 def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Decodes) -> Reader:
     """The reader of a setup for an engine; see :func:`feed_of`."""
     decodes = decodes if setup.cache is None else nothing
-    dataset, feed = setup.dataset, feed_of(setup.dataset, accepts, decodes)
+    dataset, feed = setup.dataset, feed_of(setup.dataset, accepts, decodes, scaled=scaled_of(setup) is not None)
     if dataset.kind == "user code":
         return UserCodeReader(setup, feed, decodes)
     if dataset.kind == "files":

@@ -43,8 +43,8 @@ class Cuts:
         codes[: len(names)] = [is_sliceable(name) for name in names]
         return cls(dataset, codes) if codes.any() else None
 
-    def cuts(self, plan: Plan, rows: Sequence[int]) -> dict[int, Cut | Undecodable]:
-        """By row what of its sample the window needs.
+    def cuts(self, plan: Plan, rows: Sequence[int], around: int = 0) -> dict[int, Cut | Undecodable]:
+        """By row what of its sample the window needs, and so many pixels ``around`` it.
 
         Rows that are missing have to be read as a whole: their images are turned upright, or not sliceable any more, or
         cannot be read. Those of images of another size than planned are :class:`~gpupipe.codecs.files.Undecodable`, of
@@ -59,7 +59,7 @@ class Cuts:
             if not self.codes[self.dataset.codings[0][index]] or self._is_turned(index):
                 continue
             try:
-                cut = self._cut(index, window, row)
+                cut = self._cut(index, _box(window, row, plan.sizes[row], around))
             except Undecodable:
                 continue  # reading all of it says what is wrong
             if cut is not None:
@@ -71,11 +71,10 @@ class Cuts:
         turns = self.dataset.orientations if self.dataset.exif else None
         return turns is not None and turns[index] != 1
 
-    def _cut(self, index: int, window: Crop, row: int) -> Cut | None:
-        place, top, left = self.dataset.place(index), int(window.top[row]), int(window.left[row])
+    def _cut(self, index: int, box: tuple[int, int, int, int]) -> Cut | None:
+        place = self.dataset.place(index)
         if place.packed is not None or self.dataset.source.storage.remote:
             return None  # no part of it can be had alone, or several times as soon as all of it once
-        box = top, left, top + int(window.height[row]), left + int(window.width[row])
         source = self.dataset.source
         if self.dataset.whole_files:
             return attempts(place.path, lambda file: _cut_out_of(file.fileno(), box))
@@ -88,6 +87,14 @@ class Cuts:
             return data
 
         return cut_out(read, place.length, box)
+
+
+def _box(window: Crop, row: int, size: I32, around: int) -> tuple[int, int, int, int]:
+    """Top, left, bottom and right."""
+    top, left = int(window.top[row]), int(window.left[row])
+    bottom, right = top + int(window.height[row]), left + int(window.width[row])
+    height, width = size.tolist()
+    return max(top - around, 0), max(left - around, 0), min(bottom + around, height), min(right + around, width)
 
 
 def _cut_out_of(file: int, box: tuple[int, int, int, int]) -> Cut | None:

@@ -24,6 +24,7 @@ from .cuts import Cuts, fed
 from .first_look import FirstLook
 from .paths import padded
 from .sample import bad_sample, changed
+from .scaled import AROUND, scaled_of
 from .setup import Setup
 from .targets import targets_of
 from .windows import ops_for, turns_of, window_of
@@ -53,20 +54,26 @@ class FileReader(AheadReader[Rows]):
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [not decodes(name) for name in names]
         self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
+        self._scaled = scaled_of(setup)
         self._look = FirstLook(setup.dataset.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
 
-    def _by_pillow(self, plan: Plan) -> npt.NDArray[np.bool_]:
+    def _factors(self, plan: Plan) -> U8:
+        """u8[B]: how many times smaller each image is decoded."""
+        return np.ones(len(plan), np.uint8) if self._scaled is None else self._scaled.factors(plan)
+
+    def _by_pillow(self, plan: Plan, factors: U8) -> npt.NDArray[np.bool_]:
         """bool[B]"""
         if self._feed.form == "pixels" or self._dataset.codings is None:
             return np.ones(len(plan), np.bool_)
-        return self._handed[self._dataset.codings[0][plan.indices]]
+        return self._handed[self._dataset.codings[0][plan.indices]] | (factors > 1)
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Rows]:
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
-        by_pillow = self._by_pillow(plan)
+        factors = self._factors(plan)
+        by_pillow = self._by_pillow(plan, factors)
         if self._feed.form == "paths":
             own = np.flatnonzero(~by_pillow)
             problems = self._look(self._dataset.encoded_paths(plan.indices[own]))
@@ -75,14 +82,18 @@ class FileReader(AheadReader[Rows]):
                 return Pending(plan, bad=tuple(bad_sample(self._dataset, indices[i], why) for i, why in problems))
         rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
         places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
-        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows), *((max(place.size, 0),) for place in places)]
+        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows, factors)]
+        shapes += [(max(place.size, 0),) for place in places]
         if not shapes:
             return Pending(plan)
         # A little more than is needed now, so that soon no batch needs a larger one.
         needed = sum(map(math.prod, shapes))
         borrowed = self.buffers.take(needed * 9 // 8 if places else needed)
         views = views_of(borrowed.buffer, shapes)
-        futures = [pool.submit(self._decode, plan, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
+        futures = [
+            pool.submit(self._decode, plan, row, int(factors[row]), out)
+            for row, out in zip(rows.tolist(), views, strict=False)
+        ]
         if places:
             count = 1 if self._dataset.source.storage.remote else min(self.threads, len(own))
             parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), count)]
@@ -94,14 +105,15 @@ class FileReader(AheadReader[Rows]):
         if self._setup.cuda:
             torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
-    @staticmethod
-    def _shapes(plan: Plan, rows: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    def _shapes(self, plan: Plan, rows: I64, factors: U8) -> list[tuple[int, int, int]]:
         """Of what is kept of each row."""
         if not len(rows):
             return []
         assert plan.sizes is not None and plan.ops is not None
         window = window_of(plan.ops)
         sizes = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
+        if self._scaled is not None:
+            sizes = np.where(factors[:, None] > 1, self._scaled.resized(plan), sizes)
         return [(height, width, 3) for height, width in sizes[rows].tolist()]
 
     def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> Rows:
@@ -120,24 +132,29 @@ class FileReader(AheadReader[Rows]):
             *zip(rows[files].tolist(), data, strict=True),
         ]
 
-    def _decode(self, plan: Plan, row: int, out: U8) -> Rows:
+    def _decode(self, plan: Plan, row: int, factor: int, out: U8) -> Rows:
         began = time.perf_counter()
         try:
-            was_there = self._pixels(plan, row, out)
+            was_there = self._pixels(plan, row, factor, out)
         except Undecodable as e:
             return [(row, e)]
         return [(row, None if was_there else time.perf_counter() - began)]
 
-    def _pixels(self, plan: Plan, row: int, out: U8) -> bool:
+    def _pixels(self, plan: Plan, row: int, factor: int, out: U8) -> bool:
         """Whether nothing had to be decoded."""
         assert plan.sizes is not None and plan.ops is not None
         dataset, window = self._dataset, window_of(plan.ops)
         if self._setup.cache is not None:
             out[...], was_there = self._setup.cache.pixels(dataset, plan, row, window)
             return was_there
-        cut = None if self._cuts is None else self._cuts.cuts(plan, [row]).get(row)
+        around = AROUND if factor > 1 else 0
+        cut = None if self._cuts is None else self._cuts.cuts(plan, [row], around).get(row)
         if isinstance(cut, Undecodable):
             raise cut
+        if self._scaled is not None and factor > 1:
+            encoded = dataset.fetch(int(plan.indices[row]))[0] if cut is None else cut
+            out[...] = np.asarray(self._scaled.picture(plan, row, factor, encoded))
+            return False
         if cut is not None:
             assert window is not None
             part: Any = open_rgb(cut.data)
@@ -162,15 +179,19 @@ class FileReader(AheadReader[Rows]):
         return self._loaded_of(plan, found, pending.owner)
 
     def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
-        dataset, by_pillow = self._dataset, self._by_pillow(plan)
+        dataset, factors = self._dataset, self._factors(plan)
+        by_pillow = self._by_pillow(plan, factors)
         turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
         seconds = [data for data in found.values() if isinstance(data, float)]
         pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
         if borrowed is not None:
             rows = np.flatnonzero(by_pillow)
-            for row, view in zip(rows.tolist(), views_of(borrowed.buffer, self._shapes(plan, rows)), strict=True):
+            shapes = self._shapes(plan, rows, factors)
+            for row, view in zip(rows.tolist(), views_of(borrowed.buffer, shapes), strict=True):
                 pixels[row] = view  # type: ignore[index]
         ops, sizes = ops_for(plan, is_cut=by_pillow, turns=turns), None
+        if self._scaled is not None:
+            ops = self._scaled.fed(ops, factors)
         cuts = {row: data for row, data in found.items() if isinstance(data, Cut)}
         if cuts:
             ops, sizes = fed(plan, ops, cuts)
@@ -201,6 +222,7 @@ class FileReader(AheadReader[Rows]):
         kind = "pinned_" if self.buffers.pinned else ""
         return {
             **({} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}),
+            **({} if self._scaled is None else {"decodes": "by Pillow at 1/2, 1/4 or 1/8 what is large enough"}),
             **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
         }
 

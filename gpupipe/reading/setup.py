@@ -32,6 +32,8 @@ class Setup:
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
     cache: DecodedCache | None = None
+    scaled: bool = False
+    """Whether images may be decoded smaller, see :mod:`gpupipe.reading.scaled`."""
 
     @property
     def cuda(self) -> bool:

@@ -12,7 +12,7 @@ import torch
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import Difference, Spread, border_masks, difference, grey_levels, to_pixels
-from gpupipe.parity.tolerances import TABLE, Bound, Pair, Tolerance, check, markdown, rows_of, tolerance
+from gpupipe.parity.tolerances import SCALED, TABLE, Bound, Pair, Tolerance, check, markdown, rows_of, tolerance
 from gpupipe.pipelines import imagenet
 from gpupipe.transforms import ops
 from gpupipe.transforms.ops.promise import CPU, CUDA, GRAPH
@@ -184,6 +184,10 @@ def test_a_change_of_the_filter_or_the_window_would_break_a_promise() -> None:
 
 def test_the_table_is_written_from_the_code() -> None:
     text = markdown()
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+    table, _, scaled = text.partition("\n\nThe reference against torchvision")
+    lines = table.splitlines()
     assert len(lines) == 2 + len(TABLE) and len({line.count("|") for line in lines}) == 1
     assert "| resize, bilinear, antialias | max 2, mean 0.25, 0.01 % over 1 | max 1, mean 0.2 | max 60," in text
+    assert all(
+        f"| resize, {name}, of an image decoded smaller | {one.interior} |" in scaled for name, one in SCALED.items()
+    )

@@ -80,6 +80,16 @@ class Dali(EngineConfig):
             )
         if self.video == "nvdec":
             self._check_nvdec(setup)
+        if setup.scaled and setup.cuda:
+            raise ConfigError(
+                "scaled=True: on a GPU DALI decodes with nvJPEG, which decodes nothing smaller; leave it out, or use "
+                'engine="torch", which decodes on the CPU'
+            )
+        if setup.scaled and self.graph == "whole":
+            raise ConfigError(
+                'Dali: graph="whole" has DALI resize whole images, and scaled=True images that were decoded smaller; '
+                "leave one of them out"
+            )
         from ...reading.choose import feed_of
         from .graph import ACCEPTS
 

@@ -23,6 +23,7 @@ from ...reading.base import Loaded, Reader
 from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed
+from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
 from ...reading.signal_handlers import pass_on
 from ...transforms.ops import Op
@@ -64,7 +65,8 @@ class DaliEngine(Engine):
         self._reader: Reader | None = None
         self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
         self._rested = 0.0
-        self.feed = feed_of(setup.dataset, ACCEPTS, is_safe if setup.cache is None else nothing)
+        decodes, scaled = is_safe if setup.cache is None else nothing, scaled_of(setup) is not None
+        self.feed = feed_of(setup.dataset, ACCEPTS, decodes, scaled=scaled)
         self._scheduled: deque[Loaded] = deque()
         """What DALI works on, oldest first: it reads their bytes in place."""
         self.pillow_speed = PillowSpeed()

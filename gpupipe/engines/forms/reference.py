@@ -11,6 +11,7 @@ import torch
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan
+from ...reading.scaled import Scaled
 from ...transforms.compose import Compose
 from ...types import Plan
 from .apply import apply_sample, apply_tail, head_and_tail
@@ -21,22 +22,29 @@ from .stacking import stack_images
 __all__ = ["one_sample", "reference"]
 
 
-def reference(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:
-    """What the images of the plan's batch must be: decode and apply, in this process, on the CPU.
+def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool = False) -> Any:
+    """What the images of the plan's batch must be: decode and apply, in this process, on the CPU. ``scaled``: of a
+    loader with that argument.
 
     Returns [B, C, H, W], or a tuple of such for several views, of clips in the dataset's layout; before what changes
     targets too. Raises :class:`~gpupipe.codecs.decode.Undecodable` at the first bad sample.
     """
     if plan.frames is not None:
         return _of_clips(dataset, plan, pipeline)
-    images = [dataset.open(dataset.fetch(int(i))[0]) for i in plan.indices]
+    smaller = Scaled.of(dataset, pipeline) if scaled else None
+    factors = [1] * len(plan) if smaller is None else smaller.factors(plan).tolist()
+    media = [dataset.fetch(int(i))[0] for i in plan.indices]
+    images = [
+        dataset.open(one) if smaller is None or factors[row] == 1 else smaller.picture(plan, row, factors[row], one)
+        for row, one in enumerate(media)
+    ]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(image) for image in images], np.int32))
     assert plan.ops is not None
     head, tail = head_and_tail(plan.ops)
-    return apply_tail(
-        stack_images([apply_sample(im, head, i) for i, im in enumerate(images)]), tail, pipeline.memory_format
-    )
+    done = [0 if smaller is None or factor == 1 else smaller.done for factor in factors]
+    made = [apply_sample(image, head[done[row] :], row) for row, image in enumerate(images)]
+    return apply_tail(stack_images(made), tail, pipeline.memory_format)
 
 
 def _of_clips(dataset: Dataset, plan: Plan, pipeline: Compose) -> Any:

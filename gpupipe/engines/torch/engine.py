@@ -17,6 +17,7 @@ from ...memory.uses import MemoryUse, Workload
 from ...planning.epoch import resolve_missing
 from ...reading.cuts import Cuts
 from ...reading.plan_workers import WorkerRun, Workers
+from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
 from ...transforms.ops import Dtype, Gray, Op, ToDtype, Views
@@ -99,7 +100,7 @@ class TorchEngine(Engine):
         self._config = config
         self._setup = setup
         cuts = Cuts.of(setup.dataset) if setup.cache is None else None
-        task = Decode(setup.dataset, setup.pipeline, cuts, setup.cache)
+        task = Decode(setup.dataset, setup.pipeline, cuts, setup.cache, scaled_of(setup))
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 

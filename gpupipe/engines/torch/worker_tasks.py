@@ -22,6 +22,7 @@ from ...reading.cuts import Cuts, moved
 from ...reading.decoded_cache import DecodedCache
 from ...reading.files import read_encoded
 from ...reading.sample import bad_sample, changed, collate_targets, fetching
+from ...reading.scaled import AROUND, Scaled
 from ...reading.windows import window_of
 from ...transforms.compose import Compose
 from ...types import Plan
@@ -54,6 +55,7 @@ class Decode:
     pipeline: Compose
     cuts: Cuts | None
     cache: DecodedCache | None = None
+    scaled: Scaled | None = None
 
     def __call__(self, plan: Plan) -> Decoded:
         bad = self.dataset.bad(plan.indices)
@@ -68,16 +70,19 @@ class Decode:
             self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None and self.cache is None
         )
         encoded = read_encoded(self.dataset, plan.indices) if by_place else None
+        factors = np.ones(len(plan), np.uint8) if self.scaled is None else self.scaled.factors(plan)
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    make = partial(self._pictures, plan=plan, row=row, encoded=encoded)
+                    make = partial(self._pictures, plan=plan, row=row, factor=int(factors[row]), encoded=encoded)
                     pictures, target, corner = fetch(make, row)
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
                 # With the numbers at hand only the small result is kept; else whole images until all sizes are known.
                 ops = moved(head, *corner) if head and corner is not None else head
+                if self.scaled is not None and ops is not None and factors[row] > 1:
+                    ops = ops[self.scaled.done :]
                 images += pictures if ops is None else [apply_sample(picture, ops, row) for picture in pictures]
                 targets.append(target)
         if bad:
@@ -93,10 +98,13 @@ class Decode:
         return Decoded(made, target, plan, [])
 
     def _pictures(
-        self, index: int, plan: Plan, row: int, encoded: list[bytes | Undecodable] | None
+        self, index: int, plan: Plan, row: int, factor: int, encoded: list[bytes | Undecodable] | None
     ) -> tuple[list[Picture], Any, tuple[int, int] | None]:
         """(the images of a sample: one, or the frames of a clip; its target; if no more is there than a first crop
-        takes, the first pixel row and column of it)"""
+        takes, the first pixel row and column of it)
+
+        What is decoded smaller by a ``factor`` above 1 comes after the ops that ``scaled`` does.
+        """
         dataset = self.dataset
         if self.cache is not None:
             window = window_of(plan.ops or ())
@@ -105,14 +113,19 @@ class Decode:
             return [Image.fromarray(np.ascontiguousarray(pixels))], None, corner
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, None
-        cut = None if self.cuts is None else self.cuts.cuts(plan, [row]).get(row)
+        around = AROUND if factor > 1 else 0
+        cut = None if self.cuts is None else self.cuts.cuts(plan, [row], around).get(row)
         if isinstance(cut, Undecodable):
             raise cut
+        if cut is not None and self.scaled is not None and factor > 1:
+            return [self.scaled.picture(plan, row, factor, cut)], None, None
         if cut is not None:
             return [open_rgb(cut.data)], None, (cut.top, cut.left)
         media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
         if isinstance(media, Undecodable):
             raise media
+        if self.scaled is not None and factor > 1:
+            return [self.scaled.picture(plan, row, factor, media)], target, None
         image = dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # else the index knows
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))

@@ -1,0 +1,359 @@
+"""Images that are decoded smaller: the same in every engine, and close to those that are decoded in full."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from jpegs import KINDS, jpeg, pillow_jpeg
+from odd_files import exif
+from PIL import Image
+from support import EVAL, SEED, Case, Encoded, native_session, pictures, write_tars
+from torch import Tensor
+
+from gpupipe import DataLoader, SampleError, engines, transforms as T
+from gpupipe.codecs.decode import open_smaller
+from gpupipe.codecs.jpeg import tiles
+from gpupipe.codecs.jpeg.rewrite import rewrite
+from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
+from gpupipe.datasets.base import Dataset
+from gpupipe.engines.dali.engine import DaliEngine
+from gpupipe.engines.dali.graph import ACCEPTS
+from gpupipe.engines.forms.reference import reference
+from gpupipe.errors import ConfigError
+from gpupipe.parity.difference import difference
+from gpupipe.parity.tolerances import check
+from gpupipe.reading import scaled as scaled_decoding
+from gpupipe.reading.choose import feed_of
+from gpupipe.reading.scaled import AROUND, Scaled, remark
+from gpupipe.testing.photos import photograph
+from gpupipe.types import Plan
+
+FLIP: list[Any] = [T.RandomHorizontalFlip(), T.PILToTensor()]
+PIPELINES = {
+    "train": T.Compose([T.RandomResizedCrop(12), *FLIP]),
+    "train, bicubic": T.Compose([T.RandomResizedCrop((10, 15), interpolation="bicubic"), *FLIP]),
+    "eval": T.Compose([T.Resize(14), T.CenterCrop(12), T.PILToTensor()]),
+    "tensors": T.Compose([T.ToImage(), T.RandomResizedCrop(12), T.ToDtype("float32", scale=True)]),
+    "own function": T.Compose([T.RandomResizedCrop(12), T.Lambda(lambda image: image), *FLIP]),
+}
+ENGINES = [("dali", 2), ("torch", 0)]
+
+
+def _files() -> dict[str, bytes]:
+    """Name to file: all samplings, scans and colours, sides of every remainder by 8, and all ways to be turned."""
+    found = {f"kind {i:02d}.jpg": jpeg(_pixels(100 + i, 203 + 3 * i, i, kind), kind) for i, kind in enumerate(_KINDS)}
+    for i, subsampling in enumerate(("4:4:4", "4:2:2", "4:2:0") * 2):
+        options: dict[str, Any] = {"subsampling": subsampling, "quality": 90, "progressive": i >= 3}
+        found[f"photo {i}.jpg"] = pillow_jpeg(301 + i, 460 - 3 * i, i, **options)
+    for turn in range(1, 9):
+        found[f"turned {turn}.jpg"] = pillow_jpeg(200 + turn, 243 + 3 * turn, turn, exif=exif(turn))
+    found["gray.jpg"] = pillow_jpeg(399, 245, 5, "L")
+    found["cmyk.jpg"] = pillow_jpeg(399, 245, 6, "CMYK")
+    found["tiny.jpg"] = pillow_jpeg(3, 5, 7)
+    found["line.jpg"] = pillow_jpeg(1, 300, 8)
+    return found
+
+
+def _pixels(height: int, width: int, seed: int, kind: Any) -> Any:
+    pixels = photograph(height, width, seed)
+    return pixels[:, :, 1] if len(kind.sampling) == 1 else pixels
+
+
+_KINDS = list(KINDS.values())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Large and small files as they came; and the same of which all JPEGs that can be are sliceable."""
+    found, files = {}, _files()
+    for name, made in (("plain", list(files.values())), ("packed", rewrite(list(files.values())))):
+        folder = found[name] = tmp_path_factory.mktemp(name)
+        (folder / "only").mkdir()
+        for (file, whole), data in zip(files.items(), made, strict=True):
+            (folder / "only" / file).write_bytes(data if isinstance(data, bytes) else whole)
+        Image.fromarray(photograph(300, 290, 9)).save(folder / "only" / "picture.png")
+        for path in (*folder.glob("only/*"), folder / "only"):
+            os.utime(path, (1_600_000_000, 1_600_000_000))
+    return found
+
+
+@pytest.fixture(params=ENGINES, ids=str)
+def make(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Iterator[Callable[..., DataLoader]]:
+    engine, workers = request.param
+    case = Case(engine, "folder", "cpu", folders["plain"])
+
+    def loader(dataset: Any, **arguments: Any) -> DataLoader:
+        return case.loader(dataset, **{"num_workers": workers, "scaled": True, **arguments})
+
+    yield loader
+    case.close()
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The factor of each image that is decoded smaller in this process."""
+    found: list[int] = []
+    real = open_smaller
+
+    def counted(media: Any, factor: int, **options: Any) -> Any:
+        found.append(factor)
+        return real(media, factor, **options)
+
+    monkeypatch.setattr(scaled_decoding, "open_smaller", counted)
+    return found
+
+
+def plans_of(dataset: Dataset, epochs: int = 1) -> list[Plan]:
+    with DataLoader(dataset, 5, shuffle=True, seed=SEED, engine="null", device="cpu") as loader:
+        return [plan for _ in range(epochs) for plan, *_ in loader]
+
+
+def images_of(batches: Any) -> list[Tensor]:
+    return [images for images, *_ in batches]
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(map(torch.equal, a, b))
+
+
+def of_loader(dataset: Dataset, engine: str, **options: Any) -> list[Tensor]:
+    given = {"num_workers": 2 if engine == "dali" else 0, "device": "cpu", **options}
+    with DataLoader(dataset, 5, shuffle=True, seed=SEED, engine=engine, **given) as loader:
+        return images_of(loader)
+
+
+# ---------------------------------------------------------------------- engines
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "upright"), [*zip(PIPELINES, (True, False, True, False, False), strict=True), ("train", False)]
+)
+def test_engines_and_reference_give_the_same(
+    make: Callable[..., DataLoader], pipeline: str, upright: bool, folders: dict[str, Path]
+) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES[pipeline], exif=upright)
+    scaled, seen = Scaled.of(dataset, dataset.transform), set()
+    assert scaled is not None
+    loader = make(dataset)
+    for plan, images in zip(plans_of(dataset), images_of(loader), strict=True):
+        expected = reference(dataset, plan, dataset.transform, scaled=True)
+        factors = scaled.factors(plan)
+        smaller = torch.from_numpy(factors > 1)
+        assert torch.equal(images[smaller], expected[smaller])
+        assert plan.ops is not None and plan.sizes is not None
+        if pipeline != "own function":  # of which nothing is promised
+            assert not check("dali/torch", plan.ops, difference(images, expected, plan.ops, plan.sizes))
+        seen |= set(factors.tolist())
+    assert seen >= {1, 2, 4}
+
+
+def test_worker_processes_give_the_same(folders: dict[str, Path]) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["train"])
+    alone, workers = (of_loader(dataset, "torch", num_workers=n, scaled=True) for n in (0, 2))
+    assert same(alone, workers)
+
+
+def test_images_are_decoded_smaller(folders: dict[str, Path], decoded: list[int]) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
+    factors = np.concatenate([Scaled.of(dataset, dataset.transform).factors(p) for p in plans_of(dataset)])  # type: ignore[union-attr]
+    for engine in ("dali", "torch"):
+        decoded.clear()
+        # With persistent_workers=None the next epoch would be begun.
+        of_loader(dataset, engine, persistent_workers=False, scaled=True)
+        assert sorted(decoded) == sorted(factors[factors > 1].tolist())
+
+
+def test_what_is_not_a_plain_jpeg_is_decoded_in_full(folders: dict[str, Path]) -> None:
+    dataset = ImageFolder(folders["plain"], T.Compose([T.Resize((9, 9)), T.PILToTensor()]))
+    whole = next(iter(DataLoader(dataset, len(dataset), engine="null", device="cpu")))[0]
+    factors = Scaled.of(dataset, dataset.transform).factors(whole)  # type: ignore[union-attr]
+    by_name = {Path(dataset.describe(i)).name: int(factors[i]) for i in range(len(dataset))}
+    assert by_name["photo 0.jpg"] == 8 and by_name["gray.jpg"] == 8
+    assert {by_name[name] for name in ("picture.png", "cmyk.jpg", "tiny.jpg", "line.jpg")} == {1}
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("pipeline", ["train", "eval"])
+def test_sliceable_files_give_the_pixels_of_whole_ones(
+    engine: str, pipeline: str, folders: dict[str, Path], decoded: list[int]
+) -> None:
+    plain, packed = (ImageFolder(folders[name], PIPELINES[pipeline]) for name in ("plain", "packed"))
+    assert same(of_loader(plain, engine, scaled=True), of_loader(packed, engine, scaled=True))
+    assert set(decoded) >= {2, 4}
+
+
+@pytest.mark.parametrize("kind", ["4:4:0", "4:2:2", "2x2 chroma of 4x4"])
+def test_enough_is_cut_out_around_a_window(kind: str) -> None:
+    """What libjpeg looks at beside it when it makes chroma finer is further away in a smaller image."""
+    rng = np.random.default_rng(0)
+    (data,) = rewrite([jpeg(rng.integers(0, 256, (100, 240, 3), np.uint8), KINDS[kind])])
+    assert isinstance(data, bytes)
+    for factor in (2, 4, 8):
+        whole = np.asarray(open_smaller(data, factor).image)
+        for _ in range(40):
+            sides = rng.integers(2 * factor, (60, 100))
+            first = rng.integers(0, (100, 240) - sides + 1)
+            box = [*np.maximum(first - AROUND, 0), *np.minimum(first + sides + AROUND, (100, 240))]
+            cut = tiles.cut(lambda n, at: data[at : at + n], len(data), tuple(map(int, box)))  # type: ignore[arg-type]
+            assert cut is not None
+            part = np.asarray(open_smaller(cut.data, factor).image)
+            (y, x), (bottom, right) = first // factor, -(-(first + sides) // factor)
+            top, left = cut.top // factor, cut.left // factor
+            assert np.array_equal(part[y - top : bottom - top, x - left : right - left], whole[y:bottom, x:right])
+
+
+def test_parts_of_large_files_and_subsets(make: Callable[..., DataLoader], folders: dict[str, Path]) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["train"])
+    tars = WebDataset([str(path) for path in write_tars(folders["plain"])], PIPELINES["train"])
+    jpegs = [i for i in range(len(dataset)) if dataset.describe(i).endswith(".jpg")]
+    assert not tars.whole_files and len(tars) == len(jpegs)
+    assert same(images_of(make(tars)), images_of(make(Subset(dataset, jpegs))))
+
+
+# ---------------------------------------------------------------------- what else a loader does
+
+
+def test_resumed_at_every_step(make: Callable[..., DataLoader], folders: dict[str, Path]) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["train"])
+    whole = images_of(make(dataset))
+    for step in (0, 3, len(whole) - 1):
+        first = make(dataset)
+        batches = iter(first)
+        for _ in range(step):
+            next(batches)
+        second = make(dataset)
+        second.load_state_dict(first.state_dict())
+        assert same(images_of(second), whole[step:] or whole)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_bad_samples(make: Callable[..., DataLoader], on_error: str, tmp_path: Path) -> None:
+    """Cut off, changed in size, no JPEG any more, gone: after the index was made."""
+    (tmp_path / "only").mkdir()
+    for i in range(12):
+        (tmp_path / "only" / f"{i:02d}.jpg").write_bytes(pillow_jpeg(300, 420, i))
+    dataset = ImageFolder(tmp_path, PIPELINES["train"])
+    files = sorted(tmp_path.glob("only/*.jpg"))
+    files[1].write_bytes(files[1].read_bytes()[:2000])
+    files[4].write_bytes(pillow_jpeg(301, 420, 4))
+    Image.fromarray(photograph(300, 420, 6)).save(files[6], "PNG")
+    files[9].unlink()
+    kinds = {}
+    for i in (1, 4, 6, 9):
+        with pytest.raises(SampleError) as caught:
+            list(make(Subset(dataset, [i]), shuffle=False))
+        (bad,) = caught.value.samples
+        kinds[i] = bad.kind
+    assert kinds == {1: "truncated", 4: "changed", 6: "changed", 9: "missing"}
+    loader = make(dataset, on_error=on_error)
+    delivered = images_of(loader)
+    assert len(loader.report().samples) == 4
+    assert sum(map(len, delivered)) == (8 if on_error == "skip" else 12)
+
+
+def test_a_batch_that_dali_fails_on(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["train"], exif=True)
+    expected, real, asked = of_loader(dataset, "torch", scaled=True), DaliEngine.outputs, list[int]()
+
+    def outputs(self: DaliEngine) -> Any:
+        asked.append(1)
+        made = real(self)
+        if len(asked) == 2:
+            raise RuntimeError("not today")
+        return made
+
+    monkeypatch.setattr(DaliEngine, "outputs", outputs)
+    assert torch.equal(of_loader(dataset, "dali", scaled=True)[1], expected[1])
+
+
+def test_beside_strict(make: Callable[..., DataLoader], tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    (tmp_path / "only").mkdir()
+    for i in range(6):
+        (tmp_path / "only" / f"{i}.jpg").write_bytes(pillow_jpeg(201 + i, 303 - i, i))
+    plain, strict = (ImageFolder(tmp_path, PIPELINES["train"], strict=strict) for strict in (False, True))
+    assert same(images_of(make(strict)), images_of(make(plain)))
+
+
+UNSCALED = {
+    "small crops": T.Compose([T.RandomResizedCrop(256), T.PILToTensor()]),
+    "flipped first": T.Compose([T.RandomHorizontalFlip(), T.RandomResizedCrop(24), T.PILToTensor()]),
+    "nearest": T.Compose([T.RandomResizedCrop(24, interpolation="nearest"), T.PILToTensor()]),
+    "no antialias": T.Compose([T.ToImage(), T.Resize((24, 24), antialias=False)]),
+    "padded": T.Compose([T.RandomCrop(300, padding=150, pad_if_needed=True), T.Resize(20), T.PILToTensor()]),
+    "lanczos": T.Compose([T.Resize((24, 24), "lanczos"), T.PILToTensor()]),
+}
+
+
+@pytest.mark.parametrize("pipeline", UNSCALED)
+def test_what_cannot_be_decoded_smaller_is_as_ever(
+    make: Callable[..., DataLoader], pipeline: str, folders: dict[str, Path]
+) -> None:
+    dataset = ImageFolder(folders["plain"], UNSCALED[pipeline])
+    loader = make(dataset)
+    assert same(images_of(loader), images_of(make(dataset, scaled=False)))
+    (said,) = [line for line in loader.report().remarks if line.startswith("scaled: ")]
+    assert ("looked at: none" if pipeline == "small crops" else "decoded in full, because") in said
+
+
+def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folders: dict[str, Path]) -> None:
+    for pipeline, kind in (("nearest", False), ("small crops", True)):
+        dataset = ImageFolder(folders["plain"], UNSCALED[pipeline])
+        able = Scaled.of(dataset, dataset.transform) is not None
+        assert able == kind
+        assert feed_of(dataset, ACCEPTS, lambda coding: True, scaled=able).handed == kind
+
+
+def test_it_is_told_and_kept(folders: dict[str, Path]) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
+    with DataLoader(dataset, 5, engine="dali", num_workers=2, device="cpu", scaled=True) as loader:
+        said = remark(dataset, dataset.transform)
+        assert said in repr(loader) and said in loader.report().remarks
+        assert f"of {len(dataset)} images that were looked at: " in said and " at 1/2, " in said and " at 1/4" in said
+        list(loader)
+        assert "decodes by Pillow at 1/2, 1/4 or 1/8 what is large enough" in repr(loader)
+        assert copy.copy(loader).scaled and vars(loader)["scaled"] is True
+        engine = native_session(loader).running.engine
+        list(loader)
+        assert native_session(loader).running.engine is engine
+    with DataLoader(dataset, 5, engine="torch", device="cpu") as loader:
+        assert not loader.scaled and "scaled: " not in repr(loader)
+
+
+def test_single_samples_are_decoded_in_full(folders: dict[str, Path], decoded: list[int]) -> None:
+    dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
+    with DataLoader(dataset, 5, engine="torch", device="cpu", scaled=True):
+        assert dataset[3][0].shape == (3, 12, 12) and not decoded
+
+
+def test_what_is_refused(numbered: Path) -> None:
+    files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
+    dataset = ImageFolder(numbered, EVAL)
+    for arguments, words in (
+        ({"scaled": 1}, "scaled must be True or False, not 1"),
+        ({"cache": "ram", "cache_bytes": 10**7}, "scaled=True beside cache='ram'"),
+        ({"engine": "null"}, "the null engine decodes nothing"),
+        ({"engine": engines.Dali(graph="whole")}, 'graph="whole" has DALI resize'),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            DataLoader(dataset, **{"engine": "torch", "device": "cpu", "scaled": True, **arguments})
+    own = from_torch(Encoded(files), media="bytes", transform=EVAL)
+    for other in (Arrays(pictures(), transform=EVAL), own):
+        with pytest.raises(ConfigError, match="scaled=True is for images in files"):
+            DataLoader(other, device="cpu", scaled=True)
+    with pytest.raises(ConfigError, match="torch's own loader decodes nothing smaller"):
+        DataLoader([1, 2, 3], device="cpu", scaled=True)
+
+
+@pytest.mark.parametrize("engine", ["auto", "dali"])
+def test_a_gpus_decoder_has_no_such_thing(engine: Any, numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ConfigError, match='nvJPEG, which decodes nothing smaller; leave it out, or use engine="torch"'):
+        DataLoader(ImageFolder(numbered, EVAL), device="cuda", engine=engine, scaled=True)
