@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from _candidates import Candidate, Reading, ratio, rounds, summary
 from _clip_loaders import Job, Work, Workload
-from _common import Table, import_torchvision, machine, save
+from _common import Table, heading, import_torchvision, result_name, save
 from _gpu_predictions import compare
 
 OURS = "gpupipe, DALI engine"
@@ -157,7 +157,7 @@ def main() -> None:
     args = p.parse_args()
     if args.dry_run:
         args.videos, args.rounds, args.seconds = 4, 1, 0.5
-    name = f"video_clips_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("video_clips", args)
     made = None if args.folder else Path(tempfile.mkdtemp(prefix="gpupipe-video-"))
     try:
         if made is not None:
@@ -168,11 +168,9 @@ def main() -> None:
             print(f"left out: {which}: {why}", flush=True)
         jobs = [job for job in JOBS[args.device] if job.name not in left_out]
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, args),
             "versions": {name: version(name) for name in ("av", "torchcodec", "decord", "torchvision")},
             "files": {"made": made is not None, **describe(root)},
-            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "left_out": left_out,
         }
         for workload in ("random", "sequential"):
