@@ -17,7 +17,7 @@ from ..errors import BadSample, SampleError
 from ..planning.bad_samples import FROM_EPOCH, BadSamples
 from ..planning.batches import Slices
 from ..planning.epoch import EpochPlan
-from ..reading.signal_handlers import raised_by_handler
+from ..signal_handlers import raised_by_handler
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport

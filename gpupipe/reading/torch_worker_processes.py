@@ -29,7 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from .signal_handlers import deferred, pass_on
+from ..signal_handlers import deferred, pass_on
 from .tensor_socket import listen_without_a_file
 
 __all__ = ["WorkerLoader", "WorkersLost"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gpupipe.reading.signal_handlers import deferred
+from gpupipe.signal_handlers import deferred
 
 
 class Told(Exception):
@@ -106,3 +108,42 @@ def test_other_threads_have_no_handlers(heard: list[int]) -> None:
     thread.start()
     thread.join()
     assert seen == [ours]
+
+
+THREADS = """
+import signal, threading, time
+import torch
+from gpupipe.reading.torch_threads import torch_threads
+
+class Told(Exception):
+    pass
+
+def tell(number, frame):
+    raise Told
+
+signal.signal(signal.SIGUSR1, tell)
+theirs, number = torch.get_num_threads, torch.get_num_threads()
+
+def interrupting():
+    if threading.current_thread() is not threading.main_thread():
+        signal.raise_signal(signal.SIGUSR1)
+        time.sleep(0.05)
+    return theirs()
+
+torch.get_num_threads = interrupting
+told = 0
+for _ in range(3):
+    try:
+        torch_threads(3, "some")
+    except Told:
+        told += 1
+until = time.monotonic() + 20
+while len(threading.enumerate()) > 1 and time.monotonic() < until:
+    time.sleep(0.01)
+print(told, len(threading.enumerate()), theirs() == number)
+"""
+
+
+def test_threads_whose_start_is_interrupted_end() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("3 1 True\n", 0), done.stderr

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["deferred", "pass_on", "raised_by_handler"]
+__all__ = ["defer_in_forks", "deferred", "pass_on", "raised_by_handler"]
 
 
 def pass_on(error: Exception) -> None:
@@ -67,27 +69,40 @@ def deferred() -> Iterator[None]:
     came: list[int] = []
     theirs: dict[int, Any] = {}
     try:
-        for number in signal.valid_signals():
-            if callable(handler := signal.getsignal(number)):
-                theirs[number] = handler
-                signal.signal(number, lambda number, frame: came.append(number))
-        _DEFERRED.append(theirs)
+        _defer(theirs, came)
         yield
     finally:
-        with suppress(ValueError):  # not there yet, or in a forked child
-            _DEFERRED.remove(theirs)
         try:
             _restore(theirs)
         finally:
             _run(theirs, came)
 
 
+def defer_in_forks() -> None:
+    """To be called once, after whoever waits in a hook of a fork has registered that. What comes while the main thread
+    forks comes 50 ms later: a signal that interrupts a hook is lost."""
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+
+
+_LATER = 0.05
+"""Seconds from a fork to the signals that came meanwhile: nobody can know when the last hook has returned."""
 _DEFERRED: list[dict[int, Any]] = []
+_FORKS: list[tuple[dict[int, Any], list[int]]] = []
 
 
-def _restore(handlers: dict[int, Any]) -> None:
+def _defer(theirs: dict[int, Any], came: list[int]) -> None:
+    for number in signal.valid_signals():
+        if callable(handler := signal.getsignal(number)):
+            theirs[number] = handler
+            signal.signal(number, lambda number, frame: came.append(number))
+    _DEFERRED.append(theirs)
+
+
+def _restore(theirs: dict[int, Any]) -> None:
     """Any handler that is in place again may be called at once, and raise."""
-    left = list(handlers.items())
+    with suppress(ValueError):  # not there yet, or in a forked child
+        _DEFERRED.remove(theirs)
+    left = list(theirs.items())
     try:
         while left:
             signal.signal(*left[-1])
@@ -106,9 +121,30 @@ def _run(handlers: dict[int, Any], came: list[int]) -> None:
             _run(handlers, came[1:])
 
 
+def _before_fork() -> None:
+    if threading.current_thread() is threading.main_thread():
+        _FORKS.append(({}, []))
+        _defer(*_FORKS[-1])
+
+
+def _after_fork() -> None:
+    if threading.current_thread() is threading.main_thread() and _FORKS:
+        theirs, came = _FORKS.pop()
+        _restore(theirs)
+        if came:
+            _thread.start_new_thread(_send, (came,))  # a Thread would wait here until it runs
+
+
+def _send(came: list[int]) -> None:
+    time.sleep(_LATER)
+    for number in came:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
 def _in_forked_child() -> None:
+    _FORKS.clear()
     while _DEFERRED:
-        _restore(_DEFERRED.pop())
+        _restore(_DEFERRED[-1])
 
 
 os.register_at_fork(after_in_child=_in_forked_child)
