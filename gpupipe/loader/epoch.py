@@ -100,7 +100,7 @@ class EpochIterator:
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
-        weakref.finalize(self, session.running.release, self._lease)
+        session.running.finalize(self, self._lease)
 
     def _start(self, session: Source) -> None:
         begins = self._plans is None
