@@ -348,6 +348,19 @@ def test_control_c_is_not_lost_in_what_ends_with_a_worker(
     assert settled(lambda: children() - before, set())
 
 
+@pytest.mark.parametrize(("engine", "kind"), [("dali", "folder"), ("torch", "bytes-2")])
+def test_control_c_while_an_epoch_that_was_left_is_let_go(
+    engine: str, kind: str, numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Case(engine, kind, device, numbered).loader() as loader:
+        iterator = iter(loader)
+        next(iterator)
+        control_c(monkeypatch, running.Lease, "let_go")
+        del iterator
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(5)
+
+
 def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor(
     numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gpupipe.engines.forms.clip_frames import ClipBatches
 from gpupipe.engines.forms.geometry import resize, resize_by_torch
 from gpupipe.engines.forms.reference import reference
 from gpupipe.pipelines import kinetics
-from gpupipe.reading.buffers import BatchPool
+from gpupipe.reading.buffers import BatchPool, Borrowed, BufferPool
 from gpupipe.reading.clips import ClipReader
 from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
@@ -155,6 +156,16 @@ class TestBatchPool:
         pool.close()
         del late  # comes back to nothing
         assert not pool._idle
+
+    def test_no_python_runs_when_memory_comes_back(self) -> None:
+        """In a finalizer of Python's Ctrl-C would be lost."""
+        lent, batch = BufferPool(pinned=False).take(10), BatchPool(keep=2).empty((10,), torch.uint8)
+        assert isinstance(lent, Borrowed)
+        called: list[str] = []
+        sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name) if event == "call" else None)
+        del lent, batch
+        sys.setprofile(None)
+        assert called == []
 
     def test_batches_that_are_kept_stay_what_they_are(self, videos: dict[str, Path]) -> None:
         setup = setup_of(videos, kinetics.train(24), clips=3)

@@ -14,7 +14,7 @@ import gpupipe
 PACKAGE = Path(gpupipe.__file__).resolve().parent
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "rng", "types", "memory.system", "datasets.index.cache"),
+    ("errors", "rng", "types", "signal_handlers", "memory.system", "datasets.index.cache"),
     ("codecs", "testing"),
     ("sources", "targets", "transforms"),
     ("datasets",),

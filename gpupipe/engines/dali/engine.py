@@ -24,7 +24,7 @@ from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
-from ...reading.signal_handlers import pass_on
+from ...signal_handlers import pass_on
 from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
