@@ -42,11 +42,14 @@ class FileReader(AheadReader[Rows]):
     Python's lock while it decodes. Of such an image no more is kept than a first crop takes, in memory that is used
     again and again; bytes are read into it too, and the engine reads both there.
 
-    Behind a network a batch is read by one thread, since the store has connections of its own for it.
+    Behind a network a batch is read by one thread, since the store has connections of its own for it; and all batches
+    that are read ahead at the same time, since one slow answer makes its whole batch wait.
     """
 
     def __init__(self, setup: Setup, feed: Feed, decodes: Decodes):
-        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
+        ahead = setup.prefetch_factor
+        remote = setup.dataset.source.storage.remote
+        super().__init__(max(setup.threads, ahead + 1) if remote else setup.threads, ahead, "gpupipe-read")
         self._setup, self._dataset, self._feed = setup, setup.dataset, feed
         self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
         if setup.dataset.codings is not None:
