@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import DatasetError
 from .base import ColumnKind, TextList, Values
 
-__all__ = ["GrowingColumn", "checked_columns", "parsed"]
+__all__ = ["GrowingColumn", "are_fractions", "checked_columns", "parsed"]
 
 _LONGEST = (1 << 16) - 1
 """Bytes of a text."""
@@ -110,6 +110,15 @@ def parsed(texts: Sequence[Any]) -> list[Any]:
         except (ValueError, TypeError):
             pass
     return values
+
+
+def are_fractions(labels: Sequence[str]) -> bool:
+    """Whether all labels of a CSV file are numbers, and some no whole ones: neither class numbers nor names.
+
+    >>> are_fractions(["1.0", "2.0"]), are_fractions(["1", "2"]), are_fractions(["1.0", "cat"])
+    (True, False, False)
+    """
+    return any(isinstance(value, float) for value in parsed(labels))
 
 
 def checked_columns(columns: Any, owner: str, taken: Sequence[str | None] = ()) -> tuple[str, ...]:
