@@ -17,6 +17,7 @@ from .accelerate import Announced, stays_as_it_is
 from .arguments import Arguments, DeviceLike, EngineName, Shuffling
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
+from .samplers import blocks_within
 from .session import Session
 from .start import refreshed, session_of, with_arguments
 
@@ -148,6 +149,9 @@ class DataLoader(TorchLoader[Any]):
         cache: CacheKind | None = None,
         cache_bytes: int | None = None,
     ):
+        kept = None if shuffle else blocks_within(sampler)
+        if kept is not None:
+            sampler, (shuffle, shard) = None, kept
         arguments = Arguments(
             dataset=dataset,
             batch_size=batch_size,

@@ -64,9 +64,8 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
-        by_place = (
-            self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None and self.cache is None
-        )
+        together = self.cache is None and (self.cuts is None or not self.cuts.in_parts)
+        by_place = together and self.dataset.kind == "files" and not self.dataset.whole_files
         encoded = read_encoded(self.dataset, plan.indices) if by_place else None
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
@@ -105,14 +104,18 @@ class Decode:
             return [Image.fromarray(np.ascontiguousarray(pixels))], None, corner
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, None
-        cut = None if self.cuts is None else self.cuts.cuts(plan, [row]).get(row)
-        if isinstance(cut, Undecodable):
-            raise cut
-        if cut is not None:
-            return [open_rgb(cut.data)], None, (cut.top, cut.left)
-        media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
+        media: Any = None if encoded is None else encoded[row]
+        target: Any = None
         if isinstance(media, Undecodable):
             raise media
+        if self.cuts is not None:
+            cut = self.cuts.cuts(plan, [row], None if media is None else {row: media}).get(row)
+            if isinstance(cut, Undecodable):
+                raise cut
+            if cut is not None:
+                return [open_rgb(cut.data)], None, (cut.top, cut.left)
+        if media is None:
+            media, target = dataset.fetch(index)
         image = dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # else the index knows
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
