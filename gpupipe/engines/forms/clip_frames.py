@@ -58,26 +58,24 @@ class _Batch(FrameTaker):
         self._head, self._tail = head_and_tail(plan.ops)
         dtype, (height, width) = getattr(torch, output.dtype), output.size
         clips, frames = plan.frames.shape
-        self._places: Tensor
-        """[B, T, C, H, W]: where each frame belongs."""
-        self._tensor = chw
+        by_time = setup.dataset.layout == "TCHW"
+        places: Tensor  # [B, T, C, H, W]
         if setup.pipeline.memory_format == "channels_last":
-            made = pool.empty((clips, frames, height, width, output.channels), dtype)
-            self._places = made.permute(0, 1, 4, 2, 3)
-            self.media = self._places.transpose(1, 2) if setup.dataset.layout == "CTHW" else self._places
-            return
-        self._tensor = planes  # bytes are brought into the order of the batch, and not floats
-        if setup.dataset.layout == "CTHW":
-            self.media = pool.empty((clips, output.channels, frames, height, width), dtype)
-            self._places = self.media.transpose(1, 2)
+            self._tensor = chw
+            places = pool.empty((clips, frames, height, width, output.channels), dtype).permute(0, 1, 4, 2, 3)
+            self.media = places if by_time else places.transpose(1, 2)
         else:
-            self.media = pool.empty((clips, frames, output.channels, height, width), dtype)
-            self._places = self.media
+            self._tensor = planes  # bytes are brought into the order of the batch, and not floats
+            order = (frames, output.channels) if by_time else (output.channels, frames)
+            self.media = pool.empty((clips, *order, height, width), dtype)
+            places = self.media if by_time else self.media.transpose(1, 2)
+        self._places = [clip.unbind() for clip in places.unbind()]
+        """[C, H, W]: where each frame of each clip belongs."""
 
     def put(self, row: int, t: int, pixels: Array) -> None:
         image = apply_sample(pixels, self._head, row, _ALL)
         assert not isinstance(image, tuple)
-        apply_batch(self._tensor(image)[None], self._tail, out=self._places[row, t : t + 1])
+        apply_batch(self._tensor(image), self._tail, out=self._places[row][t])
 
 
 _ALL = {**FORMS, **FAST_FORMS}
