@@ -130,7 +130,7 @@ def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: 
             # Filters with negative weights overshoot.
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
-    return x.permute(0, 2, 3, 1).numpy()[0]
+    return hwc(x[0])
 
 
 @lru_cache
