@@ -4,8 +4,13 @@ Prediction: on the CPU gpupipe's DALI engine, which leaves out pictures that not
 analysis, decodes clips of one video in one pass, and crops, resizes and normalises in the decoding thread, has 1.5
 times the clips per second of the best other loader on random clips, and 2.4 times on clips one after another. The
 reference engine, which decodes the same way and leaves the rest to Pillow and torch, about as many as the others.
-``clip_shortcuts.py`` takes the shortcuts apart. Seen, three rounds on a machine with four times as much to do as it has
-cores: 1.8 times PyAV by CPU time on both; by wall clock 1.8 and 0.9, which is to be measured again on an idle machine.
+``clip_shortcuts.py`` takes the shortcuts apart.
+
+Seen, three rounds on a machine with four times as much to do as it has cores: 1.8 times PyAV by CPU time on both; by
+wall clock 1.8 and 0.9. On such a machine the wall clock measures who is given the cores. On another one, as busy, both
+decoding threads worked or waited for a core, and slept for no more than 5 % of the time on either workload, while the
+loader with PyAV was given half as much again of the machine. So look at the busy cores beside the clips per second: on
+an idle machine they should be the number of workers, for all.
 
 Measured: two workloads, each candidate in a process of its own, in turns within one run (see ``_candidates.py``).
 
@@ -207,13 +212,20 @@ def version(name: str) -> str | None:
 
 
 def show(workload: str, rows: dict[str, Any]) -> None:
-    table = Table(workload, "clips/s", "x PyAV", "by CPU time", "CPU ms/clip", "PSS MB")
+    table = Table(workload, "clips/s", "x PyAV", "by CPU time", "CPU ms/clip", "busy cores", "PSS MB")
     for name, row in rows.items():
         table.row(
             name,
             *(
                 _middle(row.get(key))
-                for key in ("median_clips_per_second", "to_pyav", "to_pyav_by_cpu_time", "cpu_ms_per_clip", "pss_mb")
+                for key in (
+                    "median_clips_per_second",
+                    "to_pyav",
+                    "to_pyav_by_cpu_time",
+                    "cpu_ms_per_clip",
+                    "busy_cores",
+                    "pss_mb",
+                )
             ),
         )
 
