@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import itertools
 import os
 import random
 import sys
@@ -110,10 +111,18 @@ def _unsaid() -> None:
     loader_warnings._SAID.clear()
 
 
+@pytest.fixture(scope="session")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of caches. ``mktemp`` would look through the thousands that are there for every one more."""
+    root = tmp_path_factory.mktemp("caches")
+    return (root / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(_caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder for this test alone."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = next(_caches)
+    folder.mkdir(mode=0o700)
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
     return folder
 
