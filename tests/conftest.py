@@ -70,6 +70,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+# Test processes share few cores. In each of them torch's threads would wait for each other in turning loops, which takes
+# more time than their work.
+TORCH_THREADS = max(torch.get_num_threads(), 2)
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def many_torch_threads() -> Iterator[None]:
+    """As many as scripts have, for tests of threads and processes: pools of torch's are in the way of a fork."""
+    torch.set_num_threads(TORCH_THREADS)
+    yield
+    torch.set_num_threads(1)
+
+
 CUDA = torch.cuda.is_available()
 REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
 
