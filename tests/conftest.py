@@ -70,8 +70,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# Test processes share few cores. In each of them torch's threads would wait for each other in turning loops, which takes
-# more time than their work.
+# Test processes share few cores. In each of them torch's threads would wait for each other in loops, and take more time
+# for that than for their work.
 TORCH_THREADS = max(torch.get_num_threads(), 2)
 torch.set_num_threads(1)
 
