@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from multiprocessing import resource_sharer
 from pathlib import Path
@@ -213,6 +213,12 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
 
 def wanted_of(case: Case, epoch: int = 1) -> list[Any]:
     """An epoch, from a loader that nobody disturbed."""
+    return undisturbed(epoch, case.engine, case.kind, case.device, case.root)
+
+
+@cache
+def undisturbed(epoch: int, *of_case: Any) -> list[Any]:
+    case = Case(*of_case)
     with case.loader(num_workers=case.workers if case.kind in ("folder", "tar") else 0) as clean:
         clean.set_epoch(epoch)
         return list(clean)
