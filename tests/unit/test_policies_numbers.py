@@ -78,7 +78,7 @@ def theirs(name: str, n: int, size: tuple[int, int] = SIZE) -> list[tuple[str, f
 
     cls = getattr(v2, type(ours).__name__)
 
-    class Spy(cls):  # type: ignore[misc]
+    class Spy(cls):  # type: ignore[misc, valid-type]
         # It draws as ever, without what it does around that for every image.
         _AUGMENTATION_SPACE = cached(cls._AUGMENTATION_SPACE)
         _PARTIAL_AUGMENTATION_SPACE = cached(getattr(cls, "_PARTIAL_AUGMENTATION_SPACE", {}))
