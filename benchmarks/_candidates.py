@@ -185,6 +185,7 @@ def summary(candidate: Candidate, readings: list[Reading]) -> dict[str, Any]:
         "gpu_mb": candidate.gpu_mb,
         "images_per_second": speed,
         "median_images_per_second": statistics.median(speed),
+        "busy_cores": statistics.median(r.cpu_seconds / r.seconds for r in readings),
         "cpu_ms_per_image": statistics.median(1e3 * r.cpu_seconds / r.images for r in readings),
         "pss_mb": statistics.median(r.pss_mb for r in readings),
         "uss_mb": statistics.median(r.uss_mb for r in readings),

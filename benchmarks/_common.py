@@ -5,6 +5,7 @@ Importing this module makes ``import gpupipe.pipelines`` work from a checkout th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import importlib.util
@@ -174,6 +175,17 @@ def gpu_memory_mb() -> float | None:
 
 
 # ---- results
+
+
+def heading(doc: str | None, settings: argparse.Namespace | dict[str, Any]) -> dict[str, Any]:
+    """How every result begins: the first line of a script's docstring, this machine, and what the script was told."""
+    told = settings if isinstance(settings, dict) else {k: v for k, v in vars(settings).items() if k != "folder"}
+    return {"question": (doc or "").splitlines()[0], "machine": machine(), "settings": told}
+
+
+def result_name(kind: str, args: argparse.Namespace) -> str:
+    """``KIND_cpu`` or ``KIND_gpu``, and whether it was a dry run."""
+    return f"{kind}_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
 
 
 def machine() -> dict[str, Any]:

@@ -78,10 +78,10 @@ class Counted(Fsspec):
 
     requests = nbytes = 0
 
-    def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
         found = super().fetch(ranges)
         self.requests += len(ranges)
-        self.nbytes += sum(len(data) for data in found if isinstance(data, bytes))
+        self.nbytes += sum(len(data) for data in found if not isinstance(data, OSError))
         return found
 
 

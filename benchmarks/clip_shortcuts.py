@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from _clip_loaders import CLIPS, FRAMES, SIZE, STRIDE
-from _common import Table, machine, save
+from _common import Table, heading, save
 from video_clips import make_videos
 
 from gpupipe import datasets
@@ -116,9 +116,7 @@ def main() -> None:
     try:
         make_videos(root, args.videos)
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
-            "settings": vars(args),
+            **heading(__doc__, args),
         }
         for workload in ("random", "sequential"):
             result[workload] = measure(root, workload, args.rounds)

@@ -14,13 +14,12 @@ within a round, and not the images per second, which move with the machine.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-import torch
 from _candidates import in_turns, ratio
-from _common import IMAGES, RESULTS, Table, describe_files, load, machine, photographs, save
+from _common import RESULTS, Table, describe_files, heading, load, photographs, result_name, save
 from _loaders import Job, Work
+from _round_arguments import parsed, parser
 
 BASE, HAND, OURS = "torch DataLoader + torchvision", "DALI by hand", "gpupipe, DALI engine"
 
@@ -47,26 +46,20 @@ JOBS = {
 def measure(args: argparse.Namespace, paths: list[str]) -> None:
     work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": describe_files(paths),
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
     for result["candidates"], speed in in_turns(JOBS[args.device], work, args.rounds, args.seconds):
         result["ratios"] = {
             name: {"to_torchvision": ratio(speed[name], speed[BASE]), "to_by_hand": ratio(speed[name], speed[HAND])}
             for name in speed
         }
-        path = save(result_name(args.device), result)  # every round, so that an interruption loses nothing
+        path = save(result_name("compare_loaders", args), result)  # every round, so that an interruption loses nothing
     table = Table("images/s", *(f"round {i + 1}" for i in range(args.rounds)))
     for name in speed:
         table.row(name, *speed[name])
     show(result)
     print(path)
-
-
-def result_name(device: str) -> str:
-    return f"compare_loaders_{'gpu' if device == 'cuda' else 'cpu'}"
 
 
 def show(result: dict[str, Any]) -> None:
@@ -84,14 +77,15 @@ def show(result: dict[str, Any]) -> None:
         )
 
 
-def draw(device: str) -> None:
+def draw(args: argparse.Namespace) -> None:
     """Bars of the ratio to torch's DataLoader: the middle round, with the whole range as a line."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    result = load(result_name(device))
+    measured = result_name("compare_loaders", args)
+    result = load(measured)
     names = sorted(result["ratios"], key=lambda name: result["ratios"][name]["to_torchvision"]["median"])
     rows = [result["ratios"][name]["to_torchvision"] for name in names]
     middle = [row["median"] for row in rows]
@@ -103,34 +97,26 @@ def draw(device: str) -> None:
     for i, (name, m) in enumerate(zip(names, middle, strict=True)):
         speed = result["candidates"][name]["median_images_per_second"]
         axes.text(0.02, i, f"{m:.2f}  ({speed:,.0f} images/s)", va="center", fontsize=9)
-    settings, where = result["settings"], "GPU" if device == "cuda" else "CPU"
+    settings, where = result["settings"], "GPU" if args.device == "cuda" else "CPU"
     axes.axvline(1, color="#333333", linewidth=0.8)
     axes.set_xlabel(
         f"speed relative to {BASE}; line: slowest to fastest of {settings['rounds']} rounds\n"
         f"{where}, batch {settings['batch_size']}, {settings['workers']} threads or workers",
         fontsize=8,
     )
-    path = RESULTS / f"{result_name(device)}.png"
+    path = RESULTS / f"{measured}.png"
     figure.savefig(path, dpi=110)
     print(path)
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("folder", nargs="?", type=Path, help="JPEG files; real photographs beside the checkout, or made")
-    p.add_argument("--draw", action="store_true", help="only draw what was measured before")
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
-    p.add_argument("--rounds", type=int, default=9)
-    p.add_argument("--seconds", type=float, default=3.0, help="of one reading")
-    p.add_argument("--batch-size", type=int, default=64)
-    p.add_argument("--workers", type=int, default=2, help="threads or worker processes")
-    p.add_argument("--epoch", type=int, default=50_000, help="images of an epoch; the files are repeated")
-    args = p.parse_args()
+    given = parser(__doc__, rounds=9, seconds=3.0, epoch=50_000)
+    given.add_argument("--draw", action="store_true", help="only draw what was measured before")
+    args = parsed(given)
     if args.draw:
-        draw(args.device)
+        draw(args)
         return
-    folder = args.folder or (IMAGES if IMAGES.is_dir() else None)
-    with photographs(folder, count=256) as paths:
+    with photographs(args.folder, count=256) as paths:
         measure(args, paths)
 
 

@@ -19,7 +19,7 @@ import tempfile
 from typing import Any
 
 from _candidates import in_turns, ratio
-from _common import Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import CACHE_BYTES, Job, Work
 from _round_arguments import parsed, parser
 
@@ -38,12 +38,10 @@ JOBS = [
 def measure(args: argparse.Namespace, paths: list[str]) -> None:
     work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": describe_files(paths),
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
-    name = f"decoded_cache_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("decoded_cache", args)
     for result["candidates"], speed in in_turns(JOBS, work, args.rounds, args.seconds):
         result["ratios"] = {
             n: {"to_torchvision": ratio(speed[n], speed[BASE]), "to_plain": ratio(speed[n], speed[PLAIN])}

@@ -369,9 +369,7 @@ def main() -> None:
         finally:
             judge_.close()
     result = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": _common.machine(),
-        "settings": {"files": args.files, "seed": args.seed, "seeds": len(seeds)},
+        **_common.heading(__doc__, {"files": args.files, "seed": args.seed, "seeds": len(seeds)}),
         "whole_files": dict(good),
         "damaged": dict(totals),
         "parts": {name: dict(counts) for name, counts in sorted(parts.items())},

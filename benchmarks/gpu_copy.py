@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from _common import Budget, Table, machine, save
+from _common import Budget, Table, heading, save
 from _gpu_predictions import compare
 from torch import Tensor
 
@@ -160,9 +160,7 @@ def main() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     budget, rounds, repeats = Budget(args.seconds), 3 if args.quick else 5, 5 if args.quick else 12
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
-        "settings": vars(args),
+        **heading(__doc__, args),
         "bus": bus(device),
         "batches": {},
     }

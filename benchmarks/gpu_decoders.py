@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from _common import Budget, Table, machine, save
+from _common import Budget, Table, heading, save
 from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, verdict
 from _parts import Part, answers
@@ -86,9 +86,7 @@ def main() -> None:
     name = "gpu_decoders" if args.device == "cuda" else "gpu_decoders_dry_run"
     count, iterations, budget = (12, 12, Budget(args.seconds)) if args.quick else (64, 200, Budget(args.seconds))
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
-        "settings": vars(args),
+        **heading(__doc__, args),
         "chosen": None,
         "decoders": {},
         "race": {},

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from _candidates import Candidate, Reading, ratio, rounds, summary
-from _common import Budget, Table, describe_files, machine, photographs, recoded, save
+from _common import Budget, Table, describe_files, heading, photographs, recoded, save
 from _gpu_arguments import parsed, parser
 from _gpu_predictions import compare
 from _loaders import Job, Work, left_out, resolved
@@ -189,10 +189,8 @@ def main() -> None:
     with photographs(args.folder, count=count, ram=True) as paths, recoded(paths, CHROMA, ram=True) as sets:
         work = Work(tuple(paths), args.batch_size, args.workers, args.device, sets=sets)
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, args),
             "files": {"mixed": describe_files(paths)} | {name: describe_files(s) for name, s in sets.items()},
-            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "chosen": {k: v for k, v in asdict(resolved(OURS, work)).items() if k in ("roi", "fancy_upsampling")},
             "stages": {},
             "left_out": [],

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _common import Budget, Table, machine, save
+from _common import Budget, Table, heading, save
 from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, PIXELS, verdict
 from _parts import Part, answers
@@ -82,9 +82,7 @@ def main() -> None:
     name = "gpu_parity" if args.device == "cuda" else "gpu_parity_dry_run"
     count, budget = 8 if args.quick else 24, Budget(args.seconds)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
-        "settings": vars(args),
+        **heading(__doc__, args),
         "decoders": {},
         "cases": {},
         "failed": {},

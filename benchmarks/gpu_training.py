@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from _candidates import settle
-from _common import Budget, Table, describe_files, machine, photographs, save
+from _common import Budget, Table, describe_files, heading, photographs, save
 from _gpu_arguments import parsed, parser
 from _gpu_predictions import compare
 from _loaders import Batches, Job, Work, left_out
@@ -133,10 +133,8 @@ def main() -> None:
     budget = Budget(args.seconds)
     with photographs(args.folder, count=128 if args.quick else 1024, ram=True) as paths:
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, args),
             "files": describe_files(paths),
-            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "stages": {},
         }
         size = 224 if args.device == "cuda" else 32

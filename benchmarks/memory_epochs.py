@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from _common import IMAGES, Table, describe_files, gpu_memory_mb, machine, memory_mb, photographs, save
+from _common import IMAGES, Table, describe_files, gpu_memory_mb, heading, memory_mb, photographs, result_name, save
 from _loaders import Job, Work
 
 from gpupipe import DataLoader, datasets
@@ -107,14 +107,12 @@ def main() -> None:
     with photographs(folder, count=256) as found:
         paths = (found * -(-args.images // len(found)))[: args.images]
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, args),
             "files": describe_files(found),
-            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "target_ratio": TARGET,
             "engines": {},
         }
-        name = f"memory_epochs_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+        name = result_name("memory_epochs", args)
         for engine in ("dali", "torch", "dali-by-hand"):
             rows = measure(engine, paths, args)
             early, late = rows[FIRST - 1 : FIRST + 2], rows[-3:]

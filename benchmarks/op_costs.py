@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import IMAGES, Table, describe_files, machine, photographs, save
+from _common import IMAGES, Table, describe_files, heading, photographs, save
 from PIL import Image
 
 from gpupipe import transforms as T
@@ -70,10 +70,8 @@ def main() -> None:
     with photographs(args.folder, count=32) as paths:
         pixels = [_square(path) for path in paths[:32]]
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, {"images": len(pixels), "size": SIDE, "rounds": args.rounds}),
             "files": describe_files(paths),
-            "settings": {"images": len(pixels), "size": SIDE, "rounds": args.rounds},
             "rows": {},
         }
     nothing, _ = in_graph(pixels, T.Compose([]), args.rounds)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import Table, machine, save
+from _common import Table, heading, save
 
 from gpupipe import DataLoader
 from gpupipe.datasets.base import Dataset
@@ -122,9 +122,7 @@ def main() -> None:
     path = save(
         "plan_cost",
         {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
-            "settings": vars(args),
+            **heading(__doc__, args),
             "target_samples_per_second": TARGET,
             "samples_per_second": 1e6 / middle["loader"],
             "microseconds_per_sample": parts,

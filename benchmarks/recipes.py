@@ -17,7 +17,7 @@ import argparse
 from typing import Any
 
 from _candidates import in_turns, ratio
-from _common import Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
 
@@ -29,13 +29,11 @@ LOADERS = {"gpupipe, DALI engine": "gpupipe-dali", "gpupipe, reference engine": 
 def measure(args: argparse.Namespace, paths: list[str]) -> dict[str, Any]:
     work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": describe_files(paths),
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
         "recipes": {},
     }
-    name = f"recipes_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("recipes", args)
     table = Table("recipe", *LOADERS, "ratio")
     for recipe in args.recipes:
         jobs = [Job(n, loader, recipe=recipe) for n, loader in LOADERS.items()]  # type: ignore[arg-type]

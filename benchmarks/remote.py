@@ -1,14 +1,17 @@
 """How fast are tar files behind a network that is slow or fails, and does anything get lost?
 
-Prediction (two CPU cores, a server on the loopback that is Python and takes its share of them): what is decoded costs
-some 2.5 CPU ms per image and a request 0.2 to 0.5, so samples by range at 0.75 to 0.9 of the local files without delay;
-at 20 ms still so, since 32 requests are under way and some 400 images per second need 8 of them; at 100 ms too, as long
-as two batches in flight are more than 40 requests. 5 % of requests that fail or are cut: a few per cent less. 5 % that
-take a second: 0.5 to 0.8, because batches come in order. Nothing lost and nothing twice in any of them.
+Prediction (two CPU cores, of which the server on the loopback takes its share): what is decoded costs 2.5 CPU ms per
+image and a request 0.2 to 0.5 here and 0.5 to 1 in the server, so samples by range at 0.75 to 0.9 of the local files
+without delay; at 20 and 100 ms still so, since 64 requests are under way and 400 images per second need 40 of them.
+5 % of requests that fail or are cut: a few per cent less. 5 % that take a second make nearly every batch wait for it,
+of which prefetch_factor + 1 are under way: 190 images per second, or 0.5; 0.8 with ``prefetch_factor=8``. Nothing lost
+and nothing twice in any of them.
 
 Measured: ``imagenet.train(224)`` on DALI from tar files on ``s3://``, of which only the bytes of samples are asked for
 and nothing is kept (``Remote(fetch="samples")``), each condition beside the local files in one run, in steady state
-(see ``_candidates.py``). Then, in each condition, one epoch whose samples are counted.
+(see ``_candidates.py``). CPU time is told for each side alone, since a server on the same cores is no cost of the
+client's. Then, in each condition, one epoch whose samples are counted. The server is that of the tests, which can be
+slow and fail; if ``rclone`` is installed, its S3 server too, as it is.
 
     python benchmarks/remote.py [FOLDER] [--conditions NAME ...]    # writes results/remote.json
 """
@@ -19,8 +22,12 @@ import argparse
 import multiprocessing
 import os
 import random
+import shutil
+import socket
+import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +41,7 @@ from _loaders import Job, Work, opened
 from _recipes import ours
 from _round_arguments import parsed, parser
 
+from gpupipe.memory.system import cpu_seconds
 from gpupipe.testing.formats import write_tar
 
 _SHARE = 0.05
@@ -44,11 +52,13 @@ _SLOW = 1.0
 
 @dataclass(frozen=True)
 class Condition:
-    """How the server behaves."""
+    """How the server behaves, and how far a loader reads ahead."""
 
     delay: float = 0.0
     """Seconds before each answer."""
     fault: Literal["none", "503", "cut", "slow"] = "none"
+    prefetch: int | None = None
+    rclone: bool = False
 
 
 CONDITIONS = {
@@ -58,14 +68,14 @@ CONDITIONS = {
     "5 % fail": Condition(fault="503"),
     "5 % are cut": Condition(fault="cut"),
     "5 % are slow": Condition(fault="slow"),
+    "5 % are slow, prefetch_factor=8": Condition(fault="slow", prefetch=8),
+    "rclone": Condition(rclone=True),
 }
 
 
 def _serve(pipe: Any, folder: str, condition: Condition) -> None:
     """A store with the files of a folder, in a process of its own; it is asked how many requests came."""
     sys.path.insert(0, str(ROOT / "tests"))
-    import time
-
     from store import BUCKET, Asked, Fault, store
 
     draw = random.Random(0)
@@ -86,28 +96,78 @@ def _serve(pipe: Any, folder: str, condition: Condition) -> None:
             pipe.send(len(found.asked))
 
 
+def _serve_by_rclone(pipe: Any, folder: str, condition: Condition) -> None:
+    """The same by rclone, which does not count."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        at = free.getsockname()
+    bucket = Path(folder, "rclone", "bucket")
+    bucket.mkdir(parents=True)
+    for path in Path(folder).glob("*.tar"):
+        os.link(path, bucket / path.name)
+    address = f"{at[0]}:{at[1]}"
+    command = ["rclone", "serve", "s3", "--addr", address, "--auth-key", "key,secret", str(bucket.parent)]
+    names = {"AWS_ENDPOINT_URL": f"http://{address}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        try:
+            while server.poll() is None and not _answers(at):
+                time.sleep(0.1)
+            environment = {**names, "AWS_REGION": "us-east-1", "NO_PROXY": "127.0.0.1"}
+            pipe.send((environment, "s3://bucket/{000..001}.tar"))
+            while pipe.recv() is not None:
+                pipe.send(None)
+        finally:
+            server.terminate()
+
+
+def _answers(at: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(at, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+class Server:
+    """A store with the tar files of a folder, in a process of its own."""
+
+    def __init__(self, folder: Path, condition: Condition):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        serve = _serve_by_rclone if condition.rclone else _serve
+        self._process = context.Process(target=serve, args=(theirs, str(folder), condition))
+        self._process.start()
+        theirs.close()
+        self.environment, self.url = self._pipe.recv()
+
+    def requests(self) -> int | None:
+        """How many came, if it counts them."""
+        self._pipe.send("count")
+        found: int | None = self._pipe.recv()
+        return found
+
+    def cpu(self) -> float:
+        """Seconds so far."""
+        return cpu_seconds(self._process.pid)
+
+    def close(self) -> None:
+        self._pipe.send(None)
+        self._process.join(10)
+        self._process.kill()
+
+
 @contextmanager
-def served(folder: Path, condition: Condition) -> Iterator[tuple[str, Any]]:
-    """(URL of the tar files, a pipe that answers with the number of requests so far)"""
-    pipe, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, str(folder), condition))
-    process.start()
+def served(folder: Path, condition: Condition) -> Iterator[Server]:
+    """A server that the environment tells S3's clients of."""
+    server = Server(folder, condition)
     before = dict(os.environ)
     try:
-        environment, url = pipe.recv()
-        os.environ.update(environment)
-        yield url, pipe
+        os.environ.update(server.environment)
+        yield server
     finally:
         os.environ.clear()
         os.environ.update(before)
-        pipe.send(None)
-        process.join(10)
-        process.kill()
-
-
-def requests(pipe: Any) -> int:
-    pipe.send("count")
-    return int(pipe.recv())
+        server.close()
 
 
 def counted(url: str, batch_size: int, workers: int, count: int) -> dict[str, int]:
@@ -125,36 +185,45 @@ def counted(url: str, batch_size: int, workers: int, count: int) -> dict[str, in
 
 
 def measured(condition: Condition, paths: list[str], folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    with served(folder, condition) as (url, pipe):
-        local = str(folder / "{000..001}.tar")
-        packed = (("tar", local), ("tar-samples", url))
+    with served(folder, condition) as server:
+        packed = (("tar", str(folder / "{000..001}.tar")), ("tar-samples", server.url))
         work = Work(tuple(paths), args.batch_size, args.workers, epoch=args.epoch, packed=packed)
-        jobs = [Job(source, "gpupipe-dali", source=source) for source, _ in packed]
+        jobs = [Job(source, "gpupipe-dali", source=source, prefetch=condition.prefetch) for source, _ in packed]
         for candidates, speed in in_turns(jobs, work, args.rounds, args.seconds):
             result = {"candidates": candidates, "ratio_to_local": ratio(speed["tar-samples"], speed["tar"])}
-        before = requests(pipe)
+        before, cpu = server.requests(), server.cpu()
         with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process keeps the client of its first server
-            epoch = pool.apply(counted, (url, args.batch_size, args.workers, len(paths)))
-        return {**result, "epoch": {**epoch, "requests": requests(pipe) - before}}
+            epoch: dict[str, Any] = pool.apply(counted, (server.url, args.batch_size, args.workers, len(paths)))
+        after = server.requests()
+        epoch["requests"] = None if before is None or after is None else after - before
+        epoch["server_cpu_ms_per_image"] = 1e3 * (server.cpu() - cpu) / len(paths)
+        return {**result, "epoch": epoch}
 
 
 def main() -> None:
     p = parser(__doc__, rounds=5, seconds=5.0, epoch=100_000)
-    p.add_argument("--conditions", nargs="+", choices=tuple(CONDITIONS), default=tuple(CONDITIONS))
+    p.add_argument("--conditions", nargs="+", choices=tuple(CONDITIONS))
     args = parsed(p)
+    here = [name for name, it in CONDITIONS.items() if not it.rclone or shutil.which("rclone")]
+    names = args.conditions or here
+    if "rclone" not in here:
+        print("left out: rclone, which is not installed")
     result: dict[str, Any] = {"question": (__doc__ or "").splitlines()[0], "machine": machine(), "conditions": {}}
-    table = Table("condition", "images/s", "ratio to local", "requests", "lost", "twice", "bad")
+    heads = ("condition", "images/s", "ratio", "CPU ms", "local", "server's", "requests", "lost", "twice", "bad")
+    table = Table(*heads)
     with photographs(args.folder, count=256) as paths, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tar([Path(path).read_bytes() for path in paths], folder)
         result |= {"files": describe_files(paths), "settings": {k: v for k, v in vars(args).items() if k != "folder"}}
-        for condition in args.conditions:
+        for condition in names:
             found = measured(CONDITIONS[condition], paths, folder, args)
             result["conditions"][condition] = found
-            speed = found["candidates"]["tar-samples"]["median_images_per_second"]
+            remote, local = found["candidates"]["tar-samples"], found["candidates"]["tar"]
             epoch = found["epoch"]
-            numbers = (epoch[key] for key in ("requests", "lost", "twice", "bad"))
-            table.row(condition, speed, found["ratio_to_local"]["median"], *numbers)
+            cpu = remote["cpu_ms_per_image"], local["cpu_ms_per_image"], epoch["server_cpu_ms_per_image"]
+            counts = ("-" if epoch[key] is None else epoch[key] for key in ("requests", "lost", "twice", "bad"))
+            speed = remote["median_images_per_second"], found["ratio_to_local"]["median"]
+            table.row(condition, *speed, *cpu, *counts)
             print(save("remote" + ("_dry_run" if args.dry_run else ""), result))
 
 

@@ -17,7 +17,7 @@ import argparse
 from typing import Any
 
 from _candidates import in_turns, ratio
-from _common import Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
 
@@ -39,12 +39,10 @@ def measure(args: argparse.Namespace, paths: list[str]) -> None:
     epoch = (paths * -(-args.epoch // len(paths)))[: args.epoch]
     work = Work(tuple(epoch), args.batch_size, args.workers, args.device, epoch=len(epoch))
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": describe_files(epoch),
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
     }
-    name = f"seam_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("seam", args)
     for result["candidates"], speed in in_turns(JOBS, work, args.rounds, args.seconds):
         result["ratios"] = {f"{a} / {b}": ratio(speed[a], speed[b]) for a, b in PAIRS}
         path = save(name, result)  # every round, so that an interruption loses nothing

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from _candidates import in_turns, ratio
-from _common import Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import Job, Work, left_out
 from _round_arguments import parsed, parser
 from PIL import Image
@@ -92,14 +92,12 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
     sets, packing = sets_of(paths, folder, args.workers)
     work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, sets=sets)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": {name: describe_files(files) for name, files in sets.items()},
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
         "packing": packing,
         "sets": {},
     }
-    name = f"sliceable_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("sliceable", args)
     table = Table("candidate", "images/s", "CPU ms/image", "private MB", "to untouched", "to torchvision")
     for base in packing:
         jobs = [Job(f"{base}, torchvision", "torchvision", files=base)]

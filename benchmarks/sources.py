@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from _candidates import in_turns, ratio
-from _common import Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import Job, Work, opened
 from _peers import PEERS, missing
 from _round_arguments import parsed, parser
@@ -108,15 +108,13 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
     formats = packed([*args.sources, *(PEERS[peer][0] for peer in args.peers)], paths, folder)
     work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, packed=formats)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": describe_files(paths),
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
         "seconds_to_a_dataset": {name: opening(name, work) for name in (BASE, *args.sources)},
         "engines": {},
         "peers": {},
     }
-    name = f"sources_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("sources", args)
     table = Table("engine", "source", "images/s", "CPU ms/image", "private MB", "ratio")
     for engine in ("gpupipe-dali", "gpupipe-torch"):
         jobs = [Job(source, engine, source=source) for source in (BASE, *args.sources)]

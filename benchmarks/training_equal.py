@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _common import ROOT, Table, machine, save
+from _common import ROOT, Table, heading, save
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, datasets, transforms as T
@@ -114,9 +114,7 @@ def compare(folder: Path, held_out: Path, args: argparse.Namespace) -> None:
     differences = spread([a - b for a, b in zip(found["dali"], found["torch"], strict=True)])
     differences["standard_error"] = differences["standard_deviation"] / args.seeds**0.5
     result = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
-        "settings": {"seeds": args.seeds, "epochs": args.epochs, "batch_size": args.batch_size, "lr": args.lr},
+        **heading(__doc__, {"seeds": args.seeds, "epochs": args.epochs, "batch_size": args.batch_size, "lr": args.lr}),
         "pictures": {"train": len(datasets.ImageFolder(folder, TRAIN)), "held_out": len(pictures[1])},
         "accuracy": {engine: spread(accuracies) for engine, accuracies in found.items()},
         "difference": differences,

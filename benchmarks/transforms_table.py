@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import IMAGES, ROOT, Table, describe_files, load, machine, photographs, save
+from _common import IMAGES, ROOT, Table, describe_files, heading, load, photographs, save
 from _torchvision import Unknown, apply
 from PIL import Image
 
@@ -49,10 +49,8 @@ def main() -> None:
     with photographs(args.folder, count=128) as paths:
         pixels = np.stack([_square(path) for path in paths[: args.samples]])
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, {"samples": len(pixels), "size": PICTURE}),
             "files": describe_files(paths),
-            "settings": {"samples": len(pixels), "size": PICTURE},
             "rows": {},
         }
     table = Table("transform", "DALI equal", "max", "mean", "over 1", "PIL max", "tensor max", first=58)

@@ -4,8 +4,13 @@ Prediction: on the CPU gpupipe's DALI engine, which leaves out pictures that not
 analysis, decodes clips of one video in one pass, and crops, resizes and normalises in the decoding thread, has 1.5
 times the clips per second of the best other loader on random clips, and 2.4 times on clips one after another. The
 reference engine, which decodes the same way and leaves the rest to Pillow and torch, about as many as the others.
-``clip_shortcuts.py`` takes the shortcuts apart. Seen, three rounds on a machine with four times as much to do as it has
-cores: 1.8 times PyAV by CPU time on both; by wall clock 1.8 and 0.9, which is to be measured again on an idle machine.
+``clip_shortcuts.py`` takes the shortcuts apart.
+
+Seen, three rounds on a machine with four times as much to do as it has cores: 1.8 times PyAV by CPU time on both; by
+wall clock 1.8 and 0.9. On such a machine the wall clock measures who is given the cores. On another one, as busy, both
+decoding threads worked or waited for a core, and slept for no more than 5 % of the time on either workload, while the
+loader with PyAV was given half as much again of the machine. So look at the busy cores beside the clips per second: on
+an idle machine they should be the number of workers, for all.
 
 Measured: two workloads, each candidate in a process of its own, in turns within one run (see ``_candidates.py``).
 
@@ -39,7 +44,7 @@ from typing import Any
 import numpy as np
 from _candidates import Candidate, Reading, ratio, rounds, summary
 from _clip_loaders import Job, Work, Workload
-from _common import Table, import_torchvision, machine, save
+from _common import Table, heading, import_torchvision, result_name, save
 from _gpu_predictions import compare
 
 OURS = "gpupipe, DALI engine"
@@ -157,7 +162,7 @@ def main() -> None:
     args = p.parse_args()
     if args.dry_run:
         args.videos, args.rounds, args.seconds = 4, 1, 0.5
-    name = f"video_clips_{'gpu' if args.device == 'cuda' else 'cpu'}" + ("_dry_run" if args.dry_run else "")
+    name = result_name("video_clips", args)
     made = None if args.folder else Path(tempfile.mkdtemp(prefix="gpupipe-video-"))
     try:
         if made is not None:
@@ -168,11 +173,9 @@ def main() -> None:
             print(f"left out: {which}: {why}", flush=True)
         jobs = [job for job in JOBS[args.device] if job.name not in left_out]
         result: dict[str, Any] = {
-            "question": (__doc__ or "").splitlines()[0],
-            "machine": machine(),
+            **heading(__doc__, args),
             "versions": {name: version(name) for name in ("av", "torchcodec", "decord", "torchvision")},
             "files": {"made": made is not None, **describe(root)},
-            "settings": {k: v for k, v in vars(args).items() if k != "folder"},
             "left_out": left_out,
         }
         for workload in ("random", "sequential"):
@@ -209,13 +212,20 @@ def version(name: str) -> str | None:
 
 
 def show(workload: str, rows: dict[str, Any]) -> None:
-    table = Table(workload, "clips/s", "x PyAV", "by CPU time", "CPU ms/clip", "PSS MB")
+    table = Table(workload, "clips/s", "x PyAV", "by CPU time", "CPU ms/clip", "busy cores", "PSS MB")
     for name, row in rows.items():
         table.row(
             name,
             *(
                 _middle(row.get(key))
-                for key in ("median_clips_per_second", "to_pyav", "to_pyav_by_cpu_time", "cpu_ms_per_clip", "pss_mb")
+                for key in (
+                    "median_clips_per_second",
+                    "to_pyav",
+                    "to_pyav_by_cpu_time",
+                    "cpu_ms_per_clip",
+                    "busy_cores",
+                    "pss_mb",
+                )
             ),
         )
 

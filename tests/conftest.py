@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import itertools
 import os
 import random
 import sys
@@ -69,6 +70,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+# Test processes share few cores. In each of them torch's threads would wait for each other in loops, and take more time
+# for that than for their work.
+TORCH_THREADS = max(torch.get_num_threads(), 2)
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def many_torch_threads() -> Iterator[None]:
+    """As many as scripts have, for tests of threads and processes: pools of torch's are in the way of a fork."""
+    torch.set_num_threads(TORCH_THREADS)
+    yield
+    torch.set_num_threads(1)
+
+
 CUDA = torch.cuda.is_available()
 REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
 
@@ -110,10 +125,18 @@ def _unsaid() -> None:
     loader_warnings._SAID.clear()
 
 
+@pytest.fixture(scope="session")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of caches. ``mktemp`` would look through the thousands that are there for every one more."""
+    root = tmp_path_factory.mktemp("caches")
+    return (root / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(_caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder for this test alone."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = next(_caches)
+    folder.mkdir(mode=0o700)
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
     return folder
 

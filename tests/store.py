@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Literal, NamedTuple
@@ -175,7 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+@lru_cache(64)
 def _tag(data: bytes) -> str:
+    """As stores do it, once for all requests: of a shard it takes far longer than an answer."""
     return f'"{hashlib.md5(data).hexdigest()}"'
 
 

@@ -84,8 +84,11 @@ def _column(name: str, values: Any, count: int) -> Target:
         return TextColumn(Texts.of([text.encode(errors="surrogatepass") for text in values]))
     try:
         array: npt.NDArray[Any] = np.asarray(values.numpy() if callable(getattr(values, "numpy", None)) else values)
-    except ValueError as e:
-        raise DatasetError(f"Columns: the column {name!r} is no array: {e}") from None
+    except ValueError:
+        raise DatasetError(
+            f"Columns: the values of the column {name!r} differ in shape; give them padded to one shape, or as JSON "
+            "texts that your collate_fn reads"
+        ) from None
     if array.dtype.kind not in "biuf" or array.ndim < 1 or len(array) != count:
         raise DatasetError(
             f"Columns: the column {name!r} is {array.dtype}{list(array.shape)}; it must be numbers [{count}] or "

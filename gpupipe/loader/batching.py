@@ -29,6 +29,7 @@ class Batching:
     sampler: SamplerPlan
     given: bool = False
     """Whether the sampler's own batches are taken, which have at most ``batch_size`` samples."""
+    by_blocks: BlockShuffle | None = None
 
     def order(self, seed: int, epoch: int) -> Order:
         """The samples of an epoch, over all ranks."""
@@ -84,7 +85,8 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     plan = _own(dataset, a.shuffle) if sampler is None else translate_sampler(sampler, n)
     if a.shard is not None and plan.shard is not None and a.shard != plan.shard:
         raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
-    return Batching(batch_size, drop_last, plan.shard or a.shard or Shard(), plan)
+    by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
+    return Batching(batch_size, drop_last, plan.shard or a.shard or Shard(), plan, by_blocks=by_blocks)
 
 
 def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:

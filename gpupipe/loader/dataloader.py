@@ -17,6 +17,7 @@ from .accelerate import Announced, stays_as_it_is
 from .arguments import Arguments, DeviceLike, EngineName, Shuffling
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
+from .samplers import blocks_within
 from .session import Session
 from .start import refreshed, session_of, with_arguments
 
@@ -77,8 +78,9 @@ class DataLoader(TorchLoader[Any]):
         on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
             the loader goes on after it. ``"skip"``: its batch is shorter, and left out if nothing remains. Ranks have
             equally many batches, so on several ranks one of which nothing remains is filled with other samples, and
-            ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place, the same one
-            at every replay.
+            ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place, or, if all of
+            that are bad, one of the same epoch; the same one at every replay. If none of the epoch's samples is good
+            (1,024 are tried), its batch raises :class:`SampleError`.
         cache: keep decoded images for the epochs to come: ``"ram"``, in memory (``/dev/shm``) until the last process
             that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
             ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
@@ -154,6 +156,9 @@ class DataLoader(TorchLoader[Any]):
         cache_bytes: int | None = None,
         scaled: bool = False,
     ):
+        kept = None if shuffle else blocks_within(sampler)
+        if kept is not None:
+            sampler, (shuffle, shard) = None, kept
         arguments = Arguments(
             dataset=dataset,
             batch_size=batch_size,

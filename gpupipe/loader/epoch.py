@@ -13,11 +13,11 @@ import torch
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
-from ..errors import SampleError
-from ..planning.bad_samples import BadSamples
+from ..errors import BadSample, SampleError
+from ..planning.bad_samples import FROM_EPOCH, BadSamples
 from ..planning.batches import Slices
 from ..planning.epoch import EpochPlan
-from ..reading.signal_handlers import raised_by_handler
+from ..signal_handlers import raised_by_handler
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
@@ -28,6 +28,11 @@ from .session import Stats
 from .state import Cursor, Position
 
 __all__ = ["EpochIterator"]
+
+_ALL_GONE = (
+    f"no other sample can stand in for these: all of the epoch's, or {FROM_EPOCH:,} of them, were tried, and none is "
+    "good. See whether the storage of the files is there:"
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class EpochIterator:
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
-        weakref.finalize(self, session.running.release, self._lease)
+        session.running.finalize(self, self._lease)
 
     def _start(self, session: Source) -> None:
         begins = self._plans is None
@@ -196,9 +201,10 @@ class EpochIterator:
                     session.report.add(e.samples)
                     raise
                 bad_samples.learn(e.samples)
-                if not self._repair(plan.step, session):
-                    session.report.add(e.samples)
-                    raise SampleError(e.samples, "no other sample can stand in for these:") from None
+                lost = self._repair(plan.step, session)
+                if lost:
+                    session.report.add(lost)
+                    raise SampleError(lost, _ALL_GONE) from None
                 if stream.repaired and self._stream.is_ahead:
                     self._again(session)
                 continue
@@ -211,21 +217,21 @@ class EpochIterator:
         self._stream.back()
         self._run(session)
 
-    def _repair(self, step: int, session: Source) -> bool:
-        """Ask for a batch again without its bad samples; ``False`` if that is impossible."""
+    def _repair(self, step: int, session: Source) -> tuple[BadSample, ...]:
+        """Ask for a batch again without its bad samples; or return them, if no other one can stand in for them."""
         session.stats.repaired += 1
         assert self._plans is not None
         plan, stream = self._plans[step], self._stream.now
         if session.bad_samples.known(plan.indices):
             stream.due.remove(step)
             self._cursor.delivered = plan.consumed
-            return False
+            return plan.bad
         if len(plan):
             stream.repaired.append(plan)
         else:
             stream.due.remove(step)
             stream.empty.append(plan)
-        return True
+        return ()
 
     def _deliver(self, batch: Batch, session: Source) -> Any:
         plan = batch.plan

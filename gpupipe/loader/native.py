@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -56,7 +55,7 @@ class NativeSession(Session):
         self.sampler = own_sampler(self.position) if a.sampler is None else a.sampler
         self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
         self.prefetch_factor = self.resolved.setup.prefetch_factor
-        weakref.finalize(self, self.running.close)
+        self.running.finalize(self)
 
     def _resolve(self, resolved: Resolved) -> None:
         self.resolved = resolved

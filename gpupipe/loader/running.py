@@ -13,6 +13,7 @@ import torch
 from ..engines.base import Engine, Run
 from ..engines.delivery import KeepAlive
 from ..errors import EngineError
+from ..signal_handlers import deferred
 from ..types import Batch, Plan
 
 __all__ = ["Lease", "Running"]
@@ -142,6 +143,14 @@ class Running:
         engines, self.engines = self.engines, []
         for engine in engines:
             engine.close()
+
+    def finalize(self, owner: object, lease: Lease | None = None) -> None:
+        """Let go of a lease, or close, when nothing refers to ``owner`` any more."""
+        weakref.finalize(owner, self._finalize, lease)
+
+    def _finalize(self, lease: Lease | None) -> None:
+        with deferred(by="later"):
+            self.close() if lease is None else self.release(lease)
 
     # ---- forks
 

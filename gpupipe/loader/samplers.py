@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler
 
 from ..errors import ConfigError
+from ..planning.blocks import BlockShuffle
+from ..types import Shard
 
 if TYPE_CHECKING:
     from .batching import Batching
     from .state import Position
 
-__all__ = ["OwnSampler", "own_batches", "own_sampler"]
+__all__ = ["OwnSampler", "blocks_within", "own_batches", "own_sampler"]
 
 log = logging.getLogger("gpupipe")
 
@@ -87,6 +89,15 @@ class _Shuffled(OwnSampler, RandomSampler):
         self.data_source = _Length(position)
 
 
+class _ByBlocks(OwnSampler, Sampler[int]):
+    """No ``RandomSampler``: in its place Lightning would put a ``DistributedSampler`` of its own, which knows no
+    blocks. Any other it wraps, and the loader that it makes anew finds this one within: :func:`blocks_within`."""
+
+    def __init__(self, position: Position, shuffle: BlockShuffle):
+        self._position = position
+        self.shuffle = shuffle
+
+
 class _InOrder(OwnSampler, SequentialSampler):
     def __init__(self, position: Position):
         self._position = position
@@ -112,11 +123,22 @@ class _Length:
         return self._position.batching.sampler.length or 0
 
 
-def own_sampler(position: Position) -> _Shuffled | _InOrder | _OfRank:
+def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
+    """What Lightning's wrapper around the sampler of a loader that shuffles by blocks stands for; ``None`` if it is
+    something else."""
+    within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
+    if isinstance(sampler, DistributedSampler) and isinstance(within, _ByBlocks):
+        return within.shuffle, Shard(sampler.rank, sampler.num_replicas)
+    return None
+
+
+def own_sampler(position: Position) -> _Shuffled | _ByBlocks | _InOrder | _OfRank:
     """``loader.sampler``."""
     batching = position.batching
     if batching.shard.world_size > 1:
         return _OfRank(position)
+    if batching.by_blocks is not None:
+        return _ByBlocks(position, batching.by_blocks)
     return _InOrder(position) if batching.sampler.name == "sequential" else _Shuffled(position)
 
 

@@ -1,7 +1,8 @@
-"""What happens to samples that cannot be read: raise, leave them out, or put another of the same global batch in.
+"""What happens to samples that cannot be read: raise, leave them out, or put another one in their place.
 
-The choice of a replacement is a function of (seed, epoch, position) and of which samples are bad, so every replay
-and every engine makes the same one, and no rank has to ask another.
+That is one of the same global batch, or one of the epoch if all of the batch are bad. The choice is a function of
+(seed, epoch, position) and of which samples are bad, so every replay and every engine makes the same one, and no rank
+has to ask another.
 
 Ranks must have equally many batches, and none knows what the others met. So on several ranks no batch vanishes: one
 that lost all its samples is filled with replacements, none of which counts as real, like those that pad a last batch.
@@ -17,12 +18,12 @@ import numpy.typing as npt
 
 from ..errors import BadSample, ConfigError, SampleError
 from ..rng import stream
-from .order import Order, Streamed
+from .order import Order, Shuffle, Streamed
 
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["BadSamples", "OnError"]
+__all__ = ["FROM_EPOCH", "BadSamples", "OnError"]
 
 OnError = Literal["raise", "skip", "replace"]
 I64 = npt.NDArray[np.int64]
@@ -30,8 +31,8 @@ U64 = npt.NDArray[np.uint64]
 
 _DRAWS = 32
 """How often a replacement is drawn before all samples of the batch are tried one after another."""
-_MORE_DRAWS = 1024
-"""How often it is drawn from the whole epoch after that, on several ranks."""
+FROM_EPOCH = 1024
+"""How many samples of the epoch are tried for a batch after that. If all are bad, it is not about single files."""
 
 
 class BadSamples:
@@ -120,34 +121,41 @@ class BadSamples:
             if ranks == 1 or not mask.all():
                 return indices[~mask], keys[~mask], int((~mask[:valid]).sum()), tuple(bad.values())
             valid = 0
-        indices = indices.copy()
-        for row in np.flatnonzero(mask).tolist():
-            key = stream(seed, epoch, "replace", int(positions[row]))
-            other = self._replacement(order, key, window)
-            if other is None and ranks > 1:
-                other = self._from_epoch(order, key, window)
-            if other is not None:  # else the bad one stays, and the engine refuses the batch
-                indices[row] = other  # with the draws of the one it stands in for
+        rows = np.flatnonzero(mask)
+        others = self._stand_ins(order, [stream(seed, epoch, "replace", at) for at in positions[rows].tolist()], window)
+        if others is not None:  # else the bad ones stay, and the engine refuses the batch
+            indices = indices.copy()
+            indices[rows] = others  # with the draws of those that they stand in for
         return indices, keys, valid, tuple(bad.values())
 
-    def _replacement(self, order: Order, key: int, window: I64) -> int | None:
+    def _stand_ins(self, order: Order, keys: list[int], window: I64) -> I64 | None:
+        """One for each key, of the global batch if it has a good sample; otherwise of the epoch."""
         first, count = (int(n) for n in window)
-        places = (stream(key, draw) % count if draw < _DRAWS else draw - _DRAWS for draw in range(_DRAWS + count))
-        return self._first_good(order, (first + place for place in places))
+        chosen = []
+        for key in keys:
+            found = self._good(order, first + np.array([stream(key, draw) % count for draw in range(_DRAWS)], np.int64))
+            if not len(found):
+                found = self._good(order, first + np.arange(count, dtype=np.int64))
+            if not len(found):
+                others = self._good(order, _of_epoch(order, keys[0], first + count))
+                return np.resize(others, len(keys)) if len(others) else None
+            chosen.append(found[0])
+        return np.array(chosen, np.int64)
 
-    def _from_epoch(self, order: Order, key: int, window: I64) -> int | None:
-        """Of an order that is read as it comes, from what is kept of it."""
-        first, end = 0, int(window.sum())
-        if isinstance(order, Streamed):
-            first = max(0, end - Streamed.BLOCK)
-        else:
-            end = len(order)
-        draws = range(_DRAWS, _DRAWS + _MORE_DRAWS)
-        return self._first_good(order, (first + stream(key, draw) % (end - first) for draw in draws))
+    def _good(self, order: Order, positions: I64) -> I64:
+        """The samples at these positions that are not known to be bad."""
+        indices, _ = order.at(positions)
+        bad = self.known(indices)
+        return indices[~np.isin(indices, np.fromiter(bad, np.int64))] if bad else indices
 
-    def _first_good(self, order: Order, positions: Iterable[int]) -> int | None:
-        for position in positions:
-            index = order.at(np.array([position], np.int64))[0]
-            if not self.known(index):
-                return int(index[0])
-        return None
+
+def _of_epoch(order: Order, key: int, end: int) -> I64:
+    """Positions that a key draws, each once. Of an order that is read as it comes, of what is kept of it up to a batch
+    that ends at ``end``."""
+    begin = 0
+    if isinstance(order, Streamed):
+        begin = max(0, end - Streamed.BLOCK)
+    else:
+        end = len(order)
+    drawn, _ = Shuffle(end - begin, key, 0).at(np.arange(min(end - begin, FROM_EPOCH), dtype=np.int64))
+    return begin + drawn

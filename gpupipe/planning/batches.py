@@ -85,10 +85,9 @@ class Slices:
         first, count = self.window(step).tolist()
         rank, world = self.shard.rank, self.shard.world_size
         share = -(-count // world)
-        rows = np.arange(share, dtype=np.int64)
-        mine = rank + world * rows if self.strided else rank * share + rows
-        valid = int((mine < count).sum())
-        mine += first
+        own = range(rank, count, world) if self.strided else range(rank * share, min((rank + 1) * share, count))
+        valid = len(own)
+        mine = first + own.start + own.step * np.arange(share, dtype=np.int64)
         return mine % self.total if valid < share else mine, valid, first + count
 
 

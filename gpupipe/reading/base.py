@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadSample
+from ..signal_handlers import pass_on
 from ..transforms.ops import Op
 from ..types import Plan
-from .signal_handlers import pass_on
 from .torch_threads import torch_threads
 
 __all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]

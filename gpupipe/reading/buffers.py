@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Sequence
 
@@ -32,16 +33,31 @@ def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
     return views
 
 
+class _Back(weakref.ref["Borrowed | _Lent"]):
+    """The buffer of an object, which goes into a queue when nothing refers to the object any more. No code of Python's
+    runs then: what a signal handler raised in it, such as KeyboardInterrupt, would be lost."""
+
+    __slots__ = ("buffer",)
+    buffer: Tensor
+    """u8[N]"""
+
+
+def _back(owner: Borrowed | _Lent, queue: deque[_Back], buffer: Tensor) -> _Back:
+    back = _Back(owner, queue.append)
+    back.buffer = buffer
+    return back
+
+
 class Borrowed:
     """A buffer out of a :class:`BufferPool`. It goes back when nothing refers to this object any more."""
 
-    def __init__(self, free: deque[Tensor], buffer: Tensor):
-        self._free = free
-        self.buffer = buffer
-        """u8[N]"""
+    def __init__(self, free: deque[_Back], buffer: Tensor):
+        self._back = _back(self, free, buffer)
 
-    def __del__(self) -> None:
-        self._free.append(self.buffer)
+    @property
+    def buffer(self) -> Tensor:
+        """u8[N]"""
+        return self._back.buffer
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor points into the buffer."""
@@ -62,11 +78,11 @@ class BufferPool:
         self.pinned = pinned
         self.nbytes = 0
         """Of all buffers."""
-        self._free: deque[Tensor] = deque()
+        self._free: deque[_Back] = deque()
 
     def take(self, nbytes: int) -> Borrowed:
         """At least ``nbytes``; they hold anything."""
-        buffer = self._free.popleft() if self._free else None
+        buffer = self._free.popleft().buffer if self._free else None
         if buffer is None or buffer.numel() < nbytes:
             self.nbytes += nbytes - (0 if buffer is None else buffer.numel())
             del buffer
@@ -95,13 +111,13 @@ class BatchPool:
 
     def __init__(self, *, keep: int):
         self._keep = keep
-        self._idle: deque[Tensor] = deque(maxlen=keep)
+        self._idle: deque[_Back] = deque(maxlen=keep)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A contiguous tensor on the CPU that holds anything."""
         nbytes = math.prod(shape) * dtype.itemsize
         try:
-            buffer = self._idle.pop()
+            buffer = self._idle.pop().buffer
         except IndexError:
             buffer = None
         if buffer is None or buffer.numel() < nbytes:
@@ -116,9 +132,6 @@ class BatchPool:
 class _Lent:
     """What numpy, and with it torch, keeps as the owner of the memory."""
 
-    def __init__(self, idle: deque[Tensor], buffer: Tensor):
-        self._idle, self._buffer = idle, buffer
+    def __init__(self, idle: deque[_Back], buffer: Tensor):
+        self._back = _back(self, idle, buffer)
         self.__array_interface__ = buffer.numpy().__array_interface__
-
-    def __del__(self) -> None:
-        self._idle.append(self._buffer)

@@ -1,4 +1,5 @@
-"""Of sliceable files no more is read and decoded than what a first crop takes."""
+"""Of sliceable files no more is read and decoded than what a first crop takes. If parts cannot be had alone, all is
+read, and no more decoded."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from .windows import window_of
 __all__ = ["Cuts", "fed", "moved"]
 
 I32 = npt.NDArray[np.int32]
+U8 = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,28 @@ class Cuts:
         codes[: len(names)] = [is_sliceable(name) for name in names]
         return cls(dataset, codes) if codes.any() else None
 
-    def cuts(self, plan: Plan, rows: Sequence[int], around: int = 0) -> dict[int, Cut | Undecodable]:
-        """By row what of its sample the window needs, and so many pixels ``around`` it.
+    @property
+    def in_parts(self) -> bool:
+        """Whether no more is read than what is decoded. Behind a network a part would cost two answers, one after the
+        other, and so more than all of it."""
+        return not self.dataset.source.storage.remote
 
-        Rows that are missing have to be read as a whole: their images are turned upright, or not sliceable any more, or
-        cannot be read. Those of images of another size than planned are :class:`~gpupipe.codecs.files.Undecodable`, of
-        kind ``changed``.
+    @property
+    def fact(self) -> str:
+        return f"{'' if self.in_parts else 'whole files; decodes '}of sliceable files what lies under the crop"
+
+    def cuts(
+        self, plan: Plan, rows: Sequence[int], whole: Mapping[int, bytes | U8] | None = None, *, around: int = 0
+    ) -> dict[int, Cut | Undecodable]:
+        """By row what of its sample the window needs.
+
+        Rows that are missing have to be decoded as a whole: their images are turned upright, or not sliceable any more,
+        or cannot be read, or not in parts. Those of images of another size than planned are
+        :class:`~gpupipe.codecs.files.Undecodable`, of kind ``changed``.
+
+        Args:
+            whole: by row all bytes of samples, which are cut out of them; ``None``: they are read, in parts.
+            around: so many pixels around the window are needed, too.
         """
         window, found = window_of(plan.ops or ()), dict[int, Cut | Undecodable]()
         if window is None or plan.sizes is None:
@@ -59,7 +77,8 @@ class Cuts:
             if not self.codes[self.dataset.codings[0][index]] or self._is_turned(index):
                 continue
             try:
-                cut = self._cut(index, _box(window, row, plan.sizes[row], around))
+                box = _box(window, row, plan.sizes[row], around)
+                cut = self._cut(index, box, None if whole is None else whole[row])
             except Undecodable:
                 continue  # reading all of it says what is wrong
             if cut is not None:
@@ -71,10 +90,12 @@ class Cuts:
         turns = self.dataset.orientations if self.dataset.exif else None
         return turns is not None and turns[index] != 1
 
-    def _cut(self, index: int, box: tuple[int, int, int, int]) -> Cut | None:
+    def _cut(self, index: int, box: tuple[int, int, int, int], whole: bytes | U8 | None) -> Cut | None:
         place = self.dataset.place(index)
-        if place.packed is not None or self.dataset.source.storage.remote:
-            return None  # no part of it can be had alone, or several times as soon as all of it once
+        if whole is not None:
+            return cut_out(lambda n, at: bytes(whole[at : at + n]), len(whole), box)
+        if place.packed is not None or not self.in_parts:
+            return None
         source = self.dataset.source
         if self.dataset.whole_files:
             return attempts(place.path, lambda file: _cut_out_of(file.fileno(), box))

@@ -43,11 +43,14 @@ class FileReader(AheadReader[Rows]):
     Python's lock while it decodes. Of such an image no more is kept than a first crop takes, in memory that is used
     again and again; bytes are read into it too, and the engine reads both there.
 
-    Behind a network a batch is read by one thread, since the store has connections of its own for it.
+    Behind a network a batch is read by one thread, since the store has connections of its own for it; and all batches
+    that are read ahead at the same time, since one slow answer makes its whole batch wait.
     """
 
     def __init__(self, setup: Setup, feed: Feed, decodes: Decodes):
-        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-read")
+        ahead = setup.prefetch_factor
+        remote = setup.dataset.source.storage.remote
+        super().__init__(max(setup.threads, ahead + 1) if remote else setup.threads, ahead, "gpupipe-read")
         self._setup, self._dataset, self._feed = setup, setup.dataset, feed
         self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
         if setup.dataset.codings is not None:
@@ -122,15 +125,15 @@ class FileReader(AheadReader[Rows]):
         parts = [k for k in rest if places[k].length >= 0]
         some = [views[k] for k in parts]
         problems = self._dataset.source.storage.read_into([places[k] for k in parts], some)
-        read = (view if why is None else why for view, why in zip(some, problems, strict=True))
+        read = [view if why is None else why for view, why in zip(some, problems, strict=True)]
+        found = dict(zip(rows[parts].tolist(), read, strict=True))
+        if self._cuts is not None:
+            whole = {row: data for row, data in found.items() if not isinstance(data, Undecodable)}
+            cuts |= self._cuts.cuts(plan, list(whole), whole)
         # How long a whole file is shows when it is read.
         files = [k for k in rest if places[k].length < 0]
         data = (_whole(places[k]) for k in files)
-        return [
-            *cuts.items(),
-            *zip(rows[parts].tolist(), read, strict=True),
-            *zip(rows[files].tolist(), data, strict=True),
-        ]
+        return [*zip(rows[files].tolist(), data, strict=True), *{**found, **cuts}.items()]
 
     def _decode(self, plan: Plan, row: int, factor: int, out: U8) -> Rows:
         began = time.perf_counter()
@@ -148,19 +151,20 @@ class FileReader(AheadReader[Rows]):
             out[...], was_there = self._setup.cache.pixels(dataset, plan, row, window)
             return was_there
         around = AROUND if factor > 1 else 0
-        cut = None if self._cuts is None else self._cuts.cuts(plan, [row], around).get(row)
+        cut = None if self._cuts is None else self._cuts.cuts(plan, [row], around=around).get(row)
+        media: Any = dataset.fetch(int(plan.indices[row]))[0] if cut is None else None
+        if self._cuts is not None and isinstance(media, bytes):
+            cut = self._cuts.cuts(plan, [row], {row: media}, around=around).get(row)
         if isinstance(cut, Undecodable):
             raise cut
         if self._scaled is not None and factor > 1:
-            encoded = dataset.fetch(int(plan.indices[row]))[0] if cut is None else cut
-            out[...] = np.asarray(self._scaled.picture(plan, row, factor, encoded))
+            out[...] = np.asarray(self._scaled.picture(plan, row, factor, media if cut is None else cut))
             return False
         if cut is not None:
             assert window is not None
             part: Any = open_rgb(cut.data)
             out[...] = np.asarray(part.crop(_box(window, row, cut)))
             return False
-        media, _ = dataset.fetch(int(plan.indices[row]))
         image: Any = dataset.open(media)
         size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
         if size != planned:
@@ -221,7 +225,7 @@ class FileReader(AheadReader[Rows]):
     def facts(self) -> dict[str, Any]:
         kind = "pinned_" if self.buffers.pinned else ""
         return {
-            **({} if self._cuts is None else {"reads": "of sliceable files what lies under the crop"}),
+            **({} if self._cuts is None else {"reads": self._cuts.fact}),
             **({} if self._scaled is None else {"decodes": "by Pillow at 1/2, 1/4 or 1/8 what is large enough"}),
             **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
         }

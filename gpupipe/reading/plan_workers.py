@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from ..errors import EngineError, GpupipeError
+from ..signal_handlers import pass_on, raised_by_handler
 from ..types import Plan
 from .setup import Setup
-from .signal_handlers import pass_on, raised_by_handler
 from .torch_worker_processes import WorkerLoader, WorkersLost
 
 __all__ = ["WorkerRun", "Workers"]

@@ -14,9 +14,9 @@ from ..codecs.retry import is_transient, reason_of, with_retries
 from ..datasets.base import Dataset
 from ..errors import BadSample, DatasetError, GpupipeError
 from ..rng import stream
+from ..signal_handlers import pass_on
 from ..types import Plan
 from .global_rng import lent, seed_all
-from .signal_handlers import pass_on
 
 __all__ = ["Fetch", "bad_sample", "changed", "collate_targets", "fetching"]
 

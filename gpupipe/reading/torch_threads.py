@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from ..signal_handlers import deferred
+
 __all__ = ["torch_threads"]
 
 
@@ -22,8 +24,18 @@ def torch_threads(count: int, name: str) -> ThreadPoolExecutor:
         started.wait()
 
     pool = ThreadPoolExecutor(count, name, start)
-    for _ in range(count):
-        pool.submit(lambda: None)
-    started.wait()
-    torch.set_num_threads(theirs)
+    try:
+        with deferred():  # if Ctrl-C came in between, those that run would wait for the others for ever
+            try:
+                for _ in range(count):
+                    pool.submit(lambda: None)
+                started.wait()
+            except BaseException:
+                started.abort()  # such as: can't start new thread
+                raise
+            finally:
+                torch.set_num_threads(theirs)
+    except BaseException:
+        pool.shutdown(wait=False)
+        raise
     return pool

@@ -29,7 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from .signal_handlers import deferred, pass_on
+from ..signal_handlers import deferred, pass_on
 from .tensor_socket import listen_without_a_file
 
 __all__ = ["WorkerLoader", "WorkersLost"]
@@ -59,7 +59,7 @@ class WorkerLoader(DataLoader[Any]):
         self.check_worker_number_rationality()
         # Forking is quick. The other ways may wait until a child has imported the script.
         method = (self.multiprocessing_context or multiprocessing).get_start_method()
-        with deferred() if method == "fork" else nullcontext():
+        with deferred(forking=True) if method == "fork" else nullcontext():
             theirs = self.worker_init_fn
             self.worker_init_fn = _Guard(theirs)
             try:

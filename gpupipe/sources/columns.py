@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import DatasetError
 from .base import ColumnKind, TextList, Values
 
-__all__ = ["GrowingColumn", "checked_columns", "parsed"]
+__all__ = ["GrowingColumn", "are_fractions", "checked_columns", "parsed"]
 
 _LONGEST = (1 << 16) - 1
 """Bytes of a text."""
@@ -29,13 +29,15 @@ class GrowingColumn:
         self._texts = TextList()
         self._before = 0
         """Rows before the first value."""
+        self._unfit: set[str] = set()
+        """Types of values that no column holds."""
 
     def add(self, value: Any) -> str:
         """Add a value, in whose place there is nothing if it cannot be one; then why.
 
         Raises :class:`ValueError` for another kind of value than those before.
         """
-        value, problem = _checked(self.name, value)
+        value, problem = _checked(self.name, value, self._unfit)
         if value is not None:
             self._admit(type(value).__name__)  # type: ignore[arg-type]
         if self.kind is None:
@@ -62,6 +64,12 @@ class GrowingColumn:
 
     def values(self) -> Values:
         """All of them. Raises :class:`ValueError` if there was none."""
+        if self.kind is None and self._unfit:
+            raise ValueError(
+                f"the column {self.name!r} has values of type {' and '.join(sorted(self._unfit))}, and columns hold "
+                "numbers, truth values and texts: give arrays of equal length by datasets.Columns(dataset, "
+                f"{{{self.name!r}: array}}), and what differs in length as JSON texts that your collate_fn reads"
+            )
         if self.kind is None:
             raise ValueError(f"no sample has a column {self.name!r}")
         if self.kind == "str":
@@ -72,13 +80,14 @@ class GrowingColumn:
 _ARRAYS = {"bool": "B", "int": "q", "float": "d"}
 
 
-def _checked(name: str, value: Any) -> tuple[Any, str]:
-    """(the value, or nothing; why)"""
+def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
+    """(the value, or nothing; why). Other types are added to ``unfit``."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None:
         return None, f"it has no {name!r}, and other samples have one"
     if type(value) not in (bool, int, float, str):
+        unfit.add(type(value).__name__)
         return None, f"its {name!r} is of type {type(value).__name__}; columns hold numbers, truth values and texts"
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         return None, f"its {name!r} is {value}, which does not fit into 64 bits"
@@ -101,6 +110,15 @@ def parsed(texts: Sequence[Any]) -> list[Any]:
         except (ValueError, TypeError):
             pass
     return values
+
+
+def are_fractions(labels: Sequence[str]) -> bool:
+    """Whether all labels of a CSV file are numbers, and some no whole ones: neither class numbers nor names.
+
+    >>> are_fractions(["1.0", "2.0"]), are_fractions(["1", "2"]), are_fractions(["1.0", "cat"])
+    (True, False, False)
+    """
+    return any(isinstance(value, float) for value in parsed(labels))
 
 
 def checked_columns(columns: Any, owner: str, taken: Sequence[str | None] = ()) -> tuple[str, ...]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable
+from ..signal_handlers import defer_in_forks
 from .hdf5 import h5py
 from .storage import LOCAL
 
@@ -51,8 +52,7 @@ class ContiguousRows(PixelRows):
 
 
 class H5Rows(PixelRows):
-    """Rows that h5py reads. The file is opened when the first one is asked for, in every process anew: before a fork it
-    is closed, because the two processes would share what the library keeps of it."""
+    """Rows that h5py reads. The file is opened when the first one is asked for, in every process anew."""
 
     def __init__(self, path: str, shape: tuple[int, ...], name: str):
         super().__init__(path, shape)
@@ -62,7 +62,7 @@ class H5Rows(PixelRows):
 
     def __getitem__(self, i: int) -> U8:
         """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
-        with _lock:
+        with _h5py_lock():
             try:
                 if self._file is None:
                     self._file = h5py().File(self._path, "r")
@@ -84,18 +84,26 @@ class H5Rows(PixelRows):
 
 
 _all: weakref.WeakSet[H5Rows] = weakref.WeakSet()
-_lock = threading.RLock()
 
 
-def _before_fork() -> None:
-    _lock.acquire()  # so that no thread is reading
+@cache
+def _h5py_lock() -> Any:
+    """h5py's own lock, which one thread has while it is in the library, and the one that forks from now on: so the
+    child finds what the library keeps whole. (h5py has done so itself since 3.14.)
+
+    There is no other lock: a fork would wait for two, in the opposite order of those who read."""
+    h5py()
+    from h5py._objects import phil
+
+    os.register_at_fork(before=phil.acquire, after_in_parent=phil.release, after_in_child=phil.release)
+    defer_in_forks()
+    return phil
+
+
+def _in_child() -> None:
+    """The two processes would share a place in the file."""
     for rows in _all:
         rows.close()
 
 
-def _in_child() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=lambda: _lock.release(), after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)

@@ -11,6 +11,7 @@ from typing import IO
 from ..codecs.files import open_regular
 from ..codecs.retry import reason_of
 from ..errors import DatasetError
+from .columns import are_fractions
 
 __all__ = ["read_list"]
 
@@ -69,9 +70,19 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
     for (number, _), text in zip(body, texts, strict=True):
         if not text:
             raise DatasetError(f"{owner}: line {number} of {file} has no label, but other lines have; add it")
+    return paths, _numbered(texts, file, owner)
+
+
+def _numbered(texts: list[str], file: str, owner: str) -> list[int] | list[str]:
+    """Class numbers, or else names. Raises :class:`DatasetError` for numbers that are none of a class."""
     if all(_INTEGER.fullmatch(t) for t in texts):
-        return paths, [int(t) for t in texts]
-    return paths, texts
+        return [int(t) for t in texts]
+    if are_fractions(texts):
+        raise DatasetError(
+            f"{owner}: the labels in {file} are numbers such as {texts[0]}, and labels are class numbers or names; "
+            "write whole numbers, or give these by datasets.Columns(dataset, {'target': array})"
+        )
+    return texts
 
 
 def _lines(file: IO[str]) -> Iterator[str]:

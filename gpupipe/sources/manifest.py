@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..codecs.files import open_regular
 from ..errors import DatasetError
 from .base import Listing, Source, TextList, Texts
-from .columns import parsed
+from .columns import are_fractions, parsed
 from .files import Paths
 from .names import below, is_url, urls_below
 from .rows import Row, Rows
@@ -159,6 +159,11 @@ def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
     try:
         return tuple(None if label is None else int(label) for label in labels)
     except ValueError:
+        if are_fractions([str(label) for label in labels if label is not None]):
+            raise DatasetError(
+                "Manifest: labels are class numbers or names, and these are numbers with a fraction, such as "
+                f"{next(label for label in labels if label is not None)}; write whole numbers, or name them by columns="
+            ) from None
         return tuple(labels)
 
 
@@ -177,6 +182,11 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                         yield number, row
                 return
             reader = csv.DictReader(file, delimiter="\t" if "\t" in first else ",", strict=True)
+            spaced = [name for name in reader.fieldnames or () if name != name.strip()]
+            if spaced:
+                raise DatasetError(
+                    f"Manifest: the first line of {path} names {spaced[0]!r}, with a space; write commas without any"
+                )
             if "path" not in (reader.fieldnames or ()):
                 raise DatasetError(f"Manifest: the first line of {path} must name the columns {','.join(_COLUMNS)}")
             for row in reader:

@@ -21,7 +21,7 @@ from .names import below, is_url, urls_below
 from .shards import Row, Shards
 from .storage import LOCAL, Storage
 
-__all__ = ["Field", "LitDataChunks", "MdsShards", "litdata_index"]
+__all__ = ["Field", "LitDataChunks", "MdsShards", "litdata_index", "mds_index"]
 
 _INTEGERS = {
     **{f"int{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
@@ -73,6 +73,14 @@ def _samples(
             f"its field {image!r} is stored as {encoding!r}, which is no encoded image; write JPEG or bytes"
         )
     known = label is not None and label in names
+    if known:
+        assert label is not None
+        stored = fields[names.index(label)].encoding
+        if stored not in _INTEGERS and stored not in _TEXTS:
+            raise ValueError(
+                f"its field {label!r} is stored as {stored!r}, which is neither a number nor a name; write it as int, "
+                "or name another field by label=, or none by label=None"
+            )
     free = [field for field in fields if field.size is None]
     sizes = struct.Struct(f"<{len(free)}I")
     for number, (start, end) in enumerate(pairwise(positions)):
@@ -107,8 +115,6 @@ def _value(file: IO[bytes], encoding: str, at: int, length: int) -> int | str:
     if encoding in _TEXTS:
         text = data.decode(errors="replace")
         return int(text) if encoding == "str_int" else text
-    if encoding not in _INTEGERS:
-        raise ValueError(f"is stored as {encoding!r}, which is neither a number nor a name")
     if len(data) != _INTEGERS[encoding].size:
         raise ValueError(f"has {length} bytes")
     number: int = _INTEGERS[encoding].unpack(data)[0]
@@ -143,6 +149,44 @@ class MdsShards(Shards):
         if any(not (field.size is None or (type(field.size) is int and field.size >= 0)) for field in fields):
             raise ValueError("it is damaged: a field has no size")
         yield from _samples(file, positions, fields, self.image, self.label)
+
+
+def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
+    """The names of the shards of a folder, which ends with a slash, from its ``index.json``; ``None`` if it has none.
+
+    A folder may hold others: while a ``StreamingDataset`` unpacks compressed shards, some of them. Raises
+    :class:`DatasetError`.
+    """
+    file = f"{folder}index.json"
+    try:
+        with storage.open(os.fsencode(file)) as opened:
+            index = json.loads(opened.read())
+        version, shards = index["version"], list(index["shards"])
+        names = [str(shard["raw_data"]["basename"]) for shard in shards]
+        formats = {str(shard["format"]) for shard in shards}
+        packed = {str(shard["compression"]) for shard in shards if shard.get("compression")}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
+        raise DatasetError(f"MDS: {file} cannot be used: {why}; give the folder that MDSWriter wrote") from None
+    if version != 2 or formats - {"mds"}:
+        others = ", ".join(sorted(formats))
+        raise DatasetError(
+            f"MDS: {file} is of version {version!r} and lists shards of format {others}; only version 2 and format mds "
+            "are known here: write it again by MDSWriter"
+        )
+    if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
+        raise DatasetError(f"MDS: {file} is damaged: a shard lies outside of its folder")
+    if packed:
+        found = storage.look([os.fsencode(folder + name) for name in names])
+        missing = sum(isinstance(it, OSError) for it in found)
+        if missing:
+            raise DatasetError(
+                f"MDS: {folder} was written with compression={packed.pop()!r}, and {missing} of {len(names)} shards "
+                "are not unpacked; write it again without"
+            )
+    return names
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import DatasetError
@@ -15,10 +15,14 @@ from .braces import braces
 from .files import Paths
 from .storage import LOCAL, Storage
 
-__all__ = ["below", "expand", "is_url", "texts_of", "urls_below"]
+__all__ = ["Listed", "below", "expand", "is_url", "texts_of", "urls_below"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILD = re.compile(r"[*?\[]")
+
+Listed = Callable[[str, Storage], "Sequence[str] | None"]
+"""``listed(folder, storage)``: the names of a folder's files if it has a list of them. Raises
+:class:`~gpupipe.errors.DatasetError`."""
 
 
 def is_url(text: str) -> bool:
@@ -41,7 +45,9 @@ def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
     return found
 
 
-def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> tuple[Paths, Storage]:
+def expand(
+    given: Any, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None = None
+) -> tuple[Paths, Storage]:
     """The files that were meant, in the order of their names if a pattern or a folder stands for several.
 
     Args:
@@ -50,6 +56,7 @@ def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> 
             meant itself.
         suffixes: endings of this format's files, in lower case.
         remote: what opens a URL.
+        listed: what a folder says of its files, if it does.
 
     Raises :class:`DatasetError` if a pattern or a folder stands for no file.
     """
@@ -65,7 +72,7 @@ def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> 
             except ValueError as e:
                 raise DatasetError(f"{owner}: {e}; correct it, or list the files") from None
             for name in names:
-                found += _matching(name, suffixes, owner, remote)
+                found += _matching(name, suffixes, owner, remote, listed)
     behind = [is_url(name) for name in found]
     if not any(behind):
         return below([os.path.expanduser(name) for name in found], None, False, owner), LOCAL
@@ -77,8 +84,13 @@ def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> 
     return urls_below(found, owner), remote
 
 
-def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -> Iterable[str]:
+def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None) -> Iterable[str]:
     wild = _WILD.search(name) is not None
+    if listed is not None and (name.endswith("/") if is_url(name) else os.path.isdir(os.path.expanduser(name))):
+        home = name if is_url(name) else os.path.join(os.path.expanduser(name), "")
+        known = listed(home, remote if is_url(name) else LOCAL)
+        if known is not None:
+            return [home + one for one in known]
     if is_url(name):
         _check_url(name, owner)
         folder = name.endswith("/")

@@ -21,6 +21,8 @@ _META = re.compile(rb"__[^/]*__(?:/.*)?")
 _NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
 _BLOCK = tarfile.BLOCKSIZE
+_PADDING = 1 << 16
+"""Bytes behind the end that are looked at; tar fills 10,240 up."""
 _LONGEST = 1 << 20
 """Bytes of a JSON object."""
 
@@ -129,11 +131,21 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
     try:
         with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             for member in tar:
-                if member.isreg() and not member.issparse():
+                if member.issparse():
+                    raise ValueError(
+                        f"its member {member.name!r} is a sparse file, whose bytes do not lie together; pack it again "
+                        "without tar's --sparse"
+                    )
+                if member.isreg():
                     yield member.name.encode(errors="surrogateescape"), member.offset_data, member.size
             # tarfile takes a damaged header for the end.
             file.seek(tar.offset)
             if file.read(_BLOCK).strip(b"\0"):
                 raise ValueError(f"it is damaged at byte {tar.offset}")
+            if file.read(_PADDING).strip(b"\0"):
+                raise ValueError(
+                    f"it goes on behind its end at byte {tar.offset}, as several tar files do that cat put together; "
+                    "use tar --concatenate, or list them"
+                )
     except tarfile.TarError as e:
         raise ValueError(f"it is no whole tar file: {e}") from None

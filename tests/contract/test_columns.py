@@ -300,7 +300,7 @@ class TestColumnsFromPython:
 
     @pytest.mark.parametrize("values", [[1, 2], ["a"], [[1], [1, 2], 3], [None] * N, "text", [object()] * N])
     def test_what_is_no_column(self, values: Any) -> None:
-        with pytest.raises(DatasetError, match="Columns: the column 'x'"):
+        with pytest.raises(DatasetError, match=r"Columns: the (values of the )?column 'x'"):
             ours.Columns(ours.Arrays(np.zeros((N, 8, 8, 3), np.uint8)), {"x": values})
 
     def test_user_code_has_its_own(self) -> None:
@@ -339,6 +339,27 @@ class TestWhatIsRefused:
         (bad,) = self.opened(tmp_path, images, good, value).index_summary().bad
         assert bad.index == 1
         assert why in bad.reason
+
+    @pytest.mark.parametrize("open_as", ["manifest", "parquet", "arrow"])
+    @pytest.mark.parametrize("value", [[1.0, 2.0, 3.0], [[1, 2, 3, 4], [5, 6, 7, 8]], {"a": 1}])
+    def test_lists_and_structs(self, value: Any, open_as: str, images: list[bytes], tmp_path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = pa.table({"image": images[:2], "x": [None, value]})
+        if open_as == "parquet":
+            pq.write_table(rows, tmp_path / "a.parquet")
+        elif open_as == "arrow":
+            with pa.ipc.new_file(str(tmp_path / "a.arrow"), rows.schema) as file:
+                file.write_table(rows)
+        says = r"'x' has values of type (list|dict), .* datasets.Columns\(dataset, \{'x': array\}\), .* as JSON texts"
+        opens: dict[str, Callable[[], Any]] = {
+            "manifest": lambda: self.opened(tmp_path, images, None, value),
+            "parquet": lambda: ours.Parquet(tmp_path / "a.parquet", columns=["x"]),
+            "arrow": lambda: ours.Arrow(tmp_path / "a.arrow", columns=["x"]),
+        }
+        with pytest.raises(DatasetError, match=says):
+            opens[open_as]()
 
     @pytest.mark.parametrize("columns", ["weight", ["weight", "weight"], ["label"], ["path"], [""], [3]])
     def test_names(self, columns: Any, manifest: Written) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interpreter import Interpreter, Script
 from PIL import Image
 from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictures, same, write_tars
 
@@ -24,7 +23,6 @@ from gpupipe.errors import ConfigError
 from gpupipe.reading import decoded_cache
 from gpupipe.sources.remote.block_cache import BlockCache
 
-TESTS = Path(__file__).resolve().parents[1]
 ROOM = 10_000_000
 """Bytes: more than all images here take."""
 DECODED = sum(SIZES[i % len(SIZES)][0] * SIZES[i % len(SIZES)][1] * 3 for i in range(N))
@@ -199,8 +197,7 @@ def test_what_nobody_reads_makes_place(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-    import json, sys
-    sys.path.insert(0, {tests!r})
+    import json, os, sys, time
     from gpupipe import DataLoader
     from gpupipe.datasets import ImageFolder
     from gpupipe.reading import decoded_cache
@@ -211,38 +208,37 @@ SCRIPT = """
                             device="cpu", engine={engine!r}, num_workers=2)
         total = sum(float(images.sum()) for images, _ in loader)
         print(json.dumps(total), flush=True)
-        sys.stdin.readline()
+        while not os.path.exists(sys.argv[1]):
+            time.sleep(0.01)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["dali", "torch"])
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_other_processes_find_it_and_memory_ends_with_the_last(
-    kind: str, engine: str, root: Path, tmp_path: Path, folders: Any
+    kind: str, engine: str, root: Path, tmp_path: Path, folders: Any, warm: Interpreter
 ) -> None:
-    script = textwrap.dedent(SCRIPT).format(
-        tests=str(TESTS), shm=str(tmp_path / "shm"), root=str(root), kind=kind, engine=engine
-    )
+    script = textwrap.dedent(SCRIPT).format(shm=str(tmp_path / "shm"), root=str(root), kind=kind, engine=engine)
 
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-        )
+    def start(name: str) -> Script:
+        return warm.start(tmp_path / name, code=script)
 
-    with start() as first, start() as second:
-        assert first.stdout is not None and second.stdout is not None
-        totals = [json.loads(process.stdout.readline()) for process in (first, second) if process.stdout is not None]
+    def end(name: str, process: Script) -> None:
+        (tmp_path / name).touch()
+        assert process.wait(60) == 0, process.stderr
+
+    with start("first") as first, start("second") as second:
+        totals = [json.loads(process.line()) for process in (first, second)]
         files = {path: path.stat().st_mtime_ns for path in kept(folders[kind])}
         assert len(files) == N
         assert totals[0] == totals[1] == plain_sum(root, engine)
-        first.communicate("\n", timeout=60)
-        assert first.returncode == 0
+        end("first", first)
         assert len(kept(folders[kind])) == N  # the second still uses it
-        with start() as third:
-            assert json.loads(third.communicate("\n", timeout=60)[0]) == totals[0]
+        with start("third") as third:
+            assert json.loads(third.line()) == totals[0]
+            end("third", third)
         assert {path: path.stat().st_mtime_ns for path in kept(folders[kind])} == files
-        second.communicate("\n", timeout=60)
+        end("second", second)
     assert len(kept(folders[kind])) == (0 if kind == "ram" else N)
 
 

@@ -55,11 +55,12 @@ def test_another_seed_gives_another_order(case: Case) -> None:
     assert all_seen(case.loader()) != all_seen(case.loader(seed=SEED + 1))
 
 
-def test_images_do_not_depend_on_batch_size_threads_and_prefetch(decoding: Case) -> None:
+def test_images_do_not_depend_on_batch_size_threads_and_prefetch(decoding: Case, many_torch_threads: None) -> None:
     case = decoding
     if case.device == "cuda":
         pytest.skip("a GPU may decode an image differently beside other images; tests/gpu measures by how much")
     small = torch.cat([images_of(b) for b in case.loader(batch_size=2, prefetch_factor=1 if case.workers else None)])
+    torch.set_num_threads(1)
     large = torch.cat([images_of(b) for b in case.loader(batch_size=9)])
     assert torch.equal(small, large)
 

@@ -10,6 +10,7 @@ import os
 import pickle
 import pickletools
 import random
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from gpupipe import DataLoader, Shard
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Dataset, ImageFolder
 from gpupipe.errors import DatasetError
-from gpupipe.reading.buffers import Borrowed
+from gpupipe.reading.buffers import Borrowed, BufferPool
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 
@@ -257,13 +258,14 @@ def test_memory_is_used_again_only_after_it_was_read(
     dataset: Dataset, engine: str, folder_batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine reads samples in place, and goes on with those of an epoch that was left."""
-    given_back = Borrowed.__del__
+    take = BufferPool.take
 
-    def spoil(self: Borrowed) -> None:
-        self.buffer.zero_()
-        given_back(self)
+    def spoilt_at_the_end(self: BufferPool, nbytes: int) -> Borrowed:
+        lent = take(self, nbytes)
+        weakref.finalize(lent, lent.buffer.zero_)
+        return lent
 
-    monkeypatch.setattr(Borrowed, "__del__", spoil)
+    monkeypatch.setattr(BufferPool, "take", spoilt_at_the_end)
     with loader(dataset, engine, prefetch_factor=4) as it:
         next(iter(it))
         it.set_epoch(0)

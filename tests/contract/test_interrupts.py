@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from multiprocessing import resource_sharer
 from pathlib import Path
@@ -213,6 +213,12 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
 
 def wanted_of(case: Case, epoch: int = 1) -> list[Any]:
     """An epoch, from a loader that nobody disturbed."""
+    return undisturbed(epoch, case.engine, case.kind, case.device, case.root)
+
+
+@cache
+def undisturbed(epoch: int, *of_case: Any) -> list[Any]:
+    case = Case(*of_case)
     with case.loader(num_workers=case.workers if case.kind in ("folder", "tar") else 0) as clean:
         clean.set_epoch(epoch)
         return list(clean)
@@ -346,6 +352,19 @@ def test_control_c_is_not_lost_in_what_ends_with_a_worker(
     with Case("torch", "bytes-2", device, numbered).loader() as loader, pytest.raises(KeyboardInterrupt):
         list(loader)
     assert settled(lambda: children() - before, set())
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("dali", "folder"), ("torch", "bytes-2")])
+def test_control_c_while_an_epoch_that_was_left_is_let_go(
+    engine: str, kind: str, numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Case(engine, kind, device, numbered).loader() as loader:
+        iterator = iter(loader)
+        next(iterator)
+        control_c(monkeypatch, running.Lease, "let_go")
+        del iterator
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(5)
 
 
 def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor(

@@ -26,6 +26,8 @@ from support import (
 
 from gpupipe import DataLoader
 
+pytestmark = pytest.mark.usefixtures("many_torch_threads")
+
 TESTS = Path(__file__).resolve().parents[1]
 
 

@@ -151,16 +151,54 @@ def test_a_batch_without_a_good_sample(engine: str, dataset: Any) -> None:
         assert labels(list(it)) == [[i] for i in range(N) if i not in BAD]
         assert sorted(s.index for s in it.report().samples) == sorted(BAD)
     with loader(dataset, engine, on_error="replace", batch_size=1, shuffle=False) as it:
-        got, failed, iterator = [], [], iter(it)
-        while True:
-            try:
-                got.append(next(iterator)[1].item())
-            except StopIteration:
-                break
-            except SampleError as e:
-                failed += [s.index for s in e.samples]
-        assert got == [i for i in range(N) if i not in BAD]
-        assert failed == list(BAD)
+        whole, states = [], []
+        for batch in it:
+            whole.append(batch)
+            states.append(it.state_dict())
+        got = [i for batch in labels(whole) for i in batch]
+        assert [a for i, a in enumerate(got) if i not in BAD] == [i for i in range(N) if i not in BAD]
+        assert not set(got) & set(BAD)  # others of the epoch stand in
+        assert sorted(s.index for s in it.report().samples) == sorted(BAD)
+    for other in DECODING:
+        with loader(dataset, other, on_error="replace", batch_size=1, shuffle=False) as again:
+            again.load_state_dict(states[BAD[0] - 1])
+            assert labels(list(again)) == labels(whole[BAD[0] :])
+
+
+def test_a_short_last_batch_of_bad_samples_gets_others_of_the_epoch(tmp_path: Path, numbered: Path) -> None:
+    """On one rank as on several: 3 samples of 5 are left for it, and all of them are bad."""
+    root = Path(shutil.copytree(numbered, tmp_path / "photos"))
+    last = planned()[-1]
+    spoil(root, tuple(last))
+    runs = []
+    for engine in DECODING:
+        with loader(ImageFolder(root, TRAIN), engine, on_error="replace") as it:
+            runs.append(labels(list(it)))
+            assert it.valid == len(last)
+    assert runs[0] == runs[1]
+    assert runs[0][:-1] == planned()[:-1]
+    assert len(runs[0][-1]) == len(last) and not set(runs[0][-1]) & set(last)
+
+
+@pytest.mark.parametrize("engine", DECODING)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_single_good_sample_stands_in_for_all_and_without_one_it_is_an_error(
+    engine: str, indexed: bool, tmp_path: Path, numbered: Path
+) -> None:
+    root = Path(shutil.copytree(numbered, tmp_path / "photos"))
+    known = ImageFolder(root, TRAIN)
+    spoil(root, tuple(range(N - 1)))
+    with loader(ImageFolder(root, TRAIN) if indexed else known, engine, on_error="replace") as it:
+        assert labels(list(it)) == [[N - 1] * len(batch) for batch in planned()]
+        spoil(root, (N - 1,))
+    with loader(ImageFolder(root, TRAIN) if indexed else known, engine, on_error="replace") as it:
+        iterator, failed = iter(it), 0
+        for _ in range(len(it)):
+            with pytest.raises(SampleError, match=r"no other sample can stand in.*See whether the storage") as raised:
+                next(iterator)
+            failed += len(raised.value.samples)
+        assert failed == N
+        assert next(iterator, None) is None
 
 
 @pytest.mark.parametrize("engine", DECODING)

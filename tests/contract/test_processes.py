@@ -23,6 +23,8 @@ from gpupipe.datasets import from_torch
 from gpupipe.errors import EngineError
 from gpupipe.reading.torch_worker_processes import _Iterator
 
+pytestmark = pytest.mark.usefixtures("many_torch_threads")
+
 TESTS = Path(__file__).resolve().parents[1]
 ENDS: dict[str, Callable[[], Any]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),

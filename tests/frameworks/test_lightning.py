@@ -16,11 +16,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from records import EPOCHS, STEPS, Record, features, make, plain, record
-from support import SEED, N
+from support import SEED, N, write_photos
 from torch import Tensor, nn
 from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, RandomSampler, default_collate
 
-from gpupipe import DataLoader, Shard, engines
+from gpupipe import BlockShuffle, DataLoader, Shard, engines
+from gpupipe.datasets import ImageFolder
 from gpupipe.planning.order import Shuffle
 
 L = pytest.importorskip("lightning")
@@ -224,6 +225,24 @@ def test_a_loader_that_lightning_makes_anew_differs_in_its_sampler_only(tmp_path
         workers = changed.pop("prefetch_factor", 2)
         assert (changed, collate, workers) == ({"sampler": sampler, "shuffle": False}, default_collate, 2)
         assert again.shard == Shard(1, 2)
+
+
+@pytest.mark.parametrize("shuffle", ["blocks", BlockShuffle(4096, blocks=2)])
+def test_a_shuffle_by_blocks_stays_one_when_lightning_cuts_the_loader_into_ranks(shuffle: Any, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path)
+    connector = pytest.importorskip("lightning.pytorch.trainer.connectors.data_connector")
+    given = {"batch_size": 4, "shuffle": shuffle, "engine": "null", "seed": SEED}
+    for rank in range(2):
+        loader = DataLoader(ImageFolder(photos), **given)
+        sampler = connector._get_distributed_sampler(loader, shuffle=True, overfit_batches=0, num_replicas=2, rank=rank)
+        again: Any = _update_dataloader(loader, sampler)
+        assert again.shard == Shard(rank, 2) and isinstance(again.sampler, DistributedSampler)
+        own = DataLoader(ImageFolder(photos), **given, shard=Shard(rank, 2))
+        for epoch in range(2):
+            again.sampler.set_epoch(epoch)  # as Lightning does
+            own.set_epoch(epoch)
+            assert list(again.sampler) == list(own.sampler)
+        assert "blocks" in repr(again)
 
 
 def test_fabric_iterates_over_the_loader_itself() -> None:

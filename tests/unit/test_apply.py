@@ -400,7 +400,7 @@ def seen_in_worker(_: int) -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_workers_run_one_torch_thread_each() -> None:
+def test_workers_run_one_torch_thread_each(many_torch_threads: None) -> None:
     dataset = Photos()
     engine = Torch().build(setup(dataset, num_workers=1, worker_init_fn=seen_in_worker))
     assert len(list(engine.run(plans(dataset)))) == 5

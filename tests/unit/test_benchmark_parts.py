@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import multiprocessing
 import os
 import signal
 import time
@@ -22,6 +24,7 @@ def refuse(x: int) -> None:
 
 
 def crash() -> None:
+    faulthandler.disable()  # pytest's, in a forked process
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -41,18 +44,25 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     return _parts
 
 
-@pytest.mark.slow
-def test_every_part_has_an_answer_and_a_failure_has_its_reason(parts: Any) -> None:
+@pytest.fixture
+def forked(parts: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same with processes that need not import torch; one test below starts them as benchmarks do."""
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(parts.multiprocessing, "get_context", lambda method: context)
+    return parts
+
+
+def test_every_part_has_an_answer_and_a_failure_has_its_reason(forked: Any) -> None:
     from _common import Budget
 
     given = [
-        parts.Part("one", double, (4,)),
-        parts.Part("refused", refuse, (7,)),
-        parts.Part("crash", crash),
-        parts.Part("hang", hang, seconds=0.5),
-        parts.Part("two", double, (5,)),
+        forked.Part("one", double, (4,)),
+        forked.Part("refused", refuse, (7,)),
+        forked.Part("crash", crash),
+        forked.Part("hang", hang, seconds=0.5),
+        forked.Part("two", double, (5,)),
     ]
-    found = {a.part.name: a for a in parts.answers(given, 2, Budget(120))}
+    found = {a.part.name: a for a in forked.answers(given, 2, Budget(120))}
     assert len(found) == 5
     assert (found["one"].value, found["two"].value) == (8, 10)
     assert found["one"].failure is None and found["one"].brief == ""
@@ -61,12 +71,11 @@ def test_every_part_has_an_answer_and_a_failure_has_its_reason(parts: Any) -> No
     assert found["hang"].failure.startswith("no answer within")
 
 
-@pytest.mark.slow
-def test_a_process_serves_until_something_goes_wrong_in_it(parts: Any) -> None:
+def test_a_process_serves_until_something_goes_wrong_in_it(forked: Any) -> None:
     from _common import Budget
 
-    given = [parts.Part("a", pid), parts.Part("b", pid), parts.Part("x", crash), parts.Part("c", pid)]
-    found = {a.part.name: a.value for a in parts.answers(given, 1, Budget(120))}
+    given = [forked.Part("a", pid), forked.Part("b", pid), forked.Part("x", crash), forked.Part("c", pid)]
+    found = {a.part.name: a.value for a in forked.answers(given, 1, Budget(120))}
     assert found["a"] == found["b"] != found["c"] != os.getpid()
 
 

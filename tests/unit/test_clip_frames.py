@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from gpupipe import engines, transforms as T
 from gpupipe.engines.dali.presence import installed
 from gpupipe.engines.forms.clip_frames import ClipBatches
 from gpupipe.engines.forms.geometry import resize, resize_by_torch
+from gpupipe.engines.forms.picture import chw, nchw
 from gpupipe.engines.forms.reference import reference
 from gpupipe.pipelines import kinetics
-from gpupipe.reading.buffers import BatchPool
+from gpupipe.reading.buffers import BatchPool, Borrowed, BufferPool
 from gpupipe.reading.clips import ClipReader
 from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
@@ -156,9 +158,42 @@ class TestBatchPool:
         del late  # comes back to nothing
         assert not pool._idle
 
+    def test_no_python_runs_when_memory_comes_back(self) -> None:
+        """In a finalizer of Python's Ctrl-C would be lost."""
+        lent, batch = BufferPool(pinned=False).take(10), BatchPool(keep=2).empty((10,), torch.uint8)
+        assert isinstance(lent, Borrowed)
+        called: list[str] = []
+        sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name) if event == "call" else None)
+        del lent, batch
+        sys.setprofile(None)
+        assert called == []
+
     def test_batches_that_are_kept_stay_what_they_are(self, videos: dict[str, Path]) -> None:
         setup = setup_of(videos, kinetics.train(24), clips=3)
         kept = batches_of(setup)
         assert len({batch.data_ptr() for _, batch in kept}) == len(kept) == 8
         for (_, batch), (_, again) in zip(kept, batches_of(setup), strict=True):
             assert torch.equal(batch, again)
+
+
+class TestImagesAsBatchesOfOne:
+    def test_torch_sees_that_whole_images_are_channels_last(self) -> None:
+        """Else it packs them, and what it makes of them, anew."""
+        for shape in ((6, 8, 3), (6, 8, 1)):
+            x = nchw(np.zeros(shape, np.uint8))
+            assert x.is_contiguous(memory_format=torch.channels_last) and x.stride(0) == x.numel()
+
+    @pytest.mark.parametrize(
+        "view",
+        [
+            lambda a: a,
+            lambda a: a[1:5, 2:7],
+            lambda a: a[:, ::-1],
+            lambda a: np.ascontiguousarray(a.transpose(2, 0, 1)).transpose(1, 2, 0),
+            lambda a: np.frombuffer(a.tobytes(), np.uint8).reshape(a.shape),
+        ],
+        ids=["whole", "window", "mirrored", "planes", "read-only"],
+    )
+    def test_however_they_lie_in_memory(self, view: Any) -> None:
+        image = view(np.random.default_rng(1).integers(0, 256, (6, 8, 3), dtype=np.uint8))
+        assert torch.equal(nchw(image), chw(image)[None])

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+from interpreter import Interpreter
 from PIL import Image
 
 from gpupipe.errors import ConfigError
@@ -19,7 +21,12 @@ from gpupipe.testing.photos import make_photos, photograph
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def run_gpu_tests(folder: Path, require: str | None) -> str:
+def run_pytest(warm: Interpreter, *arguments: object, env: dict[str, str], cwd: Path) -> CompletedProcess[str]:
+    code = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    return warm.run("-p", "no:cacheprovider", "-p", "no:xdist", *arguments, code=code, env=env, cwd=cwd)
+
+
+def run_gpu_tests(warm: Interpreter, folder: Path, require: str | None) -> str:
     """What pytest says of two tests on a machine without a GPU: one for every device, one that is marked."""
     for name in ("conftest.py", "interpreter.py"):
         shutil.copy(TESTS / name, folder / name)
@@ -33,47 +40,42 @@ def run_gpu_tests(folder: Path, require: str | None) -> str:
     env["CUDA_VISIBLE_DEVICES"] = ""  # the same answer on a machine that has one
     if require is not None:
         env["GPUPIPE_REQUIRE_CUDA"] = require
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-ra", str(folder)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder, check=False)
+    done = run_pytest(warm, "-ra", folder, env=env, cwd=folder)
     assert done.returncode == int(require == "1"), done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.slow
-def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_name(tmp_path: Path) -> None:
-    said = run_gpu_tests(tmp_path, "0")
+def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_name(
+    warm: Interpreter, tmp_path: Path
+) -> None:
+    said = run_gpu_tests(warm, tmp_path, "0")
     assert "1 passed, 1 skipped" in said and "needs a CUDA device" in said
 
 
-@pytest.mark.slow
-def test_a_required_gpu_makes_them_fail(tmp_path: Path) -> None:
-    said = run_gpu_tests(tmp_path, "1")
+def test_a_required_gpu_makes_them_fail(warm: Interpreter, tmp_path: Path) -> None:
+    said = run_gpu_tests(warm, tmp_path, "1")
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
 
 
-@pytest.mark.slow
-def test_a_run_that_has_no_time_ends_in_order(tmp_path: Path) -> None:
+def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path) -> None:
     for name in ("conftest.py", "interpreter.py"):
         shutil.copy(TESTS / name, tmp_path / name)
     (tmp_path / "test_three.py").write_text("".join(f"def test_{n}(): pass\n" for n in "abc"))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
     for seconds, said in (("0", "1 passed"), ("60", "3 passed")):
         env = {**os.environ, "GPUPIPE_TEST_SECONDS": seconds}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, check=False)
+        done = run_pytest(warm, tmp_path, env=env, cwd=tmp_path)
         assert said in done.stdout
         assert ("the time that GPUPIPE_TEST_SECONDS gives is up" in done.stdout) is (seconds == "0")
         assert done.returncode == (2 if seconds == "0" else 0)
 
 
-@pytest.mark.slow
-def test_what_became_of_gpu_tests_is_written_as_they_run(tmp_path: Path) -> None:
+def test_what_became_of_gpu_tests_is_written_as_they_run(warm: Interpreter, tmp_path: Path) -> None:
     """Skipped ones with their reason, those that had no time by name; and what the file has of others stays."""
     file = tmp_path / "gpu_tests.json"
     file.write_text(json.dumps({"measured": {"before": 1}, "outcomes": {"tests/gpu/test_other.py::test_a": "passed"}}))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "GPUPIPE"))}
     env |= {"CUDA_VISIBLE_DEVICES": "", "GPUPIPE_MEASURED": str(file), "GPUPIPE_TEST_SECONDS": "0"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu/test_gpu_recovery.py"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=TESTS.parent, check=False)
+    done = run_pytest(warm, "-q", "tests/gpu/test_gpu_recovery.py", env=env, cwd=TESTS.parent)
     assert done.returncode == 2, done.stdout + done.stderr
     found = json.loads(file.read_text())
     outcomes = found["outcomes"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreter import Interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,11 +53,12 @@ def test_every_gpu_test_and_every_gpu_benchmark_is_part_of_a_step(scripts: Any) 
 @pytest.mark.parametrize(
     "script", ["gpu_decoders", "gpu_loader", "gpu_parity", "gpu_training", "video_clips", "recipes"]
 )
-def test_every_argument_of_a_step_is_one_that_its_script_has(scripts: Any, script: str) -> None:
+def test_every_argument_of_a_step_is_one_that_its_script_has(scripts: Any, script: str, warm: Interpreter) -> None:
     """What a step is given on the machine that matters is tried here, as far as to its refusal."""
     (command,) = [c for s in scripts[0].steps(False, False) for c in s.commands if c.name == script]
+    assert command.arguments[0] == sys.executable
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([*command.arguments, "--help"], capture_output=True, text=True, env=env, check=False)
+    done = warm.run(*command.arguments[1:], "--help", env=env, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     flags = [a for a in command.arguments if a.startswith("--")]
     assert flags and all(flag in done.stdout for flag in flags)

@@ -147,7 +147,7 @@ def test_the_copies_are_measured_saved_and_compared(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(_common, "RESULTS", tmp_path)
     for name, value in (("is_available", True), ("current_device", 0), ("synchronize", None)):
         monkeypatch.setattr(torch.cuda, name, lambda *a, value=value: value)
-    monkeypatch.setattr(module, "machine", dict)
+    monkeypatch.setattr(_common, "machine", dict)
     monkeypatch.setattr("sys.argv", ["gpu_copy.py", "--quick"])
     module.main()
     found = json.loads((tmp_path / "gpu_copy.json").read_text())

@@ -107,6 +107,8 @@ class TestManifest:
             ("", "must name the columns path,offset,length,label,name"),
             ("file,label\na,1\n", "must name the columns path,offset,length,label,name"),
             ("path,label\n", "lists no sample"),
+            ("path, label\na, 1\n", "the first line of .* names ' label', with a space"),
+            ("path,label\na,1.0\nb,10.0\n", r"numbers with a fraction, such as 1\.0; write whole numbers"),
             ("path,label\na,1,2\n", "line 2 of .* has other columns than the first"),
             ("{", "cannot be read"),
         ],

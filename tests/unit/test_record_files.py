@@ -341,6 +341,73 @@ class TestMDS:
         assert MDS(tmp_path, label="name").classes == [f"photo {i}" for i in range(len(images))]
         assert content(MDS(tmp_path, label=None)) == [(image, None) for image in images]
 
+    def test_a_label_that_is_none(self, images: list[bytes], tmp_path: Path) -> None:
+        """Such as a NumPy number, which LitData pickles."""
+        write_mds(images, tmp_path)
+        for path in tmp_path.glob("*.mds"):
+            path.write_bytes(path.read_bytes().replace(b'"int", "str"', b'"pkl", "str"'))
+        with pytest.raises(DatasetError, match=r"'label' is stored as 'pkl', .* or none by label=None"):
+            MDS(tmp_path)
+        assert content(MDS(tmp_path, label=None)) == [(image, None) for image in images]
+
+    def test_the_index_says_which_shards_there_are(self, images: list[bytes], tmp_path: Path) -> None:
+        """Also in folders below it, as ``merge_index`` lists them; what else lies there is another dataset's."""
+        write_mds(images, tmp_path)
+        index = json.loads((tmp_path / "index.json").read_text())
+        (tmp_path / "0").mkdir()
+        for shard in index["shards"][1:]:
+            (tmp_path / shard["raw_data"]["basename"]).rename(tmp_path / "0" / shard["raw_data"]["basename"])
+            shard["raw_data"]["basename"] = f"0/{shard['raw_data']['basename']}"
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        (tmp_path / "shard.00009.mds").write_bytes(b"of something else")
+        assert content(MDS(tmp_path)) == numbered(images)
+        (tmp_path / "index.json").unlink()
+        with pytest.raises(DatasetError, match=r"shard\.00009\.mds cannot be used"):
+            MDS(tmp_path)
+
+    @pytest.mark.parametrize("unpacked", [0, 1])
+    def test_compressed_shards_are_refused(self, unpacked: int, images: list[bytes], tmp_path: Path) -> None:
+        """Also if some are unpacked, which StreamingDataset does while it reads: the others would be missing."""
+        write_mds(images, tmp_path)
+        index = json.loads((tmp_path / "index.json").read_text())
+        for shard in index["shards"]:
+            shard["compression"] = "zstd"
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        assert content(MDS(tmp_path)) == numbered(images)
+        for shard in index["shards"][unpacked:]:
+            name = shard["raw_data"]["basename"]
+            (tmp_path / name).rename(tmp_path / f"{name}.zstd")
+        of = len(index["shards"])
+        with pytest.raises(DatasetError, match=f"'zstd', and {of - unpacked} of {of} shards are not unpacked"):
+            MDS(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "says"),
+        [
+            ("version", 1, "is of version 1"),
+            ("format", "json", "shards of format json"),
+            ("raw_data", {"basename": "../a.mds"}, "lies outside of its folder"),
+            ("raw_data", {}, "KeyError: 'basename'; give the folder that MDSWriter wrote"),
+        ],
+    )
+    def test_another_index_is_refused(
+        self, key: str, value: Any, says: str, images: list[bytes], tmp_path: Path
+    ) -> None:
+        write_mds(images, tmp_path)
+        index = json.loads((tmp_path / "index.json").read_text())
+        (index if key == "version" else index["shards"][0])[key] = value
+        if key == "format":
+            index["shards"] = index["shards"][:1]
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(DatasetError, match=says):
+            MDS(tmp_path)
+
+    def test_a_shard_that_is_missing(self, images: list[bytes], tmp_path: Path) -> None:
+        write_mds(images, tmp_path)
+        (tmp_path / "shard.00000.mds").unlink()
+        with pytest.raises(DatasetError, match=r"shard\.00000\.mds cannot be used: No such file"):
+            MDS(tmp_path)
+
     def test_another_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "shard.00000.mds").write_bytes(b"\x01\0\0\0\x0c\0\0\0\x0c\0\0\0")
         with pytest.raises(DatasetError, match="it does not say which fields it has"):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gpupipe.reading.signal_handlers import deferred
+from gpupipe.signal_handlers import deferred
 
 
 class Told(Exception):
@@ -106,3 +110,81 @@ def test_other_threads_have_no_handlers(heard: list[int]) -> None:
     thread.start()
     thread.join()
     assert seen == [ours]
+
+
+def child(forking: bool) -> int:
+    """The status of a forked child that Ctrl-C meets as soon as it runs: 1 if the script's handler raised."""
+    with deferred(forking=forking):
+        pid = os.fork()
+        if not pid:
+            try:
+                signal.raise_signal(signal.SIGINT)
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
+def test_a_worker_does_not_hear_control_c_from_the_beginning() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert child(forking=True) == 0
+        assert child(forking=False) == 1
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_in_a_finalizer_signals_come_later(heard: list[int]) -> None:
+    class Owner:
+        pass
+
+    def finalizer() -> None:
+        with deferred(by="later"):
+            signal.raise_signal(signal.SIGUSR1)
+
+    weakref.finalize(Owner(), finalizer)
+    assert heard == []
+    with pytest.raises(Told):
+        time.sleep(5)
+    assert heard == [signal.SIGUSR1]
+
+
+THREADS = """
+import signal, threading, time
+import torch
+from gpupipe.reading.torch_threads import torch_threads
+
+class Told(Exception):
+    pass
+
+def tell(number, frame):
+    raise Told
+
+signal.signal(signal.SIGUSR1, tell)
+theirs, number = torch.get_num_threads, torch.get_num_threads()
+
+def interrupting():
+    if threading.current_thread() is not threading.main_thread():
+        signal.raise_signal(signal.SIGUSR1)
+        time.sleep(0.05)
+    return theirs()
+
+torch.get_num_threads = interrupting
+told = 0
+for _ in range(3):
+    try:
+        torch_threads(3, "some")
+    except Told:
+        told += 1
+until = time.monotonic() + 20
+while len(threading.enumerate()) > 1 and time.monotonic() < until:
+    time.sleep(0.01)
+print(told, len(threading.enumerate()), theirs() == number)
+"""
+
+
+def test_threads_whose_start_is_interrupted_end() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("3 1 True\n", 0), done.stderr

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pickle
+import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -41,6 +42,28 @@ def shard(path: Path, members: Sequence[tuple[str, bytes]], format: int = tarfil
 
 def names_of(dataset: WebDataset) -> list[str]:
     return [dataset.describe(i).rpartition(":")[2] for i in range(len(dataset))]
+
+
+def test_what_webdataset_leaves_out_in_silence_is_refused(tmp_path: Path) -> None:
+    """Everything behind the first end."""
+    two = [shard(tmp_path / f"{i}.tar", [(f"{i}.jpg", picture(i)), (f"{i}.cls", b"%d" % i)]) for i in range(2)]
+    both = tmp_path / "both.tar"
+    both.write_bytes(b"".join(path.read_bytes() for path in two))
+    with pytest.raises(DatasetError, match=r"goes on behind its end at byte \d+, .*; use tar --concatenate"):
+        WebDataset(both)
+    assert len(WebDataset([*two])) == 2
+
+
+@pytest.mark.parametrize("format", ["gnu", "posix"])
+def test_a_sparse_member_is_refused(format: str, tmp_path: Path) -> None:
+    with open(tmp_path / "0.jpg", "wb") as file:
+        file.truncate(1 << 20)
+        file.seek(1 << 20)
+        file.write(picture(0))
+    command = ["tar", f"--format={format}", "--sparse", "-cf", "a.tar", "0.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with pytest.raises(DatasetError, match=r"its member '0\.jpg' is a sparse file, .* without tar's --sparse"):
+        WebDataset(tmp_path / "a.tar")
 
 
 def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:

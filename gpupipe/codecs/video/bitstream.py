@@ -14,10 +14,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 
-__all__ = ["ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "unreferenced"]
+__all__ = ["CHECKED", "ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "unreferenced"]
 
 ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4", "ffv1", "png"})
 """Codecs, in FFmpeg's words, of which every packet that is shown gives one frame. Of others only decoding tells."""
+
+CHECKED = frozenset({"ffv1"})
+"""Codecs whose packets have checksums that their decoders do not look at; see :func:`is_intact`."""
 
 _HARMLESS_SEI = {"h264": frozenset({1, 4, 5}), "hevc": frozenset({1, 4, 5, 132})}
 """Supplemental messages that say nothing of other pictures: times, user data, the checksum of this one."""
@@ -45,9 +48,9 @@ def frames_shown(codec: str, packet: bytes) -> int:
 
 
 def is_intact(codec: str, extradata: bytes, packet: bytes) -> bool:
-    """Whether the checksums of a packet fit, of a codec that has some: of FFV1, whose decoder fills a damaged slice
-    with the picture before and says nothing."""
-    return codec != "ffv1" or len(extradata) < 4 or _ffv1_intact(packet)  # before version 3 there are neither
+    """Whether the checksums of a packet fit, of a codec that has some (:data:`CHECKED`): of FFV1, whose decoder fills a
+    damaged slice with the picture before and says nothing."""
+    return codec not in CHECKED or len(extradata) < 4 or _ffv1_intact(packet)  # before version 3 there are neither
 
 
 def unreferenced(codec: str, extradata: bytes) -> Callable[[bytes], bool] | None:

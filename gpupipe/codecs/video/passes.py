@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files import Undecodable
-from .bitstream import is_entry, is_intact, unreferenced
+from .bitstream import CHECKED, is_entry, is_intact, unreferenced
 from .container import codec_of, not_its_fault
 from .pixels import rgb
 from .types import Shortcuts, VideoEntry
@@ -64,6 +64,8 @@ class Pass:
         self._entry, self._container, self._stream = entry, container, stream
         self._shortcuts, self._put = shortcuts, put
         self._packets: Iterator[Any] = container.demux(stream)
+        self._near: dict[int | None, int] = {}
+        """The numbers of frames around those that are decoded, by their times."""
         self._codec, self._extradata = codec_of(stream), bytes(stream.codec_context.extradata or b"")
         # MPEG-4's decoder notices only at the next packet that the end of an entry is damaged.
         self._drains = entry.sure and shortcuts.drained and self._codec != "mpeg4"
@@ -127,6 +129,7 @@ class Pass:
         if place is not None:
             state.due, entry = self._go(place, seek)
             self._packets = chain([entry], self._packets)
+        self._near = self._around(state.due, last)
         for packet in self._fed(state, last, asked):
             yield from self._numbered(packet.decode(), state, last)
             if not self._drains and state.due > last:
@@ -152,6 +155,7 @@ class Pass:
         """The packets that are decoded. With ``drained`` up to the last one that a frame up to ``last`` needs."""
         entry, first = self._entry, state.due
         tell = unreferenced(self._codec, self._extradata) if self._shortcuts.unreferenced and entry.skips else None
+        checked = self._codec in CHECKED
         left = last - first + 1
         for packet in self._packets:
             if not packet.size:
@@ -161,7 +165,7 @@ class Pass:
             if tell is not None and tell(bytes(packet)) and number is not None and number not in asked:
                 state.left_out.add(number)
             else:
-                if not is_intact(self._codec, self._extradata, bytes(packet)):
+                if checked and not is_intact(self._codec, self._extradata, bytes(packet)):
                     raise Undecodable("undecodable", f"the packet of time {packet.pts} is damaged")
                 yield packet
             if needed:
@@ -169,10 +173,15 @@ class Pass:
                 if self._drains and not left:
                     return
 
+    def _around(self, first: int, last: int) -> dict[int | None, int]:
+        start = max(first - _REORDER, 0)
+        return {time: number for number, time in enumerate(self._entry.pts[start : last + _REORDER].tolist(), start)}
+
     def _number(self, time: int | None) -> int | None:
         """Of the frame that is shown at a time; ``None`` if the index has none."""
-        if time is None:
-            return None
+        near = self._near.get(time)
+        if near is not None or time is None:
+            return near
         pts = self._entry.pts
         number = int(np.searchsorted(pts, time))
         return number if number < len(pts) and pts[number] == time else None

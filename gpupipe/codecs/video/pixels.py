@@ -27,8 +27,9 @@ def rgb(frame: Any, *, one_scaler: bool = True) -> U8:
         return pixels
     made = _scaler().reformat(frame, format="rgb24", **_arguments())
     plane = made.planes[0]
-    rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: made.height, : made.width * 3]
-    return np.lib.stride_tricks.as_strided(rows, (made.height, made.width, 3), (plane.line_size, 3, 1), writeable=False)
+    pixels = np.ndarray((made.height, made.width, 3), np.uint8, plane, strides=(plane.line_size, 3, 1))
+    pixels.flags.writeable = False
+    return pixels
 
 
 def _scaler() -> Any:

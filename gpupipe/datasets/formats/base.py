@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import DatasetError
 from ...sources.files import Paths
-from ...sources.names import expand
+from ...sources.names import Listed, expand
 from ...sources.remote.files import RemoteFiles
 from ...sources.remote.options import Remote
 from ...sources.shards import Shards
@@ -44,9 +44,11 @@ class Sharded(EncodedImages):
         return f"{type(self).__name__}({len(self):,} samples in {shards:,} {self._what} below {self._shown_prefix()!r})"
 
 
-def files_of(given: PathsLike, suffixes: tuple[str, ...], owner: str, remote: Remote | None) -> tuple[Paths, Storage]:
+def files_of(
+    given: PathsLike, suffixes: tuple[str, ...], owner: str, remote: Remote | None, listed: Listed | None = None
+) -> tuple[Paths, Storage]:
     """The files that were meant, and what opens them. Raises :class:`DatasetError`."""
-    return expand(given, suffixes, owner, storage_of(remote, owner))
+    return expand(given, suffixes, owner, storage_of(remote, owner), listed)
 
 
 def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:

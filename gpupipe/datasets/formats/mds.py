@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
-from ...sources.mds import LitDataChunks, MdsShards, litdata_index
+from ...sources.mds import LitDataChunks, MdsShards, litdata_index, mds_index
 from ...sources.names import is_url
 from ...sources.remote.options import Remote
 from ...sources.storage import LOCAL
@@ -19,8 +19,8 @@ class MDS(Sharded):
     """Images in shards of MosaicML Streaming (``.mds``). They must not be compressed.
 
     Args:
-        paths: the folder that ``MDSWriter`` wrote, or its shards; a pattern, a URL, several of these with ``::``
-            between them, or a list.
+        paths: the folder that ``MDSWriter`` wrote, whose shards are those that its ``index.json`` lists; or shards, a
+            pattern, a URL, several of these with ``::`` between them, or a list.
         transform: a gpupipe ``Compose``, or transforms for one.
         image: the field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
         label: the field of class numbers or names. Where there is none there are no labels.
@@ -56,7 +56,7 @@ class MDS(Sharded):
         strict: bool = False,
         remote: Remote | None = None,
     ):
-        files, storage = files_of(paths, (".mds",), "MDS", remote)
+        files, storage = files_of(paths, (".mds",), "MDS", remote, mds_index)
         super().__init__(
             MdsShards(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
         )

@@ -25,7 +25,7 @@ from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed
 from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
-from ...reading.signal_handlers import pass_on
+from ...signal_handlers import pass_on
 from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run

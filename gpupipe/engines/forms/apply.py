@@ -106,8 +106,8 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
 def apply_batch(
     batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format", out: Tensor | None = None
 ) -> Tensor:
-    """Ops on a batch [B, C, H, W] on any device, which is left as it is. Returns it in ``memory_format``; or ``out``,
-    which has the type and the shape that the ops make."""
+    """Ops on a batch [B, C, H, W] on any device, which is left as it is; arithmetic also on one image [C, H, W].
+    Returns it in ``memory_format``; or ``out``, which has the type and the shape that the ops make."""
     layout = getattr(torch, memory_format)
     x = batch
     for op in ops:

@@ -13,7 +13,7 @@ from ...transforms.ops import Crop, Flip, Resize
 from ...transforms.ops.base import Array
 from ...types import Plan
 from .apply import apply_batch, apply_sample, head_and_tail
-from .picture import chw
+from .picture import chw, planes
 from .registry import FAST_FORMS, FORMS, is_arithmetic
 
 __all__ = ["ClipBatches"]
@@ -56,26 +56,26 @@ class _Batch(FrameTaker):
         (output,) = setup.pipeline.outputs
         assert output.size is not None
         self._head, self._tail = head_and_tail(plan.ops)
-        self._memory_format = setup.pipeline.memory_format
         dtype, (height, width) = getattr(torch, output.dtype), output.size
         clips, frames = plan.frames.shape
-        self._places: Tensor
-        """[B, T, C, H, W]: where each frame belongs."""
-        if self._memory_format == "channels_last":
-            made = pool.empty((clips, frames, height, width, output.channels), dtype)
-            self._places = made.permute(0, 1, 4, 2, 3)
-            self.media = self._places.transpose(1, 2) if setup.dataset.layout == "CTHW" else self._places
-        elif setup.dataset.layout == "CTHW":
-            self.media = pool.empty((clips, output.channels, frames, height, width), dtype)
-            self._places = self.media.transpose(1, 2)
+        by_time = setup.dataset.layout == "TCHW"
+        places: Tensor  # [B, T, C, H, W]
+        if setup.pipeline.memory_format == "channels_last":
+            self._tensor = chw
+            places = pool.empty((clips, frames, height, width, output.channels), dtype).permute(0, 1, 4, 2, 3)
+            self.media = places if by_time else places.transpose(1, 2)
         else:
-            self.media = pool.empty((clips, frames, output.channels, height, width), dtype)
-            self._places = self.media
+            self._tensor = planes  # bytes are brought into the order of the batch, and not floats
+            order = (frames, output.channels) if by_time else (output.channels, frames)
+            self.media = pool.empty((clips, *order, height, width), dtype)
+            places = self.media if by_time else self.media.transpose(1, 2)
+        self._places = [clip.unbind() for clip in places.unbind()]
+        """[C, H, W]: where each frame of each clip belongs."""
 
     def put(self, row: int, t: int, pixels: Array) -> None:
         image = apply_sample(pixels, self._head, row, _ALL)
         assert not isinstance(image, tuple)
-        self._places[row, t] = apply_batch(chw(image)[None], self._tail, self._memory_format)[0]
+        apply_batch(self._tensor(image), self._tail, out=self._places[row][t])
 
 
 _ALL = {**FORMS, **FAST_FORMS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from ...errors import PipelineError
 from ...transforms import ops
-from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil, size_of
+from ...transforms.ops.base import Array
+from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
 __all__ = ["window"]
@@ -20,7 +22,7 @@ __all__ = ["window"]
 
 @form(ops.Crop)
 def crop(image: Picture, op: ops.Crop, i: int) -> Picture:
-    top, left, height, width = (int(a[i]) for a in (op.top, op.left, op.height, op.width))
+    top, left, height, width = op.top.item(i), op.left.item(i), op.height.item(i), op.width.item(i)
     return window(image, top, left, height, width, op.fill, op.mode)
 
 
@@ -94,7 +96,7 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
         return image
     if op.kind == "pil":
         return pil(image).resize((width, height), PIL_FILTERS[op.interpolation])
-    return hwc(_interpolate(chw(image), height, width, op.interpolation, op.antialias))
+    return _interpolate(image, height, width, op.interpolation, op.antialias)
 
 
 @form(ops.Resize, exact=False)
@@ -106,21 +108,18 @@ def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
     height, width = int(op.height[i]), int(op.width[i])
     if size_of(image) == (height, width):
         return image
-    return hwc(_interpolate(chw(image), height, width, op.interpolation, antialias=True))
+    return _interpolate(image, height, width, op.interpolation, antialias=True)
 
 
 _FILTERS_OF_TORCH = ("bilinear", "bicubic")
 
 
-def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: bool) -> Tensor:
-    """torchvision's ``resize_image``: [C, H, W] to [C, height, width]."""
+def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: bool) -> Array:
+    """torchvision's ``resize_image``: [H, W, C] to [height, width, C]."""
     nearest = mode in ("nearest", "nearest-exact")
-    channels, dtype = image.shape[0], image.dtype
+    x = nchw(image)
+    dtype = x.dtype
     native = dtype == torch.float32 or (dtype == torch.uint8 and (nearest or _has_uint8_kernel(mode)))
-    x = image[None]
-    if x.is_contiguous(memory_format=torch.channels_last) and x.numel() != x.stride(0):
-        # torch takes [1, C, H, W] with this stride for contiguous, and packs the result anew
-        x = x.as_strided(x.shape, (x.numel(), *x.stride()[1:]))
     if not native:
         x = x.to(torch.float32)
     x = torch.nn.functional.interpolate(
@@ -131,9 +130,10 @@ def _interpolate(image: Tensor, height: int, width: int, mode: str, antialias: b
             # Filters with negative weights overshoot.
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
-    return x.reshape(channels, height, width)
+    return hwc(x[0])
 
 
+@lru_cache
 def _has_uint8_kernel(mode: str) -> bool:
     if mode == "bilinear":
         capability = torch.backends.cpu.get_cpu_capability()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...transforms.ops.base import Array
 
-__all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "pil", "planes", "size_of", "to_bytes"]
+__all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "nchw", "pil", "planes", "size_of", "to_bytes"]
 
 Picture: TypeAlias = Array | Image.Image
 """[H, W, C], or PIL: what was encoded stays a PIL image while it can, because conversions cost a copy each."""
@@ -52,10 +52,21 @@ def pil(image: Picture) -> Image.Image:
 
 def chw(image: Picture) -> Tensor:
     """[C, H, W] on the same memory, or on a copy if torch cannot take it as it is."""
+    return torch.from_numpy(_for_torch(image)).permute(2, 0, 1)
+
+
+def nchw(image: Picture) -> Tensor:
+    """[1, C, H, W] like ``chw(image)[None]``; of a whole image in strides by which torch sees that it is channels-last.
+    For contiguous it would take it, and pack it anew."""
+    values = _for_torch(image)
+    if not values.flags.c_contiguous:
+        return torch.from_numpy(values).permute(2, 0, 1)[None]
+    return torch.from_numpy(values.reshape(1, *values.shape)).permute(0, 3, 1, 2)
+
+
+def _for_torch(image: Picture) -> Array:
     values = array(image)
-    if not values.flags.writeable or any(stride < 0 for stride in values.strides):
-        values = values.copy()
-    return torch.from_numpy(values).permute(2, 0, 1)
+    return values.copy() if not values.flags.writeable or min(values.strides) < 0 else values
 
 
 def planes(image: Picture) -> Tensor:

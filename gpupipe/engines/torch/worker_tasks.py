@@ -66,9 +66,8 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
-        by_place = (
-            self.dataset.kind == "files" and not self.dataset.whole_files and self.cuts is None and self.cache is None
-        )
+        together = self.cache is None and (self.cuts is None or not self.cuts.in_parts)
+        by_place = together and self.dataset.kind == "files" and not self.dataset.whole_files
         encoded = read_encoded(self.dataset, plan.indices) if by_place else None
         factors = np.ones(len(plan), np.uint8) if self.scaled is None else self.scaled.factors(plan)
         with fetching(self.dataset, plan) as fetch:
@@ -113,19 +112,22 @@ class Decode:
             return [Image.fromarray(np.ascontiguousarray(pixels))], None, corner
         if plan.frames is not None:
             return list(decode_clip(dataset.entry(index), plan.frames[row], upright=dataset.upright)), None, None
-        around = AROUND if factor > 1 else 0
-        cut = None if self.cuts is None else self.cuts.cuts(plan, [row], around).get(row)
-        if isinstance(cut, Undecodable):
-            raise cut
-        if cut is not None and self.scaled is not None and factor > 1:
-            return [self.scaled.picture(plan, row, factor, cut)], None, None
-        if cut is not None:
-            return [open_rgb(cut.data)], None, (cut.top, cut.left)
-        media, target = dataset.fetch(index) if encoded is None else (encoded[row], None)
+        media: Any = None if encoded is None else encoded[row]
+        target: Any = None
         if isinstance(media, Undecodable):
             raise media
+        cut = None
+        if self.cuts is not None:
+            around = AROUND if factor > 1 else 0
+            cut = self.cuts.cuts(plan, [row], None if media is None else {row: media}, around=around).get(row)
+        if isinstance(cut, Undecodable):
+            raise cut
+        if media is None and cut is None:
+            media, target = dataset.fetch(index)
         if self.scaled is not None and factor > 1:
-            return [self.scaled.picture(plan, row, factor, media)], target, None
+            return [self.scaled.picture(plan, row, factor, media if cut is None else cut)], target, None
+        if cut is not None:
+            return [open_rgb(cut.data)], None, (cut.top, cut.left)
         image = dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # else the index knows
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))

@@ -48,7 +48,7 @@ class Client(ABC):
         """The URLs of all containers below a folder, which ends with a slash. Raises :class:`OSError`."""
 
     @abstractmethod
-    def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
         """The bytes of every range; fewer if a container ends before."""
 
     @abstractmethod
@@ -74,11 +74,11 @@ class _Threads(Client):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
         return self._each(self._look, str, urls)
 
-    def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
         return self._each(self._checked, lambda r: f"{r.url} from byte {r.start} on", ranges)
 
-    def _checked(self, range: Range) -> bytes:
-        data = self._fetch(range)
+    def _checked(self, range: Range) -> memoryview:
+        data = memoryview(self._fetch(range))
         if len(data) < range.end - range.start and self._look(range.url).size > range.start + len(data):
             raise ConnectionError("the answer was cut")
         return data
@@ -96,7 +96,8 @@ class _Threads(Client):
     def _names(self, folder: str) -> list[str]: ...
 
     @abstractmethod
-    def _fetch(self, range: Range) -> bytes: ...
+    def _fetch(self, range: Range) -> Any:
+        """Anything that has a buffer of bytes."""
 
     @abstractmethod
     def _put(self, url: str, data: bytes) -> None: ...
@@ -148,15 +149,15 @@ class Obstore(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> bytes:
+    def _fetch(self, range: Range) -> Any:
         import obstore
 
         base, store, path = self._at(range.url)
 
-        def fetched() -> bytes:
+        def fetched() -> Any:
             if base not in self._whole:
                 try:
-                    return bytes(obstore.get_range(store, path, start=range.start, end=range.end))
+                    return obstore.get_range(store, path, start=range.start, end=range.end)
                 except obstore.exceptions.BaseError as e:
                     if "status code: 416" in str(e):  # it has become shorter than this
                         return b""
@@ -267,10 +268,10 @@ class Fsspec(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> bytes:
-        def fetched() -> bytes:
+    def _fetch(self, range: Range) -> Any:
+        def fetched() -> Any:
             fs, path = self._at(range.url)
-            return bytes(fs.cat_file(path, start=range.start, end=range.end))
+            return fs.cat_file(path, start=range.start, end=range.end)
 
         return _mapped(range.url, fetched)
 

@@ -32,6 +32,8 @@ _GAP = 64 << 10
 """Bytes between two samples that are loaded and thrown away: they take less time than another request."""
 _LONGEST = 8 << 20
 """Bytes of one request."""
+_AT_ONCE = 32 << 20
+"""Bytes of blocks that one batch waits for at the same time, so that no more memory is taken."""
 _CHUNK = 1 << 20
 _CHUNKS = 16
 _AHEAD = 8
@@ -126,13 +128,13 @@ class RemoteFiles(Storage):
     # ---- blocks
 
     def _shares(self, order: list[int], places: Sequence[Place]) -> Iterator[list[int]]:
-        """Parts of ``order`` whose blocks are loaded at the same time: as many as there are connections, so that no
-        more memory is taken."""
+        """Parts of ``order`` whose blocks are loaded at the same time."""
+        most = max(_AT_ONCE // self._options.block_bytes, 1)
         share: list[int] = []
         blocks = 0
         for i in order:
             first, last = self._span(places[i])
-            if share and blocks + last - first >= self._options.connections:
+            if share and blocks + last - first >= most:
                 yield share
                 share, blocks = [], 0
             share.append(i)
@@ -212,7 +214,7 @@ class RemoteFiles(Storage):
                     have[keys[i]] = got
                     continue
                 at = places[i].offset - run.start
-                block = memoryview(got)[at : at + size]
+                block = got[at : at + size]
                 have[keys[i]] = block
                 if block:
                     cache.put(*keys[i], block)

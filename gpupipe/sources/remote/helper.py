@@ -28,7 +28,7 @@ serve(*given)
 """
 
 
-def send(stream: BinaryIO, about: Any, parts: Sequence[bytes] = ()) -> None:
+def send(stream: BinaryIO, about: Any, parts: Sequence[bytes | memoryview] = ()) -> None:
     """A JSON value and some bytes."""
     head = json.dumps([about, [len(part) for part in parts]]).encode()
     stream.write(len(head).to_bytes(8, "little") + head)
@@ -82,9 +82,10 @@ class Helper(Client):
         names: list[str] = found
         return names
 
-    def fetch(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
         errors, parts = self._ask("fetch", [list(r) for r in ranges])
-        return [part if error is None else error_of(error) for error, part in zip(errors, parts, strict=True)]
+        found = zip(errors, parts, strict=True)
+        return [memoryview(part) if error is None else error_of(error) for error, part in found]
 
     def put(self, url: str, data: bytes) -> None:
         raise OSError(errno.ENOTSUP, "a process that was forked only reads")

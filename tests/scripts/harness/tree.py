@@ -1,7 +1,7 @@
 """The data that scripts read: a folder of tiny pictures in every arrangement that they expect.
 
 Every picture has a label of its own wherever a dataset has labels, so that the label of a sample says which picture it
-is. With ``copies=6`` every picture is there six times: enough samples for distributions, and still the same content.
+is. With ``copies=4`` every picture is there four times: enough samples for distributions, and still the same content.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import io
 import json
 import os
 import tarfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,19 @@ def make_tree(root: Path, copies: int = 1) -> Path:
     return root
 
 
+@cache
 def picture(seed: int, size: tuple[int, int] | None = None) -> U8:
-    """u8[H, W, 3]: a photograph, red growing to the right and green downwards, so that a crop shows where it was."""
+    """u8[H, W, 3]: a photograph, red growing to the right and green downwards, so that a crop shows where it was.
+    Read only.
+    """
     height, width = size or SIZES[seed % len(SIZES)]
     ramp = np.zeros((height, width, 3))
     ramp[..., 0] = np.linspace(0, 255, width)[None, :]
     ramp[..., 1] = np.linspace(0, 255, height)[:, None]
     ramp[..., 2] = (seed * 37) % 256
-    return np.asarray(0.55 * photograph(height, width, seed) + 0.45 * ramp, np.uint8)
+    pixels = np.asarray(0.55 * photograph(height, width, seed) + 0.45 * ramp, np.uint8)
+    pixels.setflags(write=False)
+    return pixels
 
 
 def jpeg(pixels: U8, seed: int) -> bytes:

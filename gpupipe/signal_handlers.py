@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["deferred", "pass_on", "raised_by_handler"]
+__all__ = ["defer_in_forks", "deferred", "pass_on", "raised_by_handler"]
 
 
 def pass_on(error: Exception) -> None:
@@ -55,34 +57,76 @@ def _frames_around(error: BaseException) -> set[FrameType]:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def deferred(*, by: Literal["end", "later"] = "end", forking: bool = False) -> Iterator[None]:
     """Python's signal handlers run at the end, for a part that must not be left half way. No thread's signal mask can
     do that: the kernel gives a signal to any thread that does not block it, and Python runs its handler in the main
     thread all the same. In ``os.fork()`` Python even swallows what a handler raises.
 
-    A forked child has the script's handlers again, at once, and no signal of its parent's."""
+    A forked child has the script's handlers again, at once, and no signal of its parent's.
+
+    Args:
+        by: ``"later"``: the signals come once more, after 50 ms. For finalizers, in which Python swallows, too.
+        forking: whether the children are workers, to which Ctrl-C means nothing from the beginning.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    theirs: dict[int, Any] = {}
+    part = _Part(forking)
     try:
-        for number in signal.valid_signals():
-            if callable(handler := signal.getsignal(number)):
-                theirs[number] = handler
-                signal.signal(number, lambda number, frame: came.append(number))
-        _DEFERRED.append(theirs)
+        part.begin()
         yield
     finally:
-        with suppress(ValueError):  # not there yet, or in a forked child
-            _DEFERRED.remove(theirs)
         try:
-            _restore(theirs)
+            part.end()
         finally:
-            _run(theirs, came)
+            if by == "later":
+                part.send()
+            else:
+                _run(part.theirs, part.came)
 
 
-_DEFERRED: list[dict[int, Any]] = []
+def defer_in_forks() -> None:
+    """To be called once, after whoever waits in a hook of a fork has registered that. What comes while the main thread
+    forks comes 50 ms later."""
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+
+
+_LATER = 0.05
+"""Seconds until signals come once more: nobody can know when the last hook, or a finalizer, has returned."""
+
+
+class _Part:
+    """What is deferred."""
+
+    def __init__(self, forking: bool = False):
+        self.theirs: dict[int, Any] = {}
+        """The script's handlers."""
+        self.came: list[int] = []
+        self._forking = forking
+
+    def begin(self) -> None:
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                self.theirs[number] = handler
+                signal.signal(number, lambda number, frame: self.came.append(number))
+        _PARTS.append(self)
+
+    def end(self) -> None:
+        with suppress(ValueError):  # not there yet, or in a forked child
+            _PARTS.remove(self)
+        _restore(self.theirs)
+
+    def end_in_child(self) -> None:
+        _PARTS.remove(self)
+        _restore({number: it for number, it in self.theirs.items() if not (self._forking and number == signal.SIGINT)})
+
+    def send(self) -> None:
+        if self.came:
+            _thread.start_new_thread(_send, (self.came,))  # a Thread would wait here until it runs
+
+
+_PARTS: list[_Part] = []
+_FORKS: list[_Part] = []
 
 
 def _restore(handlers: dict[int, Any]) -> None:
@@ -106,9 +150,29 @@ def _run(handlers: dict[int, Any], came: list[int]) -> None:
             _run(handlers, came[1:])
 
 
+def _send(came: list[int]) -> None:
+    time.sleep(_LATER)
+    for number in came:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _before_fork() -> None:
+    if threading.current_thread() is threading.main_thread():
+        _FORKS.append(_Part())
+        _FORKS[-1].begin()
+
+
+def _after_fork() -> None:
+    if threading.current_thread() is threading.main_thread() and _FORKS:
+        part = _FORKS.pop()
+        part.end()
+        part.send()
+
+
 def _in_forked_child() -> None:
-    while _DEFERRED:
-        _restore(_DEFERRED.pop())
+    _FORKS.clear()
+    while _PARTS:
+        _PARTS[-1].end_in_child()
 
 
 os.register_at_fork(after_in_child=_in_forked_child)
