@@ -85,6 +85,7 @@ class ClipReader(AheadReader[None]):
 
     Clips of one video that wait at the same time, of whatever plans, are decoded in one pass if they have frames of
     the same group of pictures: what they share is decoded once, and clips that share nothing keep several threads busy.
+    While no more clips wait than there are threads each is decoded by itself, or threads would have nothing to do.
 
     Args:
         taker: what takes the frames of a plan; by default they are kept as they are.
@@ -161,7 +162,8 @@ class ClipReader(AheadReader[None]):
             waiting = self._waiting.get(clip.entry.path, [])
             if clip not in waiting:
                 return []
-            taken = together(waiting, clip) if self._shortcuts.together else [clip]
+            several = self._shortcuts.together and sum(map(len, self._waiting.values())) > self.threads
+            taken = together(waiting, clip) if several else [clip]
             left = [other for other in waiting if other not in taken]
             if left:
                 self._waiting[clip.entry.path] = left

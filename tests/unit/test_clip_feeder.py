@@ -125,7 +125,9 @@ class TestTogether:
     """Clips of one video that wait at the same time."""
 
     @staticmethod
-    def read(dataset: Any, batch: int, monkeypatch: pytest.MonkeyPatch, shortcuts: Shortcuts) -> tuple[list[Any], Any]:
+    def read(
+        dataset: Any, batch: int, monkeypatch: pytest.MonkeyPatch, shortcuts: Shortcuts, threads: int = 2
+    ) -> tuple[list[Any], Any]:
         """(the clips of each pass over a file, every plan with what was loaded). Nothing is decoded before all wait."""
         plans = plans_of(dataset, shuffle=False, batch_size=batch)
         passes: list[list[list[int]]] = []
@@ -150,7 +152,7 @@ class TestTogether:
         monkeypatch.setattr(ClipReader, "_begin", counted)
         monkeypatch.setattr(ClipReader, "_taken", held)
         monkeypatch.setattr(module, "decode_clips", spy)
-        setup = Setup(dataset, WHOLE, "cpu", batch, num_workers=2, prefetch_factor=count)
+        setup = Setup(dataset, WHOLE, "cpu", batch, num_workers=threads, prefetch_factor=count)
         reader = ClipReader(setup, shortcuts=shortcuts)
         loaded = []
         for ready in reader.run(iter(plans)):
@@ -178,6 +180,18 @@ class TestTogether:
         dataset = VideoList([existing(videos, "cfr.mp4")], 2, clips=3, sampling="uniform", transform=WHOLE)
         passes, _ = self.read(dataset, 3, monkeypatch, Shortcuts())
         assert sorted(passes) == [[[0, 1]], [[19, 20]], [[38, 39]]]
+
+    @pytest.mark.parametrize(("threads", "passes"), [(1, [4]), (3, [4]), (4, [1, 1, 1, 1]), (8, [1, 1, 1, 1])])
+    def test_only_if_more_wait_than_there_are_threads(
+        self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch, threads: int, passes: list[int]
+    ) -> None:
+        """Otherwise threads would have nothing to do while one decodes for all."""
+        dataset = VideoList([existing(videos, "cfr.mp4")], 10, clips=4, sampling="uniform", transform=WHOLE)
+        made, loaded = self.read(dataset, 2, monkeypatch, Shortcuts(), threads)
+        assert [len(clips) for clips in made] == passes
+        for plan, media in loaded:
+            want = [decode_clip(dataset.entry(int(i)), f) for i, f in zip(plan.indices, plan.frames, strict=True)]
+            assert np.array_equal(np.stack(media), np.concatenate(want))
 
     def test_one_that_fails_leaves_the_others_alone(
         self, videos: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,7 +31,7 @@ class Shortcuts:
     one_scaler: bool = True
     """One swscale context for each thread, without threads of its own."""
     together: bool = True
-    """Clips of one video that wait to be decoded are decoded in one pass."""
+    """Clips of one video that wait to be decoded are decoded in one pass, if more wait than there are threads."""
 
 
 @dataclass(frozen=True, eq=False)
