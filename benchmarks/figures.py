@@ -26,7 +26,7 @@ PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
-    "docs/sources.md": ("blocks",),
+    "docs/sources.md": ("stores", "blocks"),
 }
 """What is written into which page, between marks of these names."""
 
@@ -226,6 +226,28 @@ def strictness(result: dict[str, Any]) -> str:
     )
 
 
+def stores() -> str:
+    """Speed beside local files, what a request costs, and what got lost."""
+    result = load("remote")
+    if result is None:
+        return ""
+    rows = []
+    for name, found in result["conditions"].items():
+        remote, local = found["candidates"]["tar-samples"], found["candidates"]["tar"]
+        more = remote["cpu_ms_per_image"] - local["cpu_ms_per_image"]
+        epoch = found["epoch"]
+        counts = (f"{epoch[key]}" for key in ("lost", "twice", "bad"))
+        rows.append([name, ratio(found["ratio_to_local"]), f"{more:.2f}", *counts])
+    s = result["settings"]
+    about = (
+        f"Tar files on a store of this machine, samples by range, `imagenet.train(224)` on DALI, batches of "
+        f"{s['batch_size']}, {s['workers']} workers, {s['rounds']} rounds ({machine(result)}). The store shares the "
+        "cores; the CPU time is that of the loader alone. In an epoch every sample is counted:"
+    )
+    head = ["answers", "speed, to local files", "more CPU ms per image", "lost", "twice", "bad"]
+    return f"{about}\n\n{table(head, rows)}"
+
+
 def blocks() -> str:
     """What a shuffle by blocks gives up, and what it spares."""
     result = load("block_shuffle")
@@ -338,6 +360,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "figures": figures,
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
+        "stores": stores,
         "blocks": blocks,
         "costs": costs,
     }
