@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Train = Callable[..., None]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def train(warm: Interpreter, data: Path) -> Train:
     """``train(out, *more)``, also over several ranks."""
 
@@ -49,6 +47,14 @@ def train(warm: Interpreter, data: Path) -> Train:
             assert done.returncode == 0, done.stderr[-3000:]
 
     return run
+
+
+@pytest.fixture(scope="module")
+def whole(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an undisturbed run left. Read only."""
+    out = tmp_path_factory.mktemp("whole")
+    train(out)
+    return out
 
 
 def checkpoint(out: Path) -> dict[str, Any]:
@@ -73,8 +79,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(train: Train, tmp_path: Path) -> None:
-    train(tmp_path / "whole")
+def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(train: Train, whole: Path, tmp_path: Path) -> None:
     # 6 steps an epoch, a checkpoint at every even step: both stops throw one step away.
     train(tmp_path / "parts", "--max-steps", 3)
     middle = checkpoint(tmp_path / "parts")
@@ -83,19 +88,19 @@ def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(train: Train, tm
     assert checkpoint(tmp_path / "parts")["loader"]["delivered"] == 16
     train(tmp_path / "parts", "--resume")
 
-    assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
-    assert [row["val_images"] for row in metrics(tmp_path / "whole")] == [15, 15]
+    assert same(checkpoint(whole), checkpoint(tmp_path / "parts"))
+    assert metrics(whole) == metrics(tmp_path / "parts")
+    assert [row["val_images"] for row in metrics(whole)] == [15, 15]
 
 
-def test_two_ranks_evaluate_every_image_once_and_resume_exactly(train: Train, data: Path, tmp_path: Path) -> None:
+def test_two_ranks_evaluate_every_image_once_and_resume_exactly(
+    warm: Interpreter, train: Train, data: Path, tmp_path: Path
+) -> None:
     # As a reader would run it; one thread each, because several would fight for the cores of a small machine.
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SCRIPT, data]
-    command += ["--out", tmp_path / "whole", "--engine", "torch", "--batch-size", 4, "--epochs", 1, *SMALL]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=120, cwd=ROOT, env=env, check=False
-    )
+    command = ["--standalone", "--nproc-per-node=2", SCRIPT, data, "--out", tmp_path / "whole", "--engine", "torch"]
+    command += ["--batch-size", 4, "--epochs", 1, *SMALL]
+    torchrun = "from torch.distributed.run import main; main()"
+    done = warm.run(*command, code=torchrun, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
     rows = metrics(tmp_path / "whole")
     # 15 is odd: one of the two ranks gets one image of padding.
@@ -107,9 +112,8 @@ def test_two_ranks_evaluate_every_image_once_and_resume_exactly(train: Train, da
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_loses_no_step(
-    number: signal.Signals, warm: Interpreter, train: Train, data: Path, tmp_path: Path
+    number: signal.Signals, warm: Interpreter, train: Train, whole: Path, data: Path, tmp_path: Path
 ) -> None:
-    train(tmp_path / "whole", "--save-every", 500)
     fixed = (SCRIPT, data, "--out", tmp_path / "parts", "--batch-size", 8, "--epochs", 2, *SMALL, "--save-every", 500)
     with warm.start(*fixed, cwd=ROOT) as script:
         assert "DataLoader" in script.line()  # it is printed before the first step
@@ -118,7 +122,7 @@ def test_a_run_that_is_asked_to_stop_loses_no_step(
         assert "stopping after this step" in script.stderr and "--resume goes on from there" in script.stderr
     assert 0 < checkpoint(tmp_path / "parts")["step"] < 12
     train(tmp_path / "parts", "--save-every", 500, "--resume")
-    assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
+    assert same(checkpoint(whole), checkpoint(tmp_path / "parts"))
 
 
 def test_it_says_what_is_missing(train: Train, tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ def theirs(name: str, n: int, size: tuple[int, int] = SIZE) -> list[tuple[str, f
     def cached(space: dict[str, Any]) -> dict[str, Any]:
         return {name: (cache(ranges), signed) for name, (ranges, signed) in space.items()}
 
-    cls = getattr(v2, type(ours).__name__)
+    cls: Any = getattr(v2, type(ours).__name__)
 
-    class Spy(cls):  # type: ignore[misc, valid-type]
+    class Spy(cls):
         # It draws as ever, without what it does around that for every image.
         _AUGMENTATION_SPACE = cached(cls._AUGMENTATION_SPACE)
         _PARTIAL_AUGMENTATION_SPACE = cached(getattr(cls, "_PARTIAL_AUGMENTATION_SPACE", {}))
