@@ -99,10 +99,14 @@ def _native(ds: Any) -> Dataset:
         pixels, labels = np.asarray(ds.data), ds.labels if cls.__name__ == "SVHN" else ds.targets
         if cls.__name__ == "SVHN":
             pixels = np.moveaxis(pixels, 1, -1)
-        transform, numbers = _all(lambda: _transform(ds), lambda: _labels(ds, np.asarray(labels)))
+        size = pixels.shape[1:3]
+        transform, numbers = _all(lambda: _transform(ds, size=size), lambda: _labels(ds, np.asarray(labels)))
         return _formed(ours.Arrays(pixels, numbers, transform=transform[0]), transform[1])
     if cls.__name__ in _GRAY_ARRAYS:
-        transform, numbers = _all(lambda: _transform(ds, channels=1), lambda: _labels(ds, np.asarray(ds.targets)))
+        transform, numbers = _all(
+            lambda: _transform(ds, channels=1, size=tuple(ds.data.shape[1:3])),
+            lambda: _labels(ds, np.asarray(ds.targets)),
+        )
         return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
     return _refuse(ds, _UNKNOWN)
 
@@ -141,9 +145,9 @@ def _refuse(ds: Any, why: str, cause: Exception | None = None) -> NoReturn:
     ) from cause
 
 
-def _transform(ds: Any, channels: int = 3) -> tuple[Compose, Any]:
+def _transform(ds: Any, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
     # torchvision's __getitem__ runs these two attributes, and not `transforms`.
-    return translated(ds.transform, channels=channels)
+    return translated(ds.transform, channels=channels, size=size)
 
 
 def _formed(dataset: Dataset, views: Any) -> Dataset:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from .. import transforms as ours
 from ..datasets.sample_form import View, leaves, mapped
 from ..errors import GpupipeError, TranslationError
 from ..transforms import Compose, Transform
+from ..transforms.ops.returned import Returned
 from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .recording import StandIn
 from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
-from .user_functions import does_nothing
+from .user_functions import Chain, Failed, does_nothing, returned
 
 __all__ = ["translate_transform", "translated"]
 
@@ -28,9 +30,13 @@ _CHOICES = (
 class _Place:
     """What torchvision would hold between two transforms: a PIL image, its own Image, or a plain tensor."""
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int, size: tuple[int, int] | None):
         self.kind = "pil"
         self.channels = channels
+        self.decoded = channels, size
+        """Channels of the images as the dataset has them, and their size if all have the same."""
+        self.steps: list[tuple[Any, str, list[Transform]]] = []
+        """What came before: the script's transforms, what each of them got, and what it became."""
         self.views = False
         self.tree: Any = None
         """How the views stand in what comes out, if it is user code that makes them; see
@@ -52,18 +58,20 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
     return translated(t, channels=channels)[0]
 
 
-def translated(t: Any, *, channels: int = 3) -> tuple[Compose, Any]:
-    """The same, and how several views that user code makes stand in what it returns; ``None`` if it makes none."""
+def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
+    """The same, and how several views that user code makes stand in what it returns; ``None`` if it makes none.
+
+    Functions are tried on images of ``size``, (height, width), if all have the same.
+    """
     if t is None:
         t = Compose([])
     if isinstance(t, Compose) and channels == 3:
         return t, None
     flat = list(_flatten(t, ""))
-    place = _Place(channels)
-    found: list[Transform] = []
+    place = _Place(channels, size)
     # Colour in a gray image is what either of these makes of it, so it need not become gray before.
     if channels == 1 and not (flat and type(flat[0][1]).__name__ in ("Grayscale", "RGB")):
-        found.append(ours.Grayscale(1))
+        place.steps.append((_as_it_is, "pil", [ours.Grayscale(1)]))
     elif channels == 1:
         place.channels = 3
     problems, reasons = [], []
@@ -74,9 +82,7 @@ def translated(t: Any, *, channels: int = 3) -> tuple[Compose, Any]:
             problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
             reasons.append(f"transform{where} {shown(item)}: {e}")
             continue
-        for new in translated:
-            _follow(new, place)
-        found += translated
+        _follow(item, translated, place)
     if problems:
         raise TranslationError(
             "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES]),
@@ -84,7 +90,7 @@ def translated(t: Any, *, channels: int = 3) -> tuple[Compose, Any]:
         )
     try:
         layout = t.memory_format if isinstance(t, Compose) else "contiguous_format"
-        return Compose(found, memory_format=layout), place.tree
+        return Compose([t for *_, made in place.steps for t in made], memory_format=layout), place.tree
     except GpupipeError as e:
         raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}", [str(e)]) from e
 
@@ -185,36 +191,62 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
 
 
 def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
-    found: list[Transform] = []
+    outside, place.steps = place.steps, list(place.steps)
     for step in steps:
         for _, item in _flatten(step, ""):
-            made = _translate(item, place)
-            for new in made:
-                _follow(new, place)
-            found += made
-    return found
+            _follow(item, _translate(item, place), place)
+    inside, place.steps = place.steps[len(outside) :], outside
+    return [t for *_, made in inside for t in made]
 
 
 def _function(function: Any, place: _Place) -> list[Transform]:
     if place.views:
-        raise Refused(
-            "a function of all views at once; the batch is a tuple of views, so stack them in the training loop"
-        )
+        return _function_of_views(function, place)
     if place.kind == "pil" and does_nothing(function, place.channels):
         return []
-    return [ours.Lambda(function)]
+    try:
+        return [ours.Lambda(function, returns=_returned(function, place))]
+    except Failed:
+        return [ours.Lambda(function)]  # on the dataset's own images it may do better, and else will be named
 
 
-def _follow(t: Transform, place: _Place) -> None:
-    """What ``place`` is after one of our own transforms, or one that was translated."""
-    if isinstance(t, ours.ToImage):
-        place.kind = "image"
-    elif isinstance(t, (ours.ToTensor, ours.PILToTensor)):
-        place.kind = "tensor"
-    elif isinstance(t, ours.Grayscale):
-        place.channels = t.num_output_channels
-    elif isinstance(t, (ours.FiveCrop, ours.TenCrop)):
-        place.views = True
+def _returned(function: Any, place: _Place) -> Returned | None:
+    return returned(function, [step for step, *_ in place.steps], *place.decoded)
+
+
+def _function_of_views(function: Any, place: _Place) -> list[Transform]:
+    """Such as one that stacks ten crops: all from the crops on is done as the script has it, by one function."""
+    at = next((n for n, (*_, made) in enumerate(place.steps) if any(isinstance(t, ours.FiveCrop) for t in made)), None)
+    if at is not None:
+        chain = Chain((*(step for step, *_ in place.steps[at:]), function))
+        branch = copy.copy(place)
+        branch.steps = place.steps[:at]
+        with suppress(Failed):
+            returns = _returned(chain, branch)
+            place.kind, place.views = place.steps[at][1], False
+            del place.steps[at:]
+            return [ours.Lambda(chain, returns=returns)]
+    raise Refused("a function of all views at once; the batch is a tuple of views, so stack them in the training loop")
+
+
+def _as_it_is(image: Any) -> Any:
+    return image
+
+
+def _follow(item: Any, made: list[Transform], place: _Place) -> None:
+    """Go on to what ``place`` is after a transform of the script's, and what it became."""
+    place.steps.append((item, place.kind, made))
+    for t in made:
+        if isinstance(t, ours.ToImage):
+            place.kind = "image"
+        elif isinstance(t, (ours.ToTensor, ours.PILToTensor)):
+            place.kind = "tensor"
+        elif isinstance(t, ours.Grayscale):
+            place.channels = t.num_output_channels
+        elif isinstance(t, ours.FiveCrop):
+            place.views = True
+        elif isinstance(t, ours.Lambda) and t.returns is not None:
+            place.kind, place.channels = t.returns.kind, t.returns.channels
 
 
 # ---- parameters

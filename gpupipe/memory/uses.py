@@ -69,9 +69,9 @@ class Workload:
 
     def batches(self, what: str, place: Place, count: int, of: str, out: Output) -> list[MemoryUse]:
         """``count`` batches like ``out``, ``of`` what; none if their size is known only once images are read."""
-        if out.size is None:
+        if out.shape is None:
             return []
-        shape = [self.batch_size, clip_length(self.setup.dataset, self.setup.pipeline), out.channels, *out.size]
+        shape = [self.batch_size, clip_length(self.setup.dataset, self.setup.pipeline), *out.shape]
         if shape[1] == 1:
             del shape[1]
         count, item = min(count, -(-self.samples // self.batch_size)), _ITEMSIZE[out.dtype]

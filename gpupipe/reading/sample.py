@@ -12,13 +12,13 @@ from torch.utils.data import default_collate
 from ..codecs.files import Undecodable
 from ..codecs.retry import is_transient, reason_of, with_retries
 from ..datasets.base import Dataset
-from ..errors import BadSample, DatasetError, GpupipeError
+from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
 from ..rng import stream
 from ..signal_handlers import pass_on
 from ..types import Plan
 from .global_rng import lent, seed_all
 
-__all__ = ["Fetch", "bad_sample", "changed", "collate_targets", "fetching"]
+__all__ = ["Fetch", "bad_sample", "changed", "collate_targets", "fetching", "naming"]
 
 T = TypeVar("T")
 Fetch = Callable[[Callable[[int], Any], int], Any]
@@ -64,6 +64,15 @@ def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
         return BadSample(index, dataset.describe(index), "unreadable", reason_of(error))
     log.debug("%s failed", dataset.describe(index), exc_info=error)
     return BadSample(index, dataset.describe(index), "error", f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def naming(describe: Callable[[], str]) -> Iterator[None]:
+    """What user code does wrong is raised with the name of the sample."""
+    try:
+        yield
+    except PipelineError as e:
+        raise PipelineError(f"{describe()}: {e}") from e
 
 
 def changed(planned: tuple[int, int], now: tuple[int, int]) -> Undecodable:

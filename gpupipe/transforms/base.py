@@ -24,6 +24,9 @@ class Images:
     kind: Kind = "pil"
     dtype: Dtype = "uint8"
     channels: int = 3
+    shape: tuple[int, ...] = ()
+    """If a function has made something of them that is no image of one or three channels: its shape, and sizes mean
+    nothing. Only functions can follow."""
     views: tuple[Images, ...] = ()
     """If the images have become several views of each: what is known of every view, and nothing above holds."""
 
@@ -50,6 +53,8 @@ class Transform:
     """
 
     DRAWS: ClassVar[int] = 0
+    takes_anything: ClassVar[bool] = False
+    """Whether it can follow a function that returns no image."""
 
     @property
     def draws(self) -> int:
@@ -70,6 +75,15 @@ class Transform:
     def choose(self, u: F64, frames: I64) -> I64:
         """i64[B, T'] frame numbers out of ``frames`` i64[B, T]; T' depends on T alone. Only if ``temporal``."""
         raise NotImplementedError
+
+    def resolved(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        """:meth:`resolve`, of images only."""
+        if images.shape and not self.takes_anything:
+            raise self.refuse(
+                f"it comes after a function that returns tensors {list(images.shape)}, and works on images "
+                "[1 or 3, H, W]; put it before"
+            )
+        return self.resolve(u, images)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         """Numbers for a batch.

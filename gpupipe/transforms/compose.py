@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, cast
 
@@ -35,6 +35,13 @@ class Output:
     """(height, width) if it is the same for all images, else ``None``."""
     channels: int
     dtype: Dtype
+    tensor: tuple[int, ...] = field(default=(), repr=False)
+    """The shape of what a function returned that is no image; then ``size`` is (1, 1)."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of one sample in the batch, if it is known."""
+        return self.tensor or (None if self.size is None else (self.channels, *self.size))
 
 
 class Resolved(NamedTuple):
@@ -124,7 +131,7 @@ class Compose:
             if images.views:
                 ops[-1], images = _each(transform, u, ops[-1], images)
                 continue
-            resolved, images = transform.resolve(u, images)
+            resolved, images = transform.resolved(u, images)
             if transform.on_batch:
                 mixing += [op for op in resolved if isinstance(op, Mixing)]
             else:
@@ -241,7 +248,7 @@ def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[View
         )
     branches, out = [], []
     for branch, view in zip(views.branches, images.views, strict=True):
-        resolved, after = transform.resolve(u, view)
+        resolved, after = transform.resolved(u, view)
         if after.views:
             raise transform.refuse("the image has become several views already; make all of them in one place")
         branches.append((*branch, *resolved))
@@ -252,7 +259,7 @@ def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[View
 def _output(images: Images) -> Output:
     same = (images.sizes == images.sizes[0]).all()
     size = (int(images.sizes[0, 0]), int(images.sizes[0, 1])) if same else None
-    return Output(size, images.channels, images.dtype)
+    return Output(size, images.channels, images.dtype, images.shape)
 
 
 def as_compose(transform: Any) -> Compose:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from ..errors import ConfigError
 from .base import Images, Ops, Transform
-from .numbers import everywhere, seeds
+from .numbers import everywhere, filled, seeds
 from .ops import Call
 from .ops.base import F64
+from .ops.returned import Returned
 
 __all__ = ["Lambda"]
 
@@ -24,6 +25,7 @@ class Lambda(Transform):
     Before ``ToTensor``, ``ToImage`` and ``PILToTensor`` it gets a PIL image, after them a tensor [C, H, W], as from
     torchvision; it may change what it gets, and returns the same kind, size and data type. What it draws from the
     global generators of torch, numpy and Python is a function of seed, epoch and sample, and leaves them as they were.
+    A function that returns something else says so with ``returns``.
 
     Both engines run it on the host, for every device: DALI then decodes on the CPU, no more than the window of a first
     crop, threads do what stands before and after the function, and the function runs in the thread that asks for the
@@ -36,19 +38,31 @@ class Lambda(Transform):
             ``lambda``: what it does can change without a sign.
         types: call it on images of these types only, as in torchvision.
         batch: whether it works on whole batches.
+        returns: what it makes of every image, such as ``"float32[9, 3, 32, 32]"`` of a tensor (uint8, float16 or
+            float32) or ``"RGB[64, 64]"`` of a PIL image (RGB or L); ``H`` and ``W`` are those of what it gets. Every
+            result is checked. After tensors that are not [1, H, W] or [3, H, W] only functions can follow.
 
     Raises:
-        ConfigError: it cannot be called, or one of ``types`` is torchvision's.
+        ConfigError: it cannot be called, one of ``types`` is torchvision's, or ``returns`` is not such a text, or
+            stands beside ``batch=True``.
 
     >>> Lambda(abs, batch=True)
     Lambda(abs, batch=True)
+    >>> from gpupipe.transforms import CenterCrop, Compose, ToTensor
+    >>> Compose([CenterCrop(8), ToTensor(), Lambda(lambda x: x.flatten(), returns="float32[192]")]).output.shape
+    (192,)
     """
+
+    takes_anything: ClassVar[bool] = True
 
     lambd: Callable[[Any], Any]
     types: tuple[type, ...]
     batch: bool
+    returns: Returned | None
 
-    def __init__(self, lambd: Callable[[Any], Any], *types: type, batch: bool = False):
+    def __init__(
+        self, lambd: Callable[[Any], Any], *types: type, batch: bool = False, returns: str | Returned | None = None
+    ):
         if not callable(lambd):
             raise ConfigError(f"Lambda needs something that can be called, not {lambd!r}")
         for t in types:
@@ -59,7 +73,11 @@ class Lambda(Transform):
                     f"Lambda: images are never {t.__module__}.{t.__qualname__} here, but PIL images or plain tensors; "
                     "say torch.Tensor"
                 )
-        for name, value in (("lambd", lambd), ("types", types), ("batch", bool(batch))):
+        if isinstance(returns, str):
+            returns = Returned.of(returns)
+        if batch and returns is not None:
+            raise ConfigError(f"Lambda: batch=True keeps the shape of the batch, so leave out returns='{returns}'")
+        for name, value in (("lambd", lambd), ("types", types), ("batch", bool(batch)), ("returns", returns)):
             object.__setattr__(self, name, value)
 
     @property
@@ -74,12 +92,24 @@ class Lambda(Transform):
             name=name_of(self.lambd),
             batch=self.batch,
             kind=images.kind,
+            returns=self.returns,
         )
-        return (call,), images
+        return (call,), images if self.returns is None else _after(self.returns, images)
 
     def __repr__(self) -> str:
         shown = [name_of(self.lambd), *(f"{t.__module__}.{t.__qualname__}" for t in self.types)]
-        return f"Lambda({', '.join(shown + ['batch=True'] * self.batch)})"
+        shown += ["batch=True"] * self.batch + [f"returns='{self.returns}'"] * (self.returns is not None)
+        return f"Lambda({', '.join(shown)})"
+
+
+def _after(returns: Returned, images: Images) -> Images:
+    """What goes out of a function that returns this."""
+    made = replace(images, kind=returns.kind, dtype=returns.dtype, channels=returns.channels or 1, shape=())
+    if not returns.channels:
+        one = filled(len(images.sizes), 1)
+        return replace(made.sized(one, one), shape=tuple(int(n) for n in returns.at(1, 1)))
+    height, width = returns.at(images.height, images.width)[-2:]
+    return made.sized(*(filled(len(images.sizes), n) if isinstance(n, int) else n for n in (height, width)))
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class MultiView(Transform):
             for t in branch:
                 if t.on_batch:
                     raise t.refuse("it works on a batch of single images and cannot be part of a view")
-                found, view = t.resolve(u[:, start : start + t.draws], view)
+                found, view = t.resolved(u[:, start : start + t.draws], view)
                 if view.views:
                     raise t.refuse("it makes several views, and is part of one already; make all of them in one place")
                 ops += found

@@ -217,6 +217,26 @@ def _grain(x: Tensor) -> Tensor:
     return x + torch.rand(x.shape)
 
 
+def _small(image: Any) -> Any:
+    return image.resize((30, 30))
+
+
+def _gray(image: Any) -> Any:
+    return image.convert("L")
+
+
+def _floats(image: Any) -> Tensor:
+    return torch.tensor(np.array(image)).permute(2, 0, 1) / 255
+
+
+def _three(x: Tensor) -> Tensor:
+    return x.repeat(3, 1, 1)
+
+
+def _patches(x: Tensor) -> Tensor:
+    return x.unfold(1, 12, 12).unfold(2, 12, 12).reshape(3, 4, 12, 12).transpose(0, 1)
+
+
 IN_THE_MIDDLE: dict[str, list[Any]] = {
     "first": [_shaken, T.RandomResizedCrop(24), T.ToTensor()],
     "after a window": [T.RandomCrop(24), _shaken, T.RandomHorizontalFlip(), T.ToTensor(), T.RandomErasing(0.5)],
@@ -225,6 +245,26 @@ IN_THE_MIDDLE: dict[str, list[Any]] = {
     "of tensors": [T.RandomCrop(24), T.ToTensor(), _grain, T.RandomVerticalFlip(), T.ToDtype("float16")],
     "at times": [T.RandomCrop(24), T.RandomApply([T.Lambda(_shaken), T.RandomInvert()], 0.6), T.PILToTensor()],
     "in views": [T.MultiView([T.RandomResizedCrop(24), _shaken], 2), T.PILToTensor()],
+    "to another size": [T.Lambda(_small, returns="RGB[30, 30]"), T.RandomCrop(24), T.ToTensor()],
+    "to another mode": [T.RandomCrop(24), T.Lambda(_gray, returns="L[H, W]"), T.RandomHorizontalFlip(), T.ToTensor()],
+    "to a tensor": [T.RandomResizedCrop(24), T.Lambda(_floats, returns="float32[3, 24, 24]"), T.RandomErasing(0.5)],
+    "to other channels": [
+        T.RandomCrop(24),
+        T.Grayscale(1),
+        T.ToTensor(),
+        T.Lambda(_three, returns="float32[3, H, W]"),
+        T.Normalize((0.5, 0.4, 0.3), (0.1, 0.2, 0.3)),
+    ],
+    "to patches": [T.RandomCrop(24), T.ToTensor(), T.Lambda(_patches, returns="float32[4, 3, 12, 12]")],
+    "to patches and on": [
+        T.RandomCrop(24),
+        T.PILToTensor(),
+        T.Lambda(_patches, returns="uint8[4, 3, 12, 12]"),
+        T.Lambda(torch.flatten, returns="uint8[1728]"),
+    ],
+    "to patches in views": [
+        T.MultiView([T.RandomCrop(24), T.ToTensor(), T.Lambda(_patches, returns="float32[4, 3, 12, 12]")], 2)
+    ],
     "and of batches": [T.RandomCrop(24), _shaken, T.ToTensor(), T.Lambda(_grain, batch=True)],
 }
 
@@ -243,6 +283,24 @@ def test_functions_in_the_middle(name: str, memory_format: str, numbered: Path, 
     for got, want in zip(*made, strict=True):
         for x, y in zip(got, want, strict=True):
             assert torch.equal(x, y) and x.dtype == y.dtype and x.stride() == y.stride()
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("kind", ["folder", "bytes-2"])
+def test_a_function_that_returns_something_else_once(engine: Any, kind: str, numbered: Path) -> None:
+    if engine == "dali":
+        pytest.importorskip("nvidia.dali")
+
+    def sometimes(image: Any) -> Any:
+        return image.resize((30, 30) if image.size != (66, 97) else (31, 30))
+
+    dataset = make_dataset(kind, numbered, T.Compose([T.Lambda(sometimes, returns="RGB[30, 30]"), T.ToTensor()]))
+    name = r"class002.photo\.jpg" if kind == "folder" else "sample 2 of Encoded"
+    with (
+        DataLoader(dataset, BATCH, engine=engine, device="cpu", num_workers=2) as loader,
+        pytest.raises(PipelineError, match=rf"{name}: .*must return RGB\[30, 30\].*30x31 pixels"),
+    ):
+        next(iter(loader))
 
 
 def test_functions_run_in_the_thread_that_asks_and_in_order(numbered: Path) -> None:

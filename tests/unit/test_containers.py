@@ -19,7 +19,7 @@ from support import settings_of
 
 from gpupipe import transforms as T
 from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.errors import ConfigError, GpupipeError, PipelineError
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops, orders
 from gpupipe.transforms.compose import as_compose
@@ -307,6 +307,41 @@ def test_a_function_may_write_into_its_image() -> None:
 def test_a_function_that_does_something_else_is_named(function: Any, pipeline: Any, match: str) -> None:
     with pytest.raises(PipelineError, match=rf"{__name__}.<lambda>:\d+ .*({match})"):
         run([*pipeline, function, T.RandomVerticalFlip()], pictures(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: T.Lambda(abs, returns="float64[3, 4]"), "returns='float64.*say the type and the shape"),
+        (lambda: T.Lambda(abs, returns="RGB[3, 4, 5]"), "a PIL image has height and width"),
+        (lambda: T.Lambda(abs, returns="uint8[9, H, W]"), "H and W are for images"),
+        (lambda: T.Lambda(abs, batch=True, returns="uint8[9]"), "so leave out returns='uint8"),
+        (
+            lambda: T.Compose([T.ToTensor(), T.Lambda(abs, returns="float32[9, 3, 4, 4]"), T.Normalize(0.5, 0.5)]),
+            r"Normalize.*after a function that returns tensors \[9, 3, 4, 4\]",
+        ),
+        (
+            lambda: T.Compose([T.RandomApply([T.Lambda(abs, returns="RGB[H, W]")])]),
+            r"returns RGB\[H, W\], and cannot be done to some images",
+        ),
+    ],
+)
+def test_what_a_function_says_that_it_returns(make: Any, match: str) -> None:
+    with pytest.raises(GpupipeError, match=match):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("returns", "function", "match"),
+    [
+        ("RGB[9, 9]", lambda x: x.resize((8, 9)), r"must return RGB\[9, 9\].*of mode RGB and 9x8 pixels"),
+        ("RGB[H, 9]", lambda x: x, r"must return RGB\[H, 9\].* returned a PIL image of mode RGB and 40x50 pixels"),
+        ("float32[3, H, W]", lambda x: x, r"must return float32\[3, H, W\]"),
+    ],
+)
+def test_every_result_is_held_to_it(returns: str, function: Any, match: str) -> None:
+    with pytest.raises(PipelineError, match=match):
+        run([T.Lambda(function, returns=returns)], pictures(1))
 
 
 def draws(image: Any) -> Any:

@@ -22,7 +22,7 @@ from ...planning.epoch import clip_length
 from ...reading.base import Loaded, Reader
 from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, nothing, reader_for
-from ...reading.sample import bad_sample, changed
+from ...reading.sample import bad_sample, changed, naming
 from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
 from ...signal_handlers import pass_on
@@ -184,7 +184,9 @@ class DaliEngine(Engine):
         return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
 
     def _finish_on_host(self, making: Making, ready: Loaded) -> Any:
-        memory_format, batches = self.setup.pipeline.memory_format, to_device(making.result(), self.setup)
+        memory_format, dataset, indices = self.setup.pipeline.memory_format, self.setup.dataset, ready.plan.indices
+        with naming(lambda: dataset.describe(int(indices[making.row // self.frames]))):
+            batches = to_device(making.result(), self.setup)
         made = [
             self._laid_out(apply_batch(batch, rest, memory_format), ready)
             for batch, rest in zip(batches, making.rest, strict=True)

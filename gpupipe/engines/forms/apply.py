@@ -61,7 +61,8 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
         forms: of each op; those of the reference by default.
 
     Returns:
-        u8, f16 or f32[H', W', C'], possibly a view of ``image``; of several views a tuple of such.
+        u8, f16 or f32[H', W', C'], possibly a view of ``image``, or what a function of the user's made of it; of
+        several views a tuple of such.
     """
     for op in ops:
         if isinstance(op, Views):
@@ -89,7 +90,7 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
     """The second part of :func:`head_and_tail` on a whole batch, on its device.
 
     Args:
-        batch: [B, H, W, C], or a tuple of such for several views; left as it is.
+        batch: [B, H, W, C], or what functions made of images; or a tuple of such for several views; left as it is.
         ops: the second part of :func:`head_and_tail`.
         memory_format: ``"contiguous_format"`` or ``"channels_last"``.
 
@@ -100,15 +101,16 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
         (views,) = ops
         assert isinstance(views, Views)
         return tuple(apply_tail(b, branch, memory_format) for b, branch in zip(batch, views.branches, strict=True))
-    return apply_batch(batch.permute(0, 3, 1, 2), ops, memory_format)
+    return apply_batch(batch.permute(0, 3, 1, 2) if batch.ndim == 4 else batch, ops, memory_format)
 
 
 def apply_batch(
     batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format", out: Tensor | None = None
 ) -> Tensor:
     """Ops on a batch [B, C, H, W] on any device, which is left as it is; arithmetic also on one image [C, H, W].
-    Returns it in ``memory_format``; or ``out``, which has the type and the shape that the ops make."""
-    layout = getattr(torch, memory_format)
+    Returns it in ``memory_format``; or ``out``, which has the type and the shape that the ops make. What functions made
+    that is no image is contiguous."""
+    layout = getattr(torch, memory_format if batch.ndim == 4 else "contiguous_format")
     x = batch
     for op in ops:
         ours = x.data_ptr() != batch.data_ptr()  # the caller's memory is not written to

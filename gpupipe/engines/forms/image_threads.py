@@ -109,6 +109,8 @@ class Making:
         self._before, self._after = head[:first], head[first:]
         self._batches: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
+        self.row = 0
+        """The image that user code gets, or got last."""
         made: list[Future[Any]] = [Future() for _ in images]
         self._rows, self._made = iter(list(enumerate(made))), deque(made)
 
@@ -160,6 +162,8 @@ class Making:
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         layout = getattr(torch, self._memory_format)
+        if len(shape) != 4:  # no images, but what a function made of them
+            layout = torch.contiguous_format
         if self._pinned:
             return torch.empty(shape, dtype=dtype, device="cpu", memory_format=layout, pin_memory=True)
         if layout is torch.channels_last:
@@ -174,6 +178,7 @@ class Making:
         last: deque[Future[None]] = deque()
         try:
             for row in range(len(self._made)):
+                self.row = row
                 image = self._made.popleft().result()  # named, a future would make a circle with its error
                 if self._after:
                     self._run_user_code(image, self._after, row, 0, last)

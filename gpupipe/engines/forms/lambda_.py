@@ -13,7 +13,7 @@ from torch import Tensor
 from ...errors import GpupipeError, PipelineError
 from ...reading.global_rng import lent, seed_all
 from ...transforms import ops
-from .picture import Picture, array, hwc, pil
+from .picture import Picture, chw, hwc, pil, size_of
 from .registry import batch_form, form
 
 
@@ -21,21 +21,19 @@ from .registry import batch_form, form
 def call(image: Picture, op: ops.Call, i: int) -> Picture:
     if op.batch:
         raise PipelineError(f"{op.name} is for whole batches, and what comes after it is done on single images")
-    if op.kind == "pil":
-        given = pil(image)
-        made = _run(op, given, i)
-        if not isinstance(made, Image.Image):
-            raise _wrong(op, "a PIL image", _shown(made))
-        if (made.size, made.mode) != (given.size, given.mode):
-            raise _wrong(op, _shown(given), _shown(made))
-        return made
-    # A copy, because a function may write into what it gets.
-    x = torch.from_numpy(array(image).transpose(2, 0, 1).copy())
-    before = _shown(x)
-    made = _run(op, x, i)
-    if not isinstance(made, Tensor) or _shown(made) != before:
+    # Of a tensor a copy, because a function may write into what it gets.
+    given: Any = pil(image) if op.kind == "pil" else chw(image).clone(memory_format=torch.contiguous_format)
+    before = _shown(given)
+    wanted = before if op.returns is None else op.returns.text(*_size(image))
+    made = _run(op, given, i)
+    if _shown(made) != wanted:
         raise _wrong(op, before, _shown(made))
-    return hwc(made.detach().as_subclass(Tensor))
+    return made if isinstance(made, Image.Image) else hwc(made.detach().as_subclass(Tensor))
+
+
+def _size(image: Picture) -> tuple[int, int]:
+    is_image = isinstance(image, Image.Image) or image.ndim == 3
+    return size_of(image) if is_image else (1, 1)  # of what is no image nothing depends on its size
 
 
 @batch_form(ops.Call, rows="all")
@@ -74,6 +72,12 @@ def _shown(image: Any) -> str:
 
 
 def _wrong(op: ops.Call, given: str, made: str) -> PipelineError:
+    if op.returns is not None:
+        return PipelineError(
+            f"{op.name} must return {op.returns}, as it was declared or found by trying it: it got {given} and "
+            f'returned {made}; if what it returns depends on the image, use engine="torch" with torchvision\'s '
+            "transforms, which leaves all to torch's own loader"
+        )
     return PipelineError(
         f"{op.name} must keep kind, size and data type of the image: it got {given} and returned {made}; to change "
         "those, use a transform of gpupipe before or after it"

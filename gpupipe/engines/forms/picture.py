@@ -14,7 +14,8 @@ from ...transforms.ops.base import Array
 __all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "nchw", "pil", "planes", "size_of", "to_bytes"]
 
 Picture: TypeAlias = Array | Image.Image
-"""[H, W, C], or PIL: what was encoded stays a PIL image while it can, because conversions cost a copy each."""
+"""[H, W, C], or PIL: what was encoded stays a PIL image while it can, because conversions cost a copy each. What a
+function returned that has not three dimensions is an array as it is."""
 
 PIL_FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -51,8 +52,10 @@ def pil(image: Picture) -> Image.Image:
 
 
 def chw(image: Picture) -> Tensor:
-    """[C, H, W] on the same memory, or on a copy if torch cannot take it as it is."""
-    return torch.from_numpy(_for_torch(image)).permute(2, 0, 1)
+    """[C, H, W] of [H, W, C], on the same memory, or on a copy if torch cannot take it as it is; what has not three
+    dimensions as it is."""
+    values = torch.from_numpy(_for_torch(image))
+    return values.permute(2, 0, 1) if values.ndim == 3 else values
 
 
 def nchw(image: Picture) -> Tensor:
@@ -66,7 +69,7 @@ def nchw(image: Picture) -> Tensor:
 
 def _for_torch(image: Picture) -> Array:
     values = array(image)
-    return values.copy() if not values.flags.writeable or min(values.strides) < 0 else values
+    return values.copy() if not values.flags.writeable or any(stride < 0 for stride in values.strides) else values
 
 
 def planes(image: Picture) -> Tensor:
@@ -81,5 +84,5 @@ def to_bytes(x: Tensor) -> Tensor:
 
 
 def hwc(image: Tensor) -> Array:
-    """[H, W, C] of [C, H, W], on the same memory."""
-    return image.permute(1, 2, 0).numpy()
+    """[H, W, C] of [C, H, W], on the same memory; what has not three dimensions as it is."""
+    return (image.permute(1, 2, 0) if image.ndim == 3 else image).numpy()

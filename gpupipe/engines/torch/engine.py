@@ -20,7 +20,7 @@ from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
-from ...transforms.ops import Dtype, Gray, Op, ToDtype, Views
+from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
 from ..forms.apply import apply_tail, head_and_tail
@@ -80,9 +80,7 @@ class Torch(EngineConfig):
         branches = head[-1].branches if head and isinstance(head[-1], Views) else ((),)
         for out, branch in zip(workload.outputs, branches, strict=True):
             made = (*head, *branch)  # by a worker, image by image; the tail is for the whole batch
-            dtype: Dtype = next((op.dtype for op in reversed(made) if isinstance(op, ToDtype)), "uint8")
-            channels = next((op.channels for op in reversed(made) if isinstance(op, Gray)), 3)
-            out = replace(out, dtype=dtype, channels=channels)
+            out = replace(out, **_type_of(made))
             if s.num_workers:  # all plans are sent at once, and workers do not wait for what they made to be fetched
                 count, of = s.num_workers * s.prefetch_factor, "(num_workers × prefetch_factor) queued"
                 uses += workload.batches("batches of the workers", "shm", count, of, out)
@@ -150,6 +148,20 @@ class TorchEngine(Engine):
             "staging_slots": self._config.slots if self._setup.cuda and self._config.staging == "ring" else 0,
             "staging_bytes": 0 if self._uploader is None else self._uploader.nbytes,
         }
+
+
+def _type_of(ops: Sequence[Op]) -> dict[str, Any]:
+    """``dtype`` and ``channels`` of what ops make of a decoded image."""
+    dtype: Dtype = "uint8"
+    channels = 3
+    for op in ops:
+        if isinstance(op, Call) and op.returns is not None:
+            dtype, channels = op.returns.dtype, op.returns.channels
+        elif isinstance(op, ToDtype):
+            dtype = op.dtype
+        elif isinstance(op, Gray):
+            channels = op.channels
+    return {"dtype": dtype, "channels": channels}
 
 
 class TorchRun(Run):

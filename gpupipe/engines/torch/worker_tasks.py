@@ -5,6 +5,7 @@ What is wrong with samples is returned and not raised, so that the engine can na
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,10 +22,11 @@ from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.cuts import Cuts, moved
 from ...reading.decoded_cache import DecodedCache
 from ...reading.files import read_encoded
-from ...reading.sample import bad_sample, changed, collate_targets, fetching
+from ...reading.sample import bad_sample, changed, collate_targets, fetching, naming
 from ...reading.scaled import AROUND, Scaled
 from ...reading.windows import window_of
 from ...transforms.compose import Compose
+from ...transforms.ops import Op
 from ...types import Plan
 from ..forms.apply import apply_sample, head_and_tail
 from ..forms.clip_layout import unflatten
@@ -82,7 +84,7 @@ class Decode:
                 ops = moved(head, *corner) if head and corner is not None else head
                 if self.scaled is not None and ops is not None and factors[row] > 1:
                     ops = ops[self.scaled.done :]
-                images += pictures if ops is None else [apply_sample(picture, ops, row) for picture in pictures]
+                images += pictures if ops is None else [self._applied(p, ops, row, index) for p in pictures]
                 targets.append(target)
         if bad:
             return Decoded(None, None, None, bad)
@@ -93,8 +95,13 @@ class Decode:
         plan = resolve_plan(plan, self.pipeline, np.array([size_of(image) for image in images], np.int32))
         assert plan.ops is not None
         head = head_and_tail(plan.ops)[0]
-        made = stack_images([apply_sample(image, head, row) for row, image in enumerate(images)])
+        numbered = enumerate(zip(images, plan.indices.tolist(), strict=True))
+        made = stack_images([self._applied(image, head, row, index) for row, (image, index) in numbered])
         return Decoded(made, target, plan, [])
+
+    def _applied(self, picture: Picture, ops: Sequence[Op], row: int, index: int) -> Any:
+        with naming(lambda: self.dataset.describe(index)):
+            return apply_sample(picture, ops, row)
 
     def _pictures(
         self, index: int, plan: Plan, row: int, factor: int, encoded: list[bytes | Undecodable] | None

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import PipelineError
 from .base import F32, I64, U64, Dtype, HasMask, Kind, Mask, Masked, Op
 from .promise import CPU, Bound, Promise, Tolerance
+from .returned import Returned
 
 __all__ = ["Call", "Mix", "Views", "by_view"]
 
@@ -41,7 +42,7 @@ class Mix(Masked):
 @dataclass(frozen=True, eq=False, repr=False)
 class Call(HasMask):
     """A user's function: of one image as torchvision would hand it over, or with ``batch`` of a tensor [B, C, H, W].
-    It keeps size and data type."""
+    It keeps size and data type, or makes what ``returns`` says."""
 
     geometric = True
     """It may move pixels, and only the user knows."""
@@ -54,12 +55,18 @@ class Call(HasMask):
     name: str = ""
     batch: bool = False
     kind: Kind = "pil"
+    returns: Returned | None = None
 
     def where(self, mask: Mask, sizes: I64) -> Op:
         if self.batch:
             raise PipelineError(
                 f"{self.name} works on the whole batch and cannot be done to some images of it only; take it out of "
                 "RandomApply, RandomChoice or RandomOrder, or leave out batch=True"
+            )
+        if self.returns is not None:
+            raise PipelineError(
+                f"{self.name} returns {self.returns}, and cannot be done to some images of a batch only; take it out "
+                "of RandomApply, RandomChoice or RandomOrder"
             )
         return super().where(mask, sizes)
 
