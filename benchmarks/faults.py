@@ -183,6 +183,7 @@ def alone(*arguments: Any) -> dict[str, Any]:
 
 
 def _inject_and_send(to: Any, *arguments: Any) -> None:
+    multiprocessing.set_start_method("fork", force=True)  # of workers; that of a script, and not this process's own
     to.send(inject(*arguments))
 
 
