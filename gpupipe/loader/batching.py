@@ -47,10 +47,16 @@ class Batching:
         return Slices(total, self.batch_size, self.shard, self.drop_last, start, strided)
 
     def batches(self, order: Order, start: int = 0) -> Batches:
-        """How an order is cut. Raises :class:`StateError` if ``start`` is not the end of a batch that was given."""
+        """How an order is cut. Raises :class:`StateError` if ``start`` is not the end of a batch that was given, or
+        behind what an iterator gives."""
         if not isinstance(order, Streamed):
             return self.slices(len(order), start)
         if not self.given:
+            if (there := order.reach(start)) < start:
+                raise StateError(
+                    f"this state is {start} samples into an epoch, and its sampler gave {there}; use the same sampler, "
+                    "or start a new epoch with set_epoch()"
+                )
             return StreamedSlices(order, self.slices(0, start))
         for number in count():
             found = order.batch(number)

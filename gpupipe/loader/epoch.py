@@ -130,10 +130,16 @@ class EpochIterator:
 
     def __next__(self) -> Any:
         session = self._session
-        if session is None or session.generation != self._generation:
-            self.end()
+        if session is None:
             raise StopIteration
         session.running.check(session.device)
+        with session.running.one_at_a_time:
+            return self._next_of(session)
+
+    def _next_of(self, session: Source) -> Any:
+        if self._session is None or session.generation != self._generation:
+            self.end()
+            raise StopIteration
         entered = time.perf_counter()
         session.stats.work_seconds += entered - self._left
         self._lease.renew()

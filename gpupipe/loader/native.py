@@ -114,11 +114,12 @@ class NativeSession(Session):
         self.running.check(self.device)
         if self.device.type == "cuda" and self.device.index is None:  # asking for it earlier would have started CUDA
             self.device = torch.device("cuda", torch.cuda.current_device())
-        if not self.running.engines:
-            with torch.inference_mode(False):
-                self.running.engines.append(self.build())
-        self.position.rest()
-        return EpochIterator(self)
+        with self.running.one_at_a_time:
+            if not self.running.engines:
+                with torch.inference_mode(False):
+                    self.running.engines.append(self.build())
+            self.position.rest()
+            return EpochIterator(self)
 
     def build(self) -> Engine:
         """Another engine. Raises :class:`MemoryBudgetError` if the GPU is too small."""

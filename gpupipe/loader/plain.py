@@ -24,6 +24,7 @@ from .agreement import Agreement, Said
 from .arguments import Arguments, length_of
 from .resolve import device_of
 from .session import Session
+from .state import checked_integer, short_repr
 from .torch_loader import Loader, Remembered
 
 __all__ = ["PlainSession"]
@@ -257,10 +258,12 @@ class PlainSession(Session):
                 f"{'; '.join(self.reasons)}. It was saved by a loader on another engine: start a new epoch instead"
             )
         place = _Place(**{name: state[name] for name in asdict(_Place())})
-        for name, least in (("epoch", 0), ("delivered", 0), ("seed", -1), ("global_batch", 0)):
-            value = getattr(place, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise StateError(f"a loader's state has {name}={value!r}, which must be an integer of at least {least}")
+        for name, least, bits in (("epoch", 0, 63), ("delivered", 0, 63), ("seed", -1, 64), ("global_batch", 0, 63)):
+            checked_integer(name, getattr(place, name), least, bits)
+        _check_rng(place.rng)
+        batches = None if isinstance(self.loader.dataset, IterableDataset) else length_of(self.loader)
+        if batches is not None and place.delivered > batches:
+            raise StateError(f"this state is {place.delivered} batches into an epoch of {batches}; start a new epoch")
         was, now = place.global_batch, self._global_batch
         if place.delivered and was and now and was != now:
             raise StateError(
@@ -310,3 +313,15 @@ def _samples(batch: Any) -> int:
     while isinstance(batch, (list, tuple, Mapping)) and batch:
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1
+
+
+def _check_rng(rng: Any) -> None:
+    """Raise :class:`StateError` unless a generator takes it."""
+    try:
+        if rng != "":
+            torch.Generator().set_state(torch.frombuffer(bytearray(base64.b64decode(rng)), dtype=torch.uint8))
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise StateError(
+            f"a loader's state has rng={short_repr(rng)}, which is no generator's ({e}); "
+            "load what state_dict() returned"
+        ) from None

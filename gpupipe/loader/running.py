@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -79,6 +80,8 @@ class Running:
     def __init__(self) -> None:
         self.engines: list[Engine] = []
         self._leases: list[Lease] = []
+        self.one_at_a_time = threading.RLock()
+        """Of the script's threads that iterate over one loader, one makes a batch at a time."""
         self._forked_from = 0
         """The process whose threads and processes these are, if it is not this one."""
         _ALL.add(self)

@@ -11,9 +11,32 @@ from ..planning.order import Order
 from .agreement import Agreement
 from .batching import Batching
 
-__all__ = ["VERSION", "Cursor", "Position", "State"]
+__all__ = ["VERSION", "Cursor", "Position", "State", "checked_integer", "short_repr"]
 
 VERSION = 2
+
+
+_LEAST = {"batch_size": 1, "world_size": 1, "sampler_epoch": -1}
+_BITS = {"seed": 1024}
+"""Any that DataLoader takes."""
+_SAVED = "load what state_dict() returned"
+
+
+def short_repr(value: Any) -> str:
+    """For an error."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def checked_integer(name: str, value: Any, least: int = 0, bits: int = 63) -> None:
+    """Raise :class:`StateError` unless a field's value can be."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise StateError(f"a loader's state has {name}={short_repr(value)}, which must be int; {_SAVED}")
+    if value < least:
+        rule = "must not be negative" if least == 0 else f"must be at least {least}"
+        raise StateError(f"a loader's state has {name}={value}, which {rule}; {_SAVED}")
+    if value >= 1 << bits:
+        raise StateError(f"a loader's state has {name}={short_repr(value)}, which must be below 2**{bits}; {_SAVED}")
 
 
 @dataclass(frozen=True)
@@ -48,20 +71,21 @@ class State:
             raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
         version = values.get("version")
         if type(version) is not int or version not in (1, VERSION):
-            raise StateError(f"this state has version {version!r}; this gpupipe reads versions 1 and {VERSION}")
+            raise StateError(
+                f"this state has version {short_repr(version)}; this gpupipe reads versions 1 and {VERSION}; {_SAVED}"
+            )
         if version == 1:
             values = {**values, "version": VERSION, "sampler_epoch": -1}
         names = {f.name for f in fields(cls)}
         if set(values) != names:
             missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names)
-            raise StateError(f"this is not a loader's state: it lacks {missing} and has {extra} more")
+            raise StateError(f"this is not a loader's state: it lacks {missing} and has {extra} more; {_SAVED}")
         for f in fields(cls):
-            kind = str if f.type == "str" else int
             value = values[f.name]
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise StateError(f"a loader's state has {f.name}={value!r}, which must be {kind.__name__}")
-            if isinstance(value, int) and value < (-1 if f.name == "sampler_epoch" else 0):
-                raise StateError(f"a loader's state has {f.name}={value}, which must not be negative")
+            if f.type != "str":
+                checked_integer(f.name, value, _LEAST.get(f.name, 0), _BITS.get(f.name, 63))
+            elif not isinstance(value, str):
+                raise StateError(f"a loader's state has {f.name}={short_repr(value)}, which must be str; {_SAVED}")
         return cls(**values)
 
     def check(self, now: State, total: int | None) -> None:
@@ -75,10 +99,18 @@ class State:
         ):
             was, has = getattr(self, name), getattr(now, name)
             if was != has:
-                raise StateError(f"this state is of another {what}: saved {was!r}, this loader has {has!r}; {advice}")
+                raise StateError(
+                    f"this state is of another {what}: saved {short_repr(was)}, this loader has {short_repr(has)}; "
+                    f"{advice}"
+                )
+        if self.sampler_epoch >= 0 > now.sampler_epoch:
+            raise StateError(
+                f"this state has epoch {self.sampler_epoch} of a sampler with set_epoch(), which this loader's sampler "
+                "lacks; use the same sampler"
+            )
         # A DistributedSampler that drops the rest leaves out another one for each number of ranks.
         if total is not None and self.delivered > total + max(self.world_size, now.world_size) - 1:
-            raise StateError(f"this state is {self.delivered} samples into an epoch of {total}")
+            raise StateError(f"this state is {self.delivered} samples into an epoch of {total}; {_SAVED}")
 
     def other_batch(self, now: State) -> str | None:
         """What a person should know of a state that goes on with another global batch. Its samples come in the same

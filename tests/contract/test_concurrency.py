@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import BATCH, EVAL, SEED, TRAIN, Case, N, all_seen, same
+from support import BATCH, EVAL, SEED, TRAIN, Case, N, all_seen, same, seen
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
@@ -218,6 +218,25 @@ def test_a_loop_within_a_loop_over_the_same_loader(decoding: Case, train: Make) 
             inner.append(list(loader))
     assert same(outer, wanted[0])
     assert len(inner) == 5 and all(same(got, want) for got, want in zip(inner, wanted[1:], strict=True))
+
+
+def test_threads_with_iterators_of_one_loader(decoding: Case, train: Make) -> None:
+    """Each has an epoch of its own; which one, nobody knows."""
+    with train() as loader:
+        wanted = [[seen(batch) for batch in loader] for _ in range(3)]
+    with train() as loader:
+        found: list[list[Any]] = []
+        in_threads(*[lambda: found.append([seen(batch) for batch in loader])] * 3)
+    assert sorted(found) == sorted(wanted)
+
+
+def test_threads_that_share_an_iterator(decoding: Case, train: Make) -> None:
+    with train() as loader:
+        wanted = [seen(batch) for batch in loader]
+    with train() as loader:
+        iterator, found = iter(loader), []
+        in_threads(*[lambda: found.extend(seen(batch) for batch in iterator)] * 3)
+    assert sorted(found) == sorted(wanted)
 
 
 def test_three_loaders_at_once(decoding: Case) -> None:

@@ -146,7 +146,7 @@ def test_the_state_is_refused_by_what_it_is_not_of() -> None:
     one = DataLoader(Noisy(), batch_size=4, device="cpu")
     good = one.state_dict()
     for name, bad in (("epoch", -1), ("delivered", 1.5), ("seed", -2)):
-        with pytest.raises(StateError, match=f"{name}={bad}, which must be an integer"):
+        with pytest.raises(StateError, match=f"{name}={bad}, which must "):
             one.load_state_dict({**good, name: bad})
     with pytest.raises(StateError, match="this is no state of torch's own loader"):
         one.load_state_dict({"version": 2})

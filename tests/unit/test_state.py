@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support import BATCH, SEED, TRAIN, N, all_seen, pictures, seen, write_photos
 
 from gpupipe import DataLoader, Shard, transforms as T
@@ -133,9 +135,16 @@ def test_another_batch_goes_on_and_a_warning_says_if_the_global_one_changes(
         ({**saved(), "delivered": -5}, "delivered=-5, which must not be negative"),
         ({**saved(), "delivered": 2.0}, "delivered=2.0, which must be int"),
         ({**saved(), "seed": -1}, "seed=-1, which must not be negative"),
-        ({**saved(), "sampler_epoch": -2}, "sampler_epoch=-2, which must not be negative"),
+        ({**saved(), "sampler_epoch": -2}, "sampler_epoch=-2, which must be at least -1"),
         ({**saved(), "epoch": True}, "epoch=True, which must be int"),
         ({**saved(), "dataset": 7}, "dataset=7, which must be str"),
+        ({**saved(), "batch_size": 0}, "batch_size=0, which must be at least 1"),
+        ({**saved(), "world_size": 0}, "world_size=0, which must be at least 1"),
+        ({**saved(), "epoch": 1 << 63}, r"epoch=9223372036854775808, which must be below 2\*\*63; load what"),
+        ({**saved(), "epoch": float("nan")}, "epoch=nan, which must be int; load what state_dict"),
+        ({**saved(), "sampler_epoch": 3}, "epoch 3 of a sampler with set_epoch"),
+        ({**saved(), "order": "x" * 1000}, "saved 'x{99}[.]{3}, this loader has 'shuffled'"),
+        ({**saved(), 3: 4}, r"has \['3'\] more; load what state_dict"),
         ({**saved(), "delivered": N + 1}, f"{N + 1} samples into an epoch of {N}"),
         ({k: v for k, v in saved().items() if k != "seed"}, r"lacks \['seed'\]"),
     ],
@@ -150,6 +159,41 @@ def test_garbage_is_refused_and_changes_nothing(garbage: Any, message: str) -> N
         one.load_state_dict(garbage)
     assert one.state_dict() == before
     assert first + all_seen(iterator) == all_seen(loader())  # the epoch under way goes on
+
+
+class WithoutLength:
+    def __iter__(self) -> Any:
+        return iter(range(N))
+
+
+def test_a_state_behind_the_end_of_a_sampler_without_a_length_is_no_empty_epoch() -> None:
+    build = partial(loader, shuffle=None, sampler=WithoutLength())
+    state = build().state_dict()
+    one, whole = build(), all_seen(build())
+    one.load_state_dict({**state, "delivered": N})  # after its last batch
+    assert all_seen(one) == []
+    one.load_state_dict({**state, "delivered": N + 1})
+    with pytest.raises(StateError, match=f"{N + 1} samples into an epoch, and its sampler gave {N}; use"):
+        next(iter(one))
+    assert all_seen(one) == whole
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("rng", "not base 64", "rng='not base 64', which is no generator's"),
+        ("rng", 3, "rng=3, which is no generator's"),
+        ("seed", 1 << 64, r"seed=18446744073709551616, which must be below 2\*\*64"),
+        ("delivered", 6, "this state is 6 batches into an epoch of 5; start a new epoch"),
+        ("epoch", None, "epoch=None, which must be int"),
+    ],
+)
+def test_garbage_for_torchs_own_loader_is_refused(
+    field: str, value: Any, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = DataLoader([(torch.zeros(2), i) for i in range(N)], batch_size=BATCH, device="cpu")
+    with pytest.raises(StateError, match=message):
+        one.load_state_dict({**one.state_dict(), field: value})
 
 
 def test_a_state_error_is_a_value_error() -> None:
