@@ -105,6 +105,7 @@ class Interpreter:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._control.shutdown(socket.SHUT_RDWR)  # also if a forked process has a copy of it
         self._control.close()
         assert self._process is not None
         with self._process as process:
