@@ -7,16 +7,11 @@ from __future__ import annotations
 
 __all__ = ["KNOWN"]
 
-FUNCTIONS = "a function that changes channels or the number of images stays with torch's loader"
-LIBRARIES = "pipelines of albumentations and kornia stay with torch's loader"
+LIBRARIES = "pipelines of albumentations stay with torch's loader"
 MODES = "images of several modes, converted after a resize, are opened by torch's loader"
 
 KNOWN: dict[str, dict[str, str]] = {
-    "jigsaw": {"engine": FUNCTIONS},
-    "mnist_as_rgb": {"engine": FUNCTIONS},
-    "ten_crop_testing": {"engine": FUNCTIONS},
     "clip_captions": {"engine": MODES},
     "albumentations_csv": {"engine": LIBRARIES},
-    "kornia_in_dataset": {"engine": LIBRARIES},
 }
 """By script and check."""
