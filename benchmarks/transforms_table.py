@@ -192,7 +192,8 @@ NOTES = tuple(
         for line in (
             "`ColorJitter` draws the order of its four changes for each image, as torchvision does.",
             "`RandomOrder` takes up to four transforms, because every order must be within one sequence of ops.",
-            "`Lambda` runs on the host, in both engines; with `batch=True`, on the device, on the batch.",
+            "`Lambda` runs on the host, in both engines; with `batch=True`, on the device, on the batch. "
+            '`returns="float32[9, 3, 12, 12]"`\nsays what it makes of an image if that has another shape or type.',
             "`MixUp` and `CutMix` are done in torch on the batch, with their targets, the same in both engines.",
         )
     )

@@ -97,7 +97,7 @@ def test_nothing_changed_keeps_the_engine(make: Any) -> None:
 def test_what_becomes_unreadable_runs_on_torchs_loader(numbered: Path, caplog: pytest.LogCaptureFixture) -> None:
     loader = DataLoader(tv.ImageFolder(str(numbered), pipeline()), BATCH, device="cpu")
     list(loader)
-    loader.dataset.transform = lambda image: tvt.functional.to_tensor(image.resize((8, 9)))
+    loader.dataset.transform = lambda image: tvt.functional.to_tensor(image.resize((8, 9))).double()
     with caplog.at_level(logging.WARNING, "gpupipe"):
         after = list(loader)
     assert "torch's own DataLoader runs this as it is" in caplog.text

@@ -16,7 +16,7 @@ from ..harness.script import Args, Epochs, script
 from .common import normalize
 
 
-@script(engine="torch", because=("MaskedTransform",))
+@script(engine="dali")
 def simmim(args: Args, DataLoader: Any) -> Epochs:
     """microsoft/SimMIM: a transform that returns the image and a random mask, collated by hand."""
 
