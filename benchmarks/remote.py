@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from _candidates import in_turns, ratio
-from _common import ROOT, Table, describe_files, machine, photographs, save
+from _common import ROOT, Table, describe_files, heading, photographs, save
 from _loaders import Job, Work, opened
 from _recipes import ours
 from _round_arguments import parsed, parser
@@ -164,13 +164,13 @@ def main() -> None:
     p = parser(__doc__, rounds=5, seconds=5.0, epoch=100_000)
     p.add_argument("--conditions", nargs="+", choices=tuple(CONDITIONS), default=tuple(CONDITIONS))
     args = parsed(p)
-    result: dict[str, Any] = {"question": (__doc__ or "").splitlines()[0], "machine": machine(), "conditions": {}}
+    result: dict[str, Any] = {**heading(__doc__, args), "conditions": {}}
     heads = ("condition", "images/s", "ratio", "CPU ms", "local", "server's", "requests", "lost", "twice", "bad")
     table = Table(*heads)
     with photographs(args.folder, count=256) as paths, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tar([Path(path).read_bytes() for path in paths], folder)
-        result |= {"files": describe_files(paths), "settings": {k: v for k, v in vars(args).items() if k != "folder"}}
+        result["files"] = describe_files(paths)
         for condition in args.conditions:
             found = measured(CONDITIONS[condition], paths, folder, args)
             result["conditions"][condition] = found

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from _candidates import in_turns, ratio
-from _common import Table, describe_files, machine, photographs, save
+from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import Job, Work, left_out
 from _round_arguments import parsed, parser
 from sliceable import enlarged, packed
@@ -64,10 +64,8 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> None:
     sets = sets_of(paths, folder, args.workers, args.dry_run)
     work = Work(tuple(paths), args.batch_size, args.workers, epoch=args.epoch, sets=sets)
     result: dict[str, Any] = {
-        "question": (__doc__ or "").splitlines()[0],
-        "machine": machine(),
+        **heading(__doc__, args),
         "files": {name: describe_files(files) for name, files in sets.items()},
-        "settings": {k: v for k, v in vars(args).items() if k != "folder"},
         "sets": {},
     }
     table = Table("candidate", "images/s", "CPU ms/image", "PSS MB", "to unscaled", "by CPU time", "to torchvision")
@@ -86,7 +84,7 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> None:
             unscaled, torchvision = (it[k]["median"] if k in it else None for k in ("to_unscaled", "to_torchvision"))
             cells = it["median_images_per_second"], it["cpu_ms_per_image"], it["pss_mb"]
             table.row(f"{recipe}, {files}: {name}", *cells, unscaled, it["to_unscaled_by_cpu_time"], torchvision)
-        path = save("scaled_cpu" + ("_dry_run" if args.dry_run else ""), result)
+        path = save(result_name("scaled", args), result)
     print(path)
 
 
