@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import Tensor
@@ -54,6 +55,22 @@ ENGINES = ("null", "torch", "dali")
 KINDS = ("folder", "tar", "bytes-0", "bytes-2", "arrays")
 """A folder with an index; its files in three tar files; a torch dataset of encoded bytes, run in this process and in
 two workers; pixels."""
+
+
+def spoil_second_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DALI's graph fails once, at the second batch, and no sample is to blame."""
+    from gpupipe.engines.dali.engine import DaliEngine
+
+    real, asked = DaliEngine.outputs, list[int]()
+
+    def outputs(self: DaliEngine) -> Any:
+        asked.append(1)
+        made = real(self)
+        if len(asked) == 2:
+            raise RuntimeError("not today")
+        return made
+
+    monkeypatch.setattr(DaliEngine, "outputs", outputs)
 
 
 def native_session(loader: DataLoader) -> NativeSession:

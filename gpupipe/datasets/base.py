@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..codecs import damage
-from ..codecs.decode import Media, Pixels, open_rgb
+from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
 from ..codecs.files import MAX_BYTES, Place, Undecodable
 from ..errors import BadSample, ConfigError, MissingDependency, SampleError
 from ..sources.base import Source
@@ -142,8 +142,11 @@ class Dataset(ABC):
         """What :meth:`fetch` gave of one of its images, decoded within its limits; see
         :func:`~gpupipe.codecs.decode.open_rgb`. ``strict``: refuse a JPEG that libjpeg repairs, which the index of a
         strict dataset knows already."""
-        limits: dict[str, Any] = {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes}
-        return open_rgb(media, exif=self.exif, strict=strict, **limits)
+        return open_rgb(media, exif=self.exif, max_pixels=self.max_pixels, max_bytes=self.max_bytes, strict=strict)
+
+    def open_smaller(self, media: str | bytes, factor: int) -> Smaller:
+        """The same of a JPEG, at 1/``factor``; see :func:`~gpupipe.codecs.decode.open_smaller`."""
+        return open_smaller(media, factor, exif=self.exif, max_pixels=self.max_pixels, max_bytes=self.max_bytes)
 
     def raw(self, index: int) -> tuple[Any, Any]:
         """(what the transform is given, label) of one sample, for looking at data by hand: a PIL image in RGB, upright

@@ -106,8 +106,7 @@ class Scaled:
             top, left = top - media.top, left - media.left
         else:
             assert not isinstance(media, np.ndarray)
-            limits: dict[str, Any] = {"max_pixels": dataset.max_pixels, "max_bytes": dataset.max_bytes}
-            found = open_smaller(media, factor, exif=dataset.exif, **limits)
+            found = dataset.open_smaller(media, factor)
             if found.size != planned:
                 raise changed(planned, found.size)
         # Eighths are exact. A filter must not see what lies outside of the window, but for parts of a pixel at its rim.

@@ -18,6 +18,7 @@ import torch
 from jpegs import KINDS, jpeg, pillow_jpeg
 from odd_files import exif
 from PIL import Image
+from support import spoil_second_batch
 from torch import Tensor
 
 from gpupipe import DataLoader, SampleError, transforms as T
@@ -26,7 +27,6 @@ from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.jpeg.tiles import Cut
 from gpupipe.datasets import Dataset, ImageFolder, Subset, WebDataset
 from gpupipe.engines.dali.codings import is_safe
-from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.null import Null
 from gpupipe.reading import cuts as reading_cuts
@@ -212,17 +212,8 @@ def test_images_that_are_turned_upright(engine: str, folders: tuple[Path, Path])
 @pytest.mark.parametrize("exif", [False, True])
 def test_a_batch_that_dali_fails_on(exif: bool, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Pillow decodes what was cut out."""
-    real, asked = DaliEngine.outputs, list[int]()
-
-    def outputs(self: DaliEngine) -> Any:
-        asked.append(1)
-        made = real(self)
-        if len(asked) == 2:
-            raise RuntimeError("not today")
-        return made
-
     expected = batches(ImageFolder(folders[0], CROPS, exif=exif), "torch", 1)
-    monkeypatch.setattr(DaliEngine, "outputs", outputs)
+    spoil_second_batch(monkeypatch)
     found = batches(ImageFolder(folders[1], CROPS, exif=exif), "dali", 1)
     assert torch.equal(found[1], expected[1]) and len(found) == len(expected)
 
