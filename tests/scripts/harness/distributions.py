@@ -105,7 +105,9 @@ def apart(theirs: Sample, ours: Sample) -> list[str]:
     numbers, mine = numbers_of(theirs.values), numbers_of(ours.values)
     a, b = (np.stack([side[name] for name in numbers]) for side in (numbers, mine))
     slack = SLACK * np.concatenate([a, b], axis=1).std(axis=1) + 1e-9
-    slack[[name in EXTREMES for name in numbers]] += 0.5 / (ours.values.shape[-2] * ours.values.shape[-1])
+    for i, name in enumerate(numbers):
+        if name in EXTREMES:
+            slack[i] += 0.5 / (ours.values.shape[-2] * ours.values.shape[-1])
     if named:
         assert theirs.names is not None and ours.names is not None
         known, codes = np.unique(np.concatenate([theirs.names, ours.names]), return_inverse=True)
