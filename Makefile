@@ -21,9 +21,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## train a small network through DALI and through the reference, and compare (no data, no GPU needed)
 	$(BIN)/gpupipe demo
 
-# Two processes at once; a file's tests stay together, because they share what is expensive, and files begin in the order
-# that tests/conftest.py gives them, and not by how many tests they have. What they import is compiled once, also on a machine that otherwise keeps nothing compiled: hundreds of processes are started here.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Two processes at once; a file's tests stay together, because they share what is expensive. What they import is compiled
+# once, also on a machine that otherwise keeps nothing compiled: hundreds of processes are started here.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
 	$(PYTEST)

@@ -48,8 +48,6 @@ def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> Non
 
 alias_pipelines()
 
-TESTS = Path(__file__).resolve().parent
-
 
 define_missing_operators()
 
@@ -60,21 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
-LONG = (
-    "scripts/test_scripts.py", "contract/test_seam.py", "contract/test_concurrency.py", "cli/test_examples.py",
-    "contract/test_interrupts.py", "contract/test_decoded_cache.py", "scripts/test_harness.py",
-    "unit/test_video_shortcuts.py", "contract/test_delivery.py", "contract/test_processes.py", "unit/test_witness.py",
-    "parity/test_dali_vs_reference.py", "contract/test_batches_and_views.py", "cli/test_pack_shards.py",
-)  # fmt: skip
-"""Files that take longest begin first: who gets one of them at the end lets the other processes wait."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    places = {TESTS / name: i for i, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
 def pytest_collection_finish() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -68,21 +67,6 @@ def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path)
         assert said in done.stdout
         assert ("the time that GPUPIPE_TEST_SECONDS gives is up" in done.stdout) is (seconds == "0")
         assert done.returncode == (2 if seconds == "0" else 0)
-
-
-def test_files_that_take_long_come_first(warm: Interpreter, tmp_path: Path) -> None:
-    long = re.findall(r'"(\w+/test_\w+\.py)"', (TESTS / "conftest.py").read_text())
-    assert len(long) > 5 and all((TESTS / name).is_file() for name in long)
-    for name in ("conftest.py", "interpreter.py"):
-        shutil.copy(TESTS / name, tmp_path / name)
-    for name in ("a/test_short.py", long[1], long[0]):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("def test_1(): pass\ndef test_2(): pass\n")
-    folders = ["a", *{Path(name).parts[0] for name in long[:2]}]
-    done = run_pytest(warm, "--collect-only", "-q", *folders, env=dict(os.environ), cwd=tmp_path)
-    assert re.findall(r"(\S+)::test_(\d)", done.stdout) == [
-        (name, number) for name in (long[0], long[1], "a/test_short.py") for number in "12"
-    ]
 
 
 def test_what_became_of_gpu_tests_is_written_as_they_run(warm: Interpreter, tmp_path: Path) -> None:
