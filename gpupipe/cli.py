@@ -158,7 +158,7 @@ def pack(
     label: LabelColumn = None,
     num_workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--num-workers", min=1, help="Processes; all cores by default."),
+        typer.Option("--num-workers", min=1, help="Processes; all cores by default, and 1 starts none."),
     ] = None,
 ) -> int:
     """Write a dataset anew, once, so that reading it costs less. Exit code 3: some bad samples were left out."""

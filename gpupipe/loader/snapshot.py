@@ -16,7 +16,8 @@ from ..interop.recording import held, is_transform
 
 __all__ = ["Snapshot"]
 
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), type, FunctionType, BuiltinFunctionType, ModuleType)
+_VALUES = (int, float, complex, str, bytes, bool, type(None))
+_PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType)
 _DEEP = 8
 _COPIED = 1 << 24
 """Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
@@ -65,7 +66,8 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)):
         yield list(value)
         if len(value) <= 1000:  # of transforms; what is longer is a list of samples
-            yield from _inside(enumerate(value), value, depth, above)
+            deeper = ((i, item) for i, item in enumerate(value) if not isinstance(item, _VALUES))
+            yield from _inside(deeper, value, depth, above)
     elif isinstance(value, Mapping):
         yield list(value)
         yield list(value.values())

@@ -34,13 +34,13 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
 
     Args:
         work: a function of a module, or a :func:`functools.partial` of one.
-        processes: how many work; none is started if there is no more than one task.
+        processes: how many work; none is started for one, or if there is no more than one task.
         progress: is told how many samples are done.
 
     Raises:
         EngineError: a process died.
     """
-    if len(tasks) < 2:
+    if min(processes, len(tasks)) < 2:
         count_here = 0
 
         def tell(n: int) -> None:

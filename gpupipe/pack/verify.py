@@ -14,6 +14,7 @@ import numpy as np
 from ..codecs.files import Undecodable
 from ..datasets.images import EncodedImages
 from ..errors import DatasetError
+from ..sources.storage import LOCAL
 from .processes import Tell, in_processes
 from .shards import Content, Job, ShardDone, chunks, read
 
@@ -64,6 +65,7 @@ def _check(dataset: EncodedImages, task: _Task, tell: Tell) -> str:
         return (
             f"{shard.name} is not what was written: its checksum is {digest.hexdigest()} and should be {shard.sha256}"
         )
+    LOCAL.close(os.fsencode(path))  # this process may have read an earlier one
     labels, content = dataset.labels, Content()
     for some in chunks(np.arange(task.first, task.first + shard.samples), dataset.file_sizes):
         for index, data in zip(some.tolist(), read(dataset, some), strict=True):

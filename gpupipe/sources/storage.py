@@ -182,8 +182,7 @@ class LocalFiles(Storage):
         try:
             _fill(handle.fd, place, view)
         except OSError:  # a network file system lost it; with retries, by a fresh one
-            with self._lock:
-                self._files.pop(place.path, None)
+            self.close(place.path)
             attempts(place.path, lambda file: _fill(file.fileno(), place, view))
 
     def _handle(self, path: bytes) -> _Handle:
@@ -198,6 +197,11 @@ class LocalFiles(Storage):
             while len(self._files) > _OPEN_FILES:
                 self._files.popitem(last=False)  # it closes when the last thread that reads it lets go
         return handle
+
+    def close(self, path: bytes) -> None:
+        """Who reads this file the next time opens it anew: another one may have taken its name."""
+        with self._lock:
+            self._files.pop(path, None)
 
     def forked(self) -> None:
         """Another thread may have held the lock, which the child does not have."""

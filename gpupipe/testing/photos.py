@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,12 @@ def photograph(height: int, width: int, seed: int, *, kind: int | None = None) -
     """
     if height < 1 or width < 1:
         raise ConfigError(f"photograph: height and width must be at least 1, not {height} and {width}")
+    if height * width > _SMALL:
+        return _made(height, width, seed, kind)
+    return _kept(height, width, seed, kind).copy()
+
+
+def _made(height: int, width: int, seed: int, kind: int | None) -> U8:
     rng = np.random.default_rng(stream(seed, "photograph"))
     look = int(rng.integers(1 << 30)) if kind is None else kind
     scale = float(max(height, width))
@@ -61,6 +68,11 @@ def photograph(height: int, width: int, seed: int, *, kind: int | None = None) -
     picture *= light[..., None]
     picture += rng.standard_normal((height, width, 1), np.float32) * np.float32(0.012)
     return np.asarray(np.clip(picture * 255 + 0.5, 0, 255), np.uint8)
+
+
+_SMALL = 1 << 14
+"""Pixels. Tests ask for the same small pictures thousands of times; 1024 of the largest take 50 MB."""
+_kept = lru_cache(1024)(_made)
 
 
 def _colour(hue: float, saturation: float, value: float) -> F32:

@@ -21,6 +21,7 @@ import pytest
 from command_line import error, gpupipe
 from PIL import Image
 from support import BATCH, SEED, TRAIN, same
+from typer.testing import Result
 
 from gpupipe import DataLoader, datasets
 from gpupipe.commands import pack_shards as command
@@ -70,8 +71,14 @@ def packed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     """As they are, in each format."""
     folders = {name: tmp_path_factory.mktemp("packed") / name for name in FORMATS}
     for name, folder in folders.items():
-        gpupipe("pack", data, folder, "--format", name, "--shards", 3, code=3)
+        pack(data, folder, "--format", name, "--shards", 3, code=3)
     return folders
+
+
+def pack(source: Path, out: Path, *options: object, code: int = 0) -> Result:
+    """In this process. Only tests of processes wait until some have started."""
+    workers = () if "--num-workers" in options else ("--num-workers", 1)
+    return gpupipe("pack", source, out, *options, *workers, code=code)
 
 
 def all_of(dataset: Any) -> list[tuple[bytes, int]]:
@@ -127,7 +134,7 @@ def test_bad_samples_are_left_out_and_listed(packed: dict[str, Path], data: Path
 
 
 def test_the_report_says_what_was_done(data: Path, tmp_path: Path) -> None:
-    result = gpupipe("pack", data, tmp_path / "out", "--format", "webdataset", code=3)
+    result = pack(data, tmp_path / "out", "--format", "webdataset", code=3)
     for part in ("20, as they are", "2 bad samples", "class01/cut.jpg", "WebDataset('", "journal", "verified", "1, of"):
         assert part in result.stdout
     assert [path.name for path in shards_of(tmp_path / "out")] == ["train-000000.tar"]
@@ -216,14 +223,14 @@ def test_shards_are_packed_into_shards(packed: dict[str, Path], good: list[tuple
     """Of any source into any format; nothing is lost on the way."""
     chain = [("webdataset", "tfrecord"), ("tfrecord", "parquet"), ("parquet", "webdataset")]
     for source, target in chain:
-        gpupipe("pack", packed[source], tmp_path / target, "--format", target, "--shards", 2)
+        pack(packed[source], tmp_path / target, "--format", target, "--shards", 2)
         dataset = OPEN[target](tmp_path / target)
         assert all_of(dataset) == good
         assert dataset.classes == ["class00", "class01", "class02"]
 
 
 def test_images_are_reduced(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    shown = gpupipe("pack", data, tmp_path / "out", "--format", "tfrecord", "--resize", 64, "--quality", 70, code=3)
+    shown = pack(data, tmp_path / "out", "--format", "tfrecord", "--resize", 64, "--quality", 70, code=3)
     assert "1 kept (small)" in shown.stdout
     images = [image for image, _ in all_of(datasets.TFRecord(tmp_path / "out"))]
     assert len(images) == len(good)
@@ -243,7 +250,7 @@ def test_images_are_reduced(data: Path, good: list[tuple[bytes, int]], tmp_path:
 
 
 def test_images_are_turned_upright(data: Path, tmp_path: Path) -> None:
-    gpupipe("pack", data, tmp_path / "out", "--format", "parquet", "--resize", 64, "--exif", code=3)
+    pack(data, tmp_path / "out", "--format", "parquet", "--resize", 64, "--exif", code=3)
     dataset = datasets.Parquet(tmp_path / "out")
     assert dataset.index_summary().oriented == 0
     assert tuple(dataset.sizes[-1]) == (64, 80)  # stored as 100 x 80
@@ -253,7 +260,7 @@ def test_images_are_turned_upright(data: Path, tmp_path: Path) -> None:
 def test_pixels_are_written_as_they_are_decoded(
     data: Path, good: list[tuple[bytes, int]], tmp_path: Path, name: str
 ) -> None:
-    result = gpupipe("pack", data, tmp_path / "out", "--format", name, "--decoded", code=3)
+    result = pack(data, tmp_path / "out", "--format", name, "--decoded", code=3)
     assert "1 image had an EXIF orientation, which plain pixels do not keep" in " ".join(result.stderr.split())
     found = all_of(OPEN[name](tmp_path / "out"))
     assert {Image.open(io.BytesIO(image)).format for image, _ in found} == {FORMATS[name].raw}
@@ -265,7 +272,7 @@ def test_pixels_are_written_as_they_are_decoded(
 
 
 def test_sliceable_images_in_shards_can_be_cut(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    shown = gpupipe("pack", data, tmp_path / "out", "--format", "webdataset", "--sliceable", code=3)
+    shown = pack(data, tmp_path / "out", "--format", "webdataset", "--sliceable", code=3)
     assert "1 kept (CMYK)" in shown.stdout
     dataset = datasets.WebDataset(tmp_path / "out", TRAIN)
     assert sum("tiles" in dataset.codings[1][code] for code in dataset.codings[0]) == len(good) - 3
@@ -282,7 +289,7 @@ def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple
     found = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         options = ("--format", "tfrecord", "--shuffle", "--seed", seed)
-        gpupipe("pack", data, tmp_path / name, *options, code=3)
+        pack(data, tmp_path / name, *options, code=3)
         found[name] = all_of(datasets.TFRecord(tmp_path / name))
     assert found["a"] == found["b"] != found["c"]
     assert sorted(found["a"]) == sorted(found["c"]) == sorted(good)
@@ -292,7 +299,7 @@ def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple
 def test_two_processes_write_what_one_writes(data: Path, tmp_path: Path) -> None:
     for count in (1, 2):
         options = ("--format", "parquet", "--shards", 4, "--num-workers", count)
-        gpupipe("pack", data, tmp_path / str(count), *options, code=3)
+        pack(data, tmp_path / str(count), *options, code=3)
     one, two = (tmp_path / name for name in "12")
     assert [path.read_bytes() for path in shards_of(one)] == [path.read_bytes() for path in shards_of(two)]
     assert lines(one) == lines(two)
@@ -300,7 +307,11 @@ def test_two_processes_write_what_one_writes(data: Path, tmp_path: Path) -> None
 
 def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     """A real one, of all its processes at once as far as they know."""
-    root = make_photos(tmp_path / "data", classes=2, per_class=40, sizes=((480, 640),))
+    root, large = tmp_path / "data", photograph(480, 640, 0)  # it takes a while to reduce each of them
+    for i in range(80):
+        path = root / f"class{i // 40}" / f"{i:02d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.roll(large, 8 * i, axis=1)).save(path, quality=90)
     command_line = ["pack", root, tmp_path / "out", "--format", "tfrecord", "--resize", 200, "--shards", 20]
     arguments = [sys.executable, "-m", "gpupipe", *map(str, command_line)]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -317,30 +328,33 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     shown = " ".join(gpupipe(*command_line).stdout.split())
     assert f"this time {80 - sum(row['samples'] for row in there)} in" in shown
     assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in stamps} == stamps
-    gpupipe(*command_line[:2], tmp_path / "whole", *command_line[3:])
+    pack(root, tmp_path / "whole", *command_line[3:])
     for one, other in zip(shards_of(tmp_path / "out"), shards_of(tmp_path / "whole"), strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert not (tmp_path / "out" / ".gpupipe-parts").exists()
 
 
-def test_after_ctrl_c_nothing_half_is_left(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_after_ctrl_c_nothing_half_is_left(
+    processes: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(self: Any, done: int) -> None:
         if self._what == "Packing" and done > 6:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "__call__", interrupted)
-        options = ("--format", "webdataset", "--shards", 5, "--num-workers", 1)
-        assert "the same command goes on" in gpupipe("pack", data, tmp_path / "out", *options, code=130).stderr
+        options = ("--format", "webdataset", "--shards", 5, "--num-workers", processes)
+        assert "the same command goes on" in pack(data, tmp_path / "out", *options, code=130).stderr
     assert not list(tmp_path.glob("out/.*"))
-    gpupipe("pack", data, tmp_path / "out", *options, code=3)
+    pack(data, tmp_path / "out", *options[:-1], 1, code=3)
 
 
 def test_a_damaged_shard_is_found_at_the_end(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: list[tuple[bytes, int]]
 ) -> None:
     options = ("--format", "parquet", "--shards", 2)
-    gpupipe("pack", data, tmp_path / "out", *options, code=3)
+    pack(data, tmp_path / "out", *options, code=3)
     shard = shards_of(tmp_path / "out")[1]
     content = bytearray(shard.read_bytes())
     at = bytes(content).index(good[-1][0][300:340])
@@ -348,7 +362,7 @@ def test_a_damaged_shard_is_found_at_the_end(
     shard.write_bytes(content)
     assert f"{shard.name} is not what was written" in error("pack", data, tmp_path / "out", *options)
     shard.unlink()
-    assert f"{len(good)} in" not in gpupipe("pack", data, tmp_path / "out", *options, code=3).stdout
+    assert f"{len(good)} in" not in pack(data, tmp_path / "out", *options, code=3).stdout
     assert all_of(datasets.Parquet(tmp_path / "out")) == good
 
 
@@ -386,14 +400,14 @@ def test_nothing_is_overwritten(data: Path, packed: dict[str, Path], tmp_path: P
 
 def test_a_source_that_changed_is_refused(data: Path, tmp_path: Path) -> None:
     root = make_photos(tmp_path / "data", classes=2, per_class=2, sizes=((40, 50),))
-    gpupipe("pack", root, tmp_path / "out", "--format", "webdataset")
+    pack(root, tmp_path / "out", "--format", "webdataset")
     (root / "class01" / "new.jpg").write_bytes(next(root.glob("class00/*.jpg")).read_bytes())
     assert "was begun with samples" in error("pack", root, tmp_path / "out", "--format", "webdataset")
 
 
 def test_samples_without_labels(data: Path, tmp_path: Path) -> None:
     for name, kind in OPEN.items():
-        gpupipe("pack", data / "class00", tmp_path / name, "--format", name)
+        pack(data / "class00", tmp_path / name, "--format", name)
         dataset = kind(tmp_path / name)
         assert (len(dataset), dataset.labels, dataset.classes) == (7, None, [])
         assert not (tmp_path / name / "labels.txt").exists()
@@ -402,8 +416,8 @@ def test_samples_without_labels(data: Path, tmp_path: Path) -> None:
 def test_a_format_that_tar_files_cannot_name_is_left_out(tmp_path: Path) -> None:
     root = make_photos(tmp_path / "data", classes=1, per_class=2, sizes=((40, 50),))
     Image.fromarray(photograph(40, 50, 1)).save(root / "class00" / "x.jpg", "GIF")
-    assert "no extension for GIF" in gpupipe("pack", root, tmp_path / "tar", "--format", "webdataset", code=3).stdout
-    gpupipe("pack", root, tmp_path / "parquet", "--format", "parquet")
+    assert "no extension for GIF" in pack(root, tmp_path / "tar", "--format", "webdataset", code=3).stdout
+    pack(root, tmp_path / "parquet", "--format", "parquet")
     assert len(datasets.WebDataset(tmp_path / "tar")) == 2 and len(datasets.Parquet(tmp_path / "parquet")) == 3
 
 

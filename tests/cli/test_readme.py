@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreter import Interpreter
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -59,14 +58,12 @@ def test_every_make_target_that_the_readme_names_exists() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
-def test_figures_and_promises_are_what_was_measured() -> None:
+def test_figures_and_promises_are_what_was_measured(warm: Interpreter) -> None:
     """As ``python benchmarks/figures.py`` and ``python benchmarks/transforms_table.py --write`` would write them."""
     code = (
         "import transforms_table as t; from _common import load; "
         "assert t.PAGE_FILE.read_text() == t.page(load('transforms')), 'docs/transforms.md'"
     )
-    for command in (["figures.py", "--check"], ["-c", code]):
-        run = subprocess.run(
-            [sys.executable, *command], cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=120
-        )
+    folder = ROOT / "benchmarks"
+    for run in (warm.run("figures.py", "--check", cwd=folder), warm.run(code=code, cwd=folder)):
         assert run.returncode == 0, run.stderr

@@ -43,7 +43,11 @@ def root(tmp_path: Path, numbered: Path) -> Path:
     return Path(shutil.copytree(numbered, tmp_path / "photos"))
 
 
-@pytest.fixture(params=[("dali", 2), ("torch", 2), ("torch", 0)], ids=str)
+MAKERS = (("dali", 2), ("torch", 2), ("torch", 0))
+"""(engine, workers)"""
+
+
+@pytest.fixture(params=MAKERS, ids=str)
 def make(request: pytest.FixtureRequest, device: str, root: Path) -> Iterator[Callable[..., DataLoader]]:
     engine, workers = request.param
     case = Case(engine, "folder", device, root)
@@ -71,8 +75,13 @@ PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["ram", "disk"])
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize(
+    ("pipeline", "make", "kind"),
+    # Every pair of two of them: what keeps images takes turns.
+    [(p, m, ("ram", "disk")[(i + j) % 2]) for i, p in enumerate(PIPELINES) for j, m in enumerate(MAKERS)],
+    indirect=["make"],
+    ids=str,
+)
 def test_the_same_pixels(make: Callable[..., DataLoader], root: Path, kind: Any, pipeline: str, folders: Any) -> None:
     dataset = ImageFolder(root, PIPELINES[pipeline])
     plain, cached = make(dataset), make(dataset, cache=kind, cache_bytes=ROOM)
@@ -213,8 +222,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.parametrize(("kind", "engine"), [("ram", "dali"), ("disk", "torch")])
 def test_other_processes_find_it_and_memory_ends_with_the_last(
     kind: str, engine: str, root: Path, tmp_path: Path, folders: Any, warm: Interpreter
 ) -> None:

@@ -117,12 +117,13 @@ def test_an_epoch_is_resumed_where_it_was_left(dataset: Dataset, engine: str, fo
         assert same(list(second), left)
 
 
-def test_ranks_share_nothing(dataset: Dataset, engine: str) -> None:
+def test_ranks_share_nothing(dataset: Dataset) -> None:
+    """By their plans, which are the same for every engine."""
     parts = []
     for rank in range(2):
-        with loader(dataset, engine, shard=Shard(rank, 2), batch_size=4, drop_last=True) as it:
+        with loader(dataset, "null", shard=Shard(rank, 2), batch_size=4, drop_last=True) as it:
             parts.append([seen(batch) for batch in it])
-    with loader(dataset, engine, batch_size=8, drop_last=True) as it:
+    with loader(dataset, "null", batch_size=8, drop_last=True) as it:
         whole = [seen(batch) for batch in it]
     assert [a + b for a, b in zip(*parts, strict=True)] == whole
     assert len({i for batch in whole for i in batch}) == len(whole) * 8

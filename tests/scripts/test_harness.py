@@ -25,7 +25,7 @@ from . import corpus  # noqa: F401 - fills SCRIPTS
 from .corpus.common import normalize
 from .harness.compare import is_image
 from .harness.distributions import Sample, apart
-from .harness.judge import Judge, Verdict, _engine_problems, _warning_problems
+from .harness.judge import Judge, Torchs, Verdict, _engine_problems, _warning_problems
 from .harness.ours import Promise
 from .harness.record import snapshot
 from .harness.script import SCRIPTS
@@ -37,6 +37,11 @@ COMPARED = ("runs", "structure", "order", "pixels", "draws", "distribution")
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return cache(lambda copies: make_tree(tmp_path_factory.mktemp(f"copies{copies}"), copies))
+
+
+@pytest.fixture(scope="module")
+def torchs() -> Torchs:
+    return {}
 
 
 def problems(judge: Judge, name: str, check: str) -> list[str]:
@@ -52,8 +57,8 @@ def problems(judge: Judge, name: str, check: str) -> list[str]:
         "weighted_classes", "few_shot", "detection", "webdataset_shards", "strong_jitter", "seeded_generator",
     ],
 )  # fmt: skip
-def test_torch_differs_from_itself_in_nothing(name: str, tree: Any) -> None:
-    judge = Judge(tree, TorchLoader)
+def test_torch_differs_from_itself_in_nothing(name: str, tree: Any, torchs: Torchs) -> None:
+    judge = Judge(tree, TorchLoader, torchs)
     assert not any(problems(judge, name, check) for check in COMPARED)
 
 
@@ -213,8 +218,8 @@ class Blocks(TorchLoader[Any]):
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else value,
 )
-def test_what_is_broken_is_found(loader_class: Any, name: str, check: str, tree: Any) -> None:
-    assert problems(Judge(tree, loader_class), name, check)
+def test_what_is_broken_is_found(loader_class: Any, name: str, check: str, tree: Any, torchs: Torchs) -> None:
+    assert problems(Judge(tree, loader_class, torchs), name, check)
 
 
 def test_a_script_that_torch_cannot_run_is_no_verdict(tmp_path: Path) -> None:

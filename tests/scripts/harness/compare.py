@@ -19,7 +19,16 @@ import numpy.typing as npt
 from .ours import Promise
 from .record import Epoch, Run
 
-__all__ = ["Pair", "drawing_problems", "is_image", "order_problems", "pairs", "pixel_problems", "structure_problems"]
+__all__ = [
+    "Pair",
+    "drawing_problems",
+    "is_image",
+    "order_problems",
+    "pairs",
+    "pixel_problems",
+    "same_batches",
+    "structure_problems",
+]
 
 Array = npt.NDArray[Any]
 Problems = list[str]
@@ -73,6 +82,14 @@ class Pair:
         wanted = self.theirs.joined(key)
         assert names is not None and wanted is not None
         return (found[0], found[1], found[2]) if np.array_equal(np.sort(names), np.sort(wanted)) else None
+
+
+def same_batches(a: Run, b: Run) -> bool:
+    """Whether two runs gave the same in every epoch, to the last bit and in the same order."""
+    return len(a.epochs) == len(b.epochs) and all(
+        one.paths == two.paths and all(_same(one.column(path), two.column(path)) for path in one.paths)
+        for one, two in zip(a.epochs, b.epochs, strict=True)
+    )
 
 
 def _shared(a: str, b: str) -> int:

@@ -17,10 +17,9 @@ from .compare import is_image
 
 __all__ = ["Sample", "apart", "numbers_of"]
 
+F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
-
-Sides = tuple[F64, F64, Array, Array]
 
 LIMIT = 5.0
 """Standard errors that two means may be apart. By chance that is one test in two million."""
@@ -33,13 +32,12 @@ standard error says nothing."""
 
 def numbers_of(samples: Array) -> dict[str, F64]:
     """f64[N] each, of samples [N, ...]; of images what crops, flips, colours, blurs and erasing change."""
-    x = samples.astype(np.float64)
-    if not is_image(samples) or x.ndim < 4:
-        rows = x.reshape(len(x), -1)
+    if not is_image(samples) or samples.ndim < 4:
+        rows = samples.astype(np.float64).reshape(len(samples), -1)
         if rows.shape[1] == 1:
             return {"value": rows[:, 0]}
         return {"mean": rows.mean(1), "deviation": rows.std(1), "largest": rows.max(1), "smallest": rows.min(1)}
-    x = _planes(x)
+    x = _planes(samples.astype(np.float32))
     n, channels, height, width = x.shape
     flat, gray = x.reshape(n, channels, -1), x.mean(1)
     low, high = flat.min(), flat.max()
@@ -51,8 +49,8 @@ def numbers_of(samples: Array) -> dict[str, F64]:
     fine = np.abs(across).mean((1, 2)) + least
     found = {f"mean of channel {c}": flat[:, c].mean(1) for c in range(channels)}
     found |= {f"contrast of channel {c}": np.log(flat[:, c].std(1) + least) for c in range(channels)}
-    levels = np.quantile(gray.reshape(n, -1), (0.02, 0.25, 0.5, 0.75, 0.98), axis=1)
-    found |= {f"{q} of gray": level for q, level in zip(("2 %", "25 %", "50 %", "75 %", "98 %"), levels, strict=True)}
+    ordered = np.sort(gray.reshape(n, -1), axis=1)
+    found |= {f"{q} % of gray": ordered[:, round(q / 100 * (ordered.shape[1] - 1))] for q in (2, 25, 50, 75, 98)}
     found |= {
         "detail across": np.log(fine),
         "detail down": np.log(np.abs(down).mean((1, 2)) + least),
@@ -67,23 +65,23 @@ def numbers_of(samples: Array) -> dict[str, F64]:
     if channels == 3:
         # Independent of what a normalisation did to each channel.
         colour = 1 - _correlation(flat[:, 0], flat[:, 2])
-        found |= {"colour": colour, "share of gray": (colour < 1e-4).astype(np.float64)}
-    return found
+        found |= {"colour": colour, "share of gray": colour < 1e-4}
+    return {name: values.astype(np.float64) for name, values in found.items()}
 
 
-def _halves(x: F64, axis: int) -> F64:
-    """f64[N, C]: how much brighter the first half of an axis is than the second."""
+def _halves(x: F32, axis: int) -> F32:
+    """f32[N, C]: how much brighter the first half of an axis is than the second."""
     half = x.shape[axis] // 2
     first, second = (x.take(range(*part), axis) for part in ((0, half), (x.shape[axis] - half, x.shape[axis])))
     return np.asarray(first.mean((2, 3)) - second.mean((2, 3)))
 
 
-def _correlation(a: F64, b: F64) -> F64:
+def _correlation(a: F32, b: F32) -> F32:
     a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
     return np.asarray((a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1) + 1e-12))
 
 
-def _planes(x: F64) -> F64:
+def _planes(x: F32) -> F32:
     """Clips as images: [N, C, T, H, W] and [N, T, C, H, W] as [N, C, T·H, W]."""
     if x.ndim == 5 and x.shape[2] in (1, 3) and x.shape[1] not in (1, 3):
         x = x.swapaxes(1, 2)
@@ -104,33 +102,31 @@ def apart(theirs: Sample, ours: Sample) -> list[str]:
     named = theirs.names is not None and ours.names is not None
     if not named:
         theirs, ours = _without_repetitions(theirs), _without_repetitions(ours)
-    problems = []
-    mine = numbers_of(ours.values)
-    for name, a in numbers_of(theirs.values).items():
-        b = mine[name]
-        slack = SLACK * float(np.concatenate([a, b]).std()) + 1e-9
+    numbers, mine = numbers_of(theirs.values), numbers_of(ours.values)
+    a, b = (np.stack([side[name] for name in numbers]) for side in (numbers, mine))
+    slack = SLACK * np.concatenate([a, b], axis=1).std(axis=1) + 1e-9
+    for i, name in enumerate(numbers):
         if name in EXTREMES:
-            slack += 0.5 / (ours.values.shape[-2] * ours.values.shape[-1])
-        tests: dict[str, Sides] = {}
-        if named:
-            assert theirs.names is not None and ours.names is not None
-            tests["mean"] = a, b, theirs.names, ours.names
-            left, right = np.abs(_centred(a, theirs.names)), np.abs(_centred(b, ours.names))
-            tests["spread"] = left, right, np.zeros(len(a)), np.zeros(len(b))
-        else:
-            left, right = _batch_means(a, theirs.batches), _batch_means(b, ours.batches)
-            tests["mean"] = left, right, np.zeros(len(left)), np.zeros(len(right))
-            left = _batch_means(np.abs(a - a.mean()), theirs.batches)
-            right = _batch_means(np.abs(b - b.mean()), ours.batches)
-            tests["spread"] = left, right, np.zeros(len(left)), np.zeros(len(right))
-        if name.startswith("share"):
-            del tests["spread"]  # it follows from the mean, or a few images make all of it
-        for what, (left, right, groups_a, groups_b) in tests.items():
-            difference, error = _difference(left, right, groups_a, groups_b)
-            if abs(difference) > slack + LIMIT * error:
+            slack[i] += 0.5 / (ours.values.shape[-2] * ours.values.shape[-1])
+    if named:
+        assert theirs.names is not None and ours.names is not None
+        known, codes = np.unique(np.concatenate([theirs.names, ours.names]), return_inverse=True)
+        pictures = np.split(codes, [len(theirs.names)])
+        mean = _difference(*(_Groups(x, of, len(known)) for x, of in zip((a, b), pictures, strict=True)))
+        far = [np.abs(_Groups(x, of, len(known)).centred) for x, of in zip((a, b), pictures, strict=True)]
+    else:
+        mean = _difference(*map(_one_group, (_batch_means(a, theirs.batches), _batch_means(b, ours.batches))))
+        far = [np.abs(x - x.mean(axis=1, keepdims=True)) for x in (a, b)]
+        far = [_batch_means(x, side.batches) for x, side in zip(far, (theirs, ours), strict=True)]
+    problems = []
+    for what, (left, right, difference, error) in {"mean": mean, "spread": _difference(*map(_one_group, far))}.items():
+        for i, name in enumerate(numbers):
+            if what == "spread" and name.startswith("share"):
+                continue  # it follows from the mean, or a few images make all of it
+            if abs(difference[i]) > slack[i] + LIMIT * error[i]:
+                many = "far more than" if error[i] < 1e-9 else format(abs(difference[i]) / error[i], ".1f")
                 problems.append(
-                    f"the {what} of '{name}' is {right.mean():.4g}, torch {left.mean():.4g}: "
-                    f"{'far more than' if error < 1e-9 else format(abs(difference) / error, '.1f')} standard errors"
+                    f"the {what} of '{name}' is {right[i]:.4g}, torch {left[i]:.4g}: {many} standard errors"
                 )
     return problems
 
@@ -146,25 +142,45 @@ def _without_repetitions(sample: Sample) -> Sample:
     return Sample(sample.values[kept], sample.batches[kept], None)
 
 
+class _Groups:
+    """``values`` f64[K, N], K numbers of N images, by the group of each image, i64[N] below ``count``.
+
+    Attributes:
+        values: as given.
+        sizes: i64[G], how many images a group has.
+        means: f64[K, G].
+        centred: f64[K, N], how far each is from the mean of its group.
+    """
+
+    def __init__(self, values: F64, groups: Array, count: int):
+        self._member = np.eye(count)[groups]
+        self.values = values
+        self.sizes = self._member.sum(axis=0)
+        self.means = values @ self._member / np.maximum(self.sizes, 1)
+        self.centred = values - self.means[:, groups]
+
+    @property
+    def errors(self) -> F64:
+        """f64[K, G]: variances of the means, as far as a group has two images."""
+        squares = self.centred**2 @ self._member
+        return np.asarray(squares / np.maximum(self.sizes - 1, 1) / np.maximum(self.sizes, 1))
+
+
+def _one_group(values: F64) -> _Groups:
+    return _Groups(values, np.zeros(values.shape[1], np.intp), 1)
+
+
 def _batch_means(values: F64, batches: Array) -> F64:
-    return np.array([values[batches == batch].mean() for batch in np.unique(batches)])
+    """f64[K, batches]"""
+    known, codes = np.unique(batches, return_inverse=True)
+    return _Groups(values, codes, len(known)).means
 
 
-def _difference(a: F64, b: F64, groups_a: Array, groups_b: Array) -> tuple[float, float]:
-    """(difference of the means, its standard error), group by group, over the groups that both have."""
-    differences, variances = [], []
-    for group in np.intersect1d(groups_a, groups_b):
-        x, y = a[groups_a == group], b[groups_b == group]
-        if min(len(x), len(y)) > 1:
-            differences.append(y.mean() - x.mean())
-            variances.append(x.var(ddof=1) / len(x) + y.var(ddof=1) / len(y))
-    if not differences:
-        return 0.0, 0.0
-    return float(np.mean(differences)), float(np.sqrt(np.sum(variances)) / len(differences))
-
-
-def _centred(values: F64, groups: Array) -> F64:
-    centred = values.copy()
-    for group in np.unique(groups):
-        centred[groups == group] -= values[groups == group].mean()
-    return centred
+def _difference(a: _Groups, b: _Groups) -> tuple[F64, F64, F64, F64]:
+    """(mean of a, of b, difference of the means group by group, its standard error), each f64[K], over the groups of
+    which both have two images."""
+    both = (a.sizes > 1) & (b.sizes > 1)
+    count = max(int(both.sum()), 1)
+    difference = (b.means - a.means)[:, both].sum(axis=1) / count
+    error = np.sqrt((a.errors + b.errors)[:, both].sum(axis=1)) / count
+    return a.values.mean(axis=1), b.values.mean(axis=1), difference, error

@@ -41,17 +41,22 @@ class Verdict:
         return " + ".join(dict.fromkeys(self.engines)) or "none"
 
 
+Torchs = dict[tuple[str, int], list[Run]]
+
+
 class Judge:
     """Runs scripts on trees of data, and remembers what came of each.
 
     Args:
         tree: the folder of data for so many copies of each picture.
         loader_class: what takes the place of torch's ``DataLoader``.
+        torchs: torch's runs by script and copies; several judges of one tree may share them.
     """
 
-    def __init__(self, tree: Callable[[int], Path], loader_class: Any):
+    def __init__(self, tree: Callable[[int], Path], loader_class: Any, torchs: Torchs | None = None):
         self.tree = tree
         self.loader_class = loader_class
+        self._torchs: Torchs = {} if torchs is None else torchs
         self._runs: dict[str, tuple[list[Run], list[Run]]] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._distributions: dict[str, list[str]] = {}
@@ -83,7 +88,9 @@ class Judge:
         """Torch's runs and ours: from a seed, then on from there, then ours from the seed again."""
         if script.name not in self._runs:
             seeds = (0, 1)
-            theirs = self._series(script, torch.utils.data.DataLoader, seeds)
+            if (script.name, 1) not in self._torchs:
+                self._torchs[script.name, 1] = self._series(script, torch.utils.data.DataLoader, seeds)
+            theirs = self._torchs[script.name, 1]
             if error := next((run.error for run in theirs if run.error), ""):
                 raise RuntimeError(f"{script.name} does not run with torch, so there is nothing to compare: {error}")
             self._runs[script.name] = theirs, self._series(script, self.loader_class, (*seeds, 0))
@@ -109,6 +116,10 @@ class Judge:
         finally:
             torch.set_num_threads(threads)
 
+    def _large(self, script: Script, loader_class: Any) -> Run:
+        _seed_everything(7)
+        return self._one(script, Args(self.tree(COPIES), 7, min(script.workers, 1)), loader_class)
+
     def distribution(self, script: Script) -> list[str]:
         """Whether what is random is as random as torch's, over several hundred images."""
         if script.name not in self._distributions:
@@ -120,6 +131,8 @@ class Judge:
         verdict = self.verdict(script)
         if not verdict.runs or verdict.problems["structure"]:
             return []  # nothing to compare, or not the same things
+        if all(compare.same_batches(a, b) for a, b in zip(theirs, ours, strict=False)):
+            return []  # the numbers that torch draws were drawn, from a seed and on from there
         pairs = compare.pairs(theirs[0], theirs[1], ours[0])
         random_paths = {
             (pair.number, path)
@@ -129,12 +142,12 @@ class Judge:
         }
         if not random_paths:
             return []
-        _seed_everything(7)
-        args = Args(self.tree(COPIES), 7, min(script.workers, 1))
-        large = [self._one(script, args, cls) for cls in (torch.utils.data.DataLoader, self.loader_class)]
-        if large[1].error:
-            return [f"with {COPIES} copies of every picture: {large[1].error}"]
-        many = [*theirs[:2], large[0]], [*ours[:2], large[1]]
+        if (script.name, COPIES) not in self._torchs:
+            self._torchs[script.name, COPIES] = [self._large(script, torch.utils.data.DataLoader)]
+        large = self._large(script, self.loader_class)
+        if large.error:
+            return [f"with {COPIES} copies of every picture: {large.error}"]
+        many = [*theirs, *self._torchs[script.name, COPIES]], [*ours[:2], large]
         names = {(pair.number, path): pair.identity(path) for pair in pairs for path in pair.theirs.paths}
         problems = []
         for path in dict.fromkeys(path for _, path in sorted(random_paths)):
