@@ -66,6 +66,29 @@ def test_a_sparse_member_is_refused(format: str, tmp_path: Path) -> None:
         WebDataset(tmp_path / "a.tar")
 
 
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_link_is_a_bad_sample(kind: bytes, tmp_path: Path) -> None:
+    """webdataset leaves it out in silence, and with it what it would have been the image or the label of."""
+    path = shard(tmp_path / "a.tar", [("0.jpg", picture(0)), ("0.cls", b"5"), ("1.jpg", picture(1))])
+    with tarfile.open(path, "a") as tar:
+        for name, target in (("1.cls", "0.cls"), ("2.jpg", "0.jpg"), ("2.cls", "0.cls"), ("2.txt", "0.txt")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+    dataset = WebDataset(path)
+    assert dataset.fetch(0) == (picture(0), 5)
+    advice = "is a link, without bytes of its own; pack it again with tar --dereference --hard-dereference"
+    found = {bad.path: bad.reason for bad in dataset.index_summary().bad}
+    assert found == {f"{path}:1.jpg": f"'1.cls' {advice}", f"{path}:2.jpg": f"'2.jpg' {advice}"}
+
+
+def test_the_name_of_a_sample_is_a_column(tmp_path: Path) -> None:
+    """As ``to_tuple("jpg", "__key__")`` gives it."""
+    dataset = WebDataset(shard(tmp_path / "a.tar", [(f"b/{i}.x.jpg", picture(i)) for i in range(2)]), image="x.jpg",
+                         columns=["__key__"])  # fmt: skip
+    assert dataset.columns["__key__"].of(np.arange(2)) == ["b/0", "b/1"]
+
+
 def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:
     members = [
         ("__about__/notes.txt", b"meta"),
@@ -118,8 +141,8 @@ def test_samples_without_image_or_label_are_bad_and_named(tmp_path: Path) -> Non
     found = {bad.path: bad.reason for bad in dataset.index_summary().bad}
     assert list(found) == [f"{path}:2", f"{path}:3.jpg", f"{path}:4.jpg", f"{path}:5.jpg"]
     reasons = list(found.values())
-    assert reasons[0] == "it has .cls, .txt, and none of these is an image; name it by image="
-    assert reasons[1] == "its .cls is b'dog', which is no class number"
+    assert reasons[0].startswith("it has .cls, .txt, and none of these is an image; name it by image=, and if it lies ")
+    assert reasons[1] == "its .cls is b'dog', which is no class number; texts come by columns=['cls']"
     assert reasons[2] == "it has no label, and other samples have one"
     assert dataset.index_summary().bad[3].kind == "truncated"
 

@@ -30,7 +30,8 @@ class WebDataset(Sharded):
             with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one
             there are no labels.
         columns: further members (``"txt"``) or fields of a JSON member (``"json:weight"``): numbers, truth values and
-            texts that come with each sample beside image and label. A sample that lacks one is a bad sample.
+            texts that come with each sample beside image and label; ``"__key__"`` is its name without extension. A
+            sample that lacks one is a bad sample.
         return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
             and not tuples of these.
         exif: turn images upright by their EXIF orientation.
