@@ -70,7 +70,9 @@ def _samples(
 ) -> Iterator[Row]:
     names = [field.name for field in fields]
     if image not in names:
-        raise ValueError(f"it has no field {image!r}; it has {', '.join(names)}; name one by image=")
+        raise ValueError(
+            f"it has no field {image!r}; it has {', '.join(names)}; name one by image=, and the class by label="
+        )
     encoding = fields[names.index(image)].encoding
     if encoding.partition(":")[0] not in _IMAGES:
         raise ValueError(

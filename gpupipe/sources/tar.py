@@ -39,7 +39,7 @@ class TarShards(Shards):
     """
 
     image: tuple[str, ...]
-    label: str
+    label: str | None
 
     owner: ClassVar[str] = "WebDataset"
     labels_file: ClassVar[bool] = True
@@ -76,7 +76,8 @@ class TarShards(Shards):
             )
             return Row(sample, 0, 0, problem=problem)
         read = {_KEY: sample}
-        wanted = {name.partition(":")[0].lower() for name in (self.label, *self.columns)} & found.keys()
+        needed = self.columns if self.label is None else (self.label, *self.columns)
+        wanted = {name.partition(":")[0].lower() for name in needed} & found.keys()
         for name, _, size in (image, *(found[extension] for extension in wanted)):
             if size == _LINK:
                 problem = f"{os.fsdecode(name)!r} is a link, without bytes of its own; pack it again with tar "
@@ -88,8 +89,8 @@ class TarShards(Shards):
         return self._labelled(Row(*image, values=[_value(read, name) for name in self.columns]), read)
 
     def _labelled(self, row: Row, read: dict[str, bytes]) -> Row:
-        extension, _, field = self.label.partition(":")
-        if extension not in read:
+        extension, _, field = (self.label or "").partition(":")
+        if self.label is None or extension not in read:
             return row
         if field:
             return _with_field(row, read[extension], extension, field)

@@ -152,6 +152,7 @@ def test_no_sample_with_a_label_is_a_dataset_without_labels(tmp_path: Path) -> N
     assert WebDataset(path).labels is None
     other = shard(tmp_path / "b.tar", [("1.image.jpg", picture(1)), ("1.class", b"4")])
     assert WebDataset(other, image="image.jpg", label="class").targets == [4]
+    assert WebDataset(other, image="image.jpg", label=None, columns=["class"]).labels is None
 
 
 @pytest.mark.parametrize(
