@@ -116,6 +116,20 @@ def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:
         assert dataset.fetch(0) == (picture(1), 7)
 
 
+def test_the_first_extension_that_a_sample_has_is_its_image(tmp_path: Path) -> None:
+    """In the order of ``image``, and not of the file."""
+    members = [("1.png", picture(1, "PNG")), ("1.jpg", picture(2)), ("2.png", picture(3, "PNG"))]
+    path = shard(tmp_path / "a.tar", members)
+    assert names_of(WebDataset(path)) == ["1.jpg", "2.png"]
+    assert names_of(WebDataset(path, image="png;jpg")) == ["1.png", "2.png"]
+
+
+def test_the_folder_belongs_to_the_name(tmp_path: Path) -> None:
+    members = [(f"{folder}/1.{end}", data) for folder, i in (("a", 1), ("b", 2))
+               for end, data in (("jpg", picture(i)), ("cls", b"%d" % i))]  # fmt: skip
+    assert WebDataset(shard(tmp_path / "a.tar", members)).targets == [1, 2]
+
+
 def test_pixels_and_order_are_those_of_the_folder(tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "photos")
     tars = WebDataset(write_tars(folder), TRAIN)
