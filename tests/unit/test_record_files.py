@@ -122,6 +122,11 @@ class TestTFRecord:
         with pytest.raises(DatasetError, match="'tags' has values of type list"):
             TFRecord(path, columns=["tags"])
 
+    def test_numbers_that_are_not_packed(self, images: list[bytes], tmp_path: Path) -> None:
+        """As programs other than TensorFlow write them."""
+        path = self.write(tmp_path, example({"image": images[0]}) + self.several("label", 3, -2))
+        assert content(TFRecord(path)) == [(images[0], -2)]
+
     def test_several_images(self, images: list[bytes], tmp_path: Path) -> None:
         path = self.write(tmp_path, self.several("image", 1, *images[:2]))
         assert bad(TFRecord(path))[0][1] == "it has several images, and a sample has one; name another by image="

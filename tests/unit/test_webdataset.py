@@ -66,6 +66,25 @@ def test_a_sparse_member_is_refused(format: str, tmp_path: Path) -> None:
         WebDataset(tmp_path / "a.tar")
 
 
+def test_a_field_of_a_json_member_is_the_label(tmp_path: Path) -> None:
+    """A number, or the name of a class, also deep within."""
+
+    def written(*values: str) -> Path:
+        members = [(f"{i}.{end}", data) for i, value in enumerate(values)
+                   for end, data in (("jpg", picture(i)), ("json", b'{"a": {"b": %s}}' % value.encode()))]  # fmt: skip
+        return shard(tmp_path / "a.tar", members)
+
+    assert WebDataset(written("7", "-1"), label="json:a.b").targets == [7, -1]
+    named = WebDataset(written('"emu"', '"cat"'), label="json:a.b")
+    assert (named.classes, named.targets) == (["cat", "emu"], [1, 0])
+    found = WebDataset(written("7", "true", "1.0", "[7]", "null", "1" * 30), label="json:a.b").index_summary().bad
+    assert {bad.index: bad.reason for bad in found} == dict.fromkeys(
+        range(1, 6), "the field 'a.b' of its .json is no class number and no name"
+    )
+    (missing,) = WebDataset(written("7"), label="json:a.c").index_summary().bad
+    assert missing.reason == "its .json has no field 'a.c'"
+
+
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
 def test_a_link_is_a_bad_sample(kind: bytes, tmp_path: Path) -> None:
     """webdataset leaves it out in silence, and with it what it would have been the image or the label of."""
@@ -84,9 +103,12 @@ def test_a_link_is_a_bad_sample(kind: bytes, tmp_path: Path) -> None:
 
 def test_the_name_of_a_sample_is_a_column(tmp_path: Path) -> None:
     """As ``to_tuple("jpg", "__key__")`` gives it."""
-    dataset = WebDataset(shard(tmp_path / "a.tar", [(f"b/{i}.x.jpg", picture(i)) for i in range(2)]), image="x.jpg",
-                         columns=["__key__"])  # fmt: skip
-    assert dataset.columns["__key__"].of(np.arange(2)) == ["b/0", "b/1"]
+    members = [(f"b/{i}.{end}", data) for i in range(2)
+               for end, data in (("x.jpg", picture(i)), ("Txt", b"photo %d" % i))]  # fmt: skip
+    path = shard(tmp_path / "a.tar", members)
+    columns = WebDataset(path, image="x.jpg", columns=["__key__", "TXT"]).columns
+    assert columns["__key__"].of(np.arange(2)) == ["b/0", "b/1"]
+    assert columns["TXT"].of(np.arange(2)) == ["photo 0", "photo 1"]
 
 
 def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:
