@@ -90,7 +90,7 @@ class TarShards(Shards):
 
     def _labelled(self, row: Row, read: dict[str, bytes]) -> Row:
         extension, _, field = (self.label or "").partition(":")
-        if self.label is None or extension not in read:
+        if extension not in read:
             return row
         if field:
             return _with_field(row, read[extension], extension, field)
