@@ -182,10 +182,13 @@ class _Value:
 
 
 class _Opened(StandIn):
-    """In the place of an image as ``datasets`` opens it: it may be converted and asked for its mode, and no more."""
+    """In the place of an image as ``datasets`` opens it: it may be converted and asked for its mode, and no more.
 
-    def __init__(self, row: int, mode: str):
-        super().__init__((row, mode))
+    ``lost``: whether its file may have colours that it has not.
+    """
+
+    def __init__(self, row: int, mode: str, lost: bool):
+        super().__init__((row, mode, lost))
 
     def __getattribute__(self, name: str) -> Any:
         if name == "convert":
@@ -193,10 +196,12 @@ class _Opened(StandIn):
         return self.image[1] if name == "mode" else super().__getattribute__(name)
 
     def convert(self, mode: str | None = None, *more: Any, **named: Any) -> Any:
-        row, now = self.image
+        row, now, lost = self.image
         if more or named or not (mode == "RGB" or mode == now or (mode == "L" and now in _GRAY)):
             raise Looked(f"it converts images to {mode}")
-        return _Opened(row, str(mode))
+        if lost and mode != now:
+            raise Looked(f"it converts gray images to {mode}; make them gray by a transform, Grayscale(3)")
+        return _Opened(row, str(mode), lost or (mode == "L" and now != "L"))
 
 
 def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -208,11 +213,11 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
     other, found = marked_function(function)
     if not found:
         raise Refused("its transform holds no transforms that could be done for it")
-    first = _called(other, names, image, mode or "RGB", 2)
+    first = _called(other, names, image, mode, "RGB", 2)
     shape, modes = _shape(first[0], 0), dict[str, str]()
     for has in _MODES:
         try:
-            samples = _called(other, names, image, mode or has, 3)
+            samples = _called(other, names, image, mode, has, 3)
         except Refused:
             continue  # it refuses such images, or looks at them: whether there are any is seen later
         if any(_shape(sample, i) != shape for i, sample in enumerate(samples)):
@@ -222,10 +227,11 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
     return first[0], modes
 
 
-def _called(other: Any, names: list[str], image: str, mode: str, rows: int) -> list[dict[str, Any]]:
-    """Samples of a batch of ``rows``."""
+def _called(other: Any, names: list[str], image: str, mode: str | None, has: str, rows: int) -> list[dict[str, Any]]:
+    """Samples of a batch of ``rows``, whose files have the mode ``has``, and are opened in ``mode``."""
     batch: dict[str, list[Any]] = {
-        name: [_Opened(i, mode) if name == image else _Value(name, i) for i in range(rows)] for name in names
+        name: [_Opened(i, mode or has, mode == "L") if name == image else _Value(name, i) for i in range(rows)]
+        for name in names
     }
     made = watched(other, batch, "its transform", seed=rows)
     if not isinstance(made, Mapping) or not all(type(v) in (list, tuple) and len(v) == rows for v in made.values()):

@@ -35,6 +35,9 @@ _LIBRARIES: Mapping[str, tuple[str, str]] = {
     "litdata.streaming": ("LitData(folder, transform)", "a StreamingDataset is a stream"),
 }
 """By module: what to write, and why it is not done by itself."""
+_IMAGES = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff"}
+_CLASSES = {"cls", "cls2", "class", "count", "index", "inx", "id", "json"}
+"""Members that webdataset takes for numbers, and the one that has fields."""
 
 
 def named_class(ds: Any) -> str | None:
@@ -50,7 +53,8 @@ def named_class(ds: Any) -> str | None:
     for module, (call, why) in _LIBRARIES.items():
         if known_class(ds, module) is not None:
             call = (_webdataset_call(ds) or call) if module == "webdataset" else call
-            given = "dictionaries of images and labels" if "return_dict" in call else "(images, labels)"
+            given = "(images, columns)" if "label=None" in call else "(images, labels)"
+            given = "dictionaries of images and labels" if "return_dict" in call else given
             before = f"{why}; " if why else ""
             return f"{before}gpupipe.datasets.{call} reads the same images in any order, and gives {given}"
     return None
@@ -65,20 +69,18 @@ def _webdataset_call(pipeline: Any) -> str | None:
         return None
     given = [repr(urls[0]) if len(urls) == 1 else "urls", "transform"]
     fields = next((stage.args for stage in stages if _is_stage(stage, "_to_tuple")), None)
-    if fields:
-        image, *others = (str(name) for name in fields)
-        given.append(f"image={image!r}")
-        given += [f"label={_shown_field(name)!r}" for name in others[:1]]
-        given += [f"columns={[_shown_field(name) for name in others[1:]]!r}"] if others[1:] else []
-    else:
-        given.append("return_dict=True")
+    if not fields:
+        return f"WebDataset({', '.join([*given, 'return_dict=True'])})"
+    renamed = {new: old for stage in stages if _is_stage(stage, "_rename") for new, old in stage.kw.items()}
+    names = [str(renamed.get(str(name), name)) for name in fields]
+    image = next((name for name in names if {*name.lower().split(";")} & _IMAGES), names[0])
+    columns = [f"{name}:FIELD" if name == "json" else name for name in names if name != image]
+    label = next((name for name in columns if name.partition(":")[0] in _CLASSES), None)
+    if label is not None:
+        columns.remove(label)
+    given += [f"image={image!r}", f"label={label!r}", *([f"columns={columns!r}"] if columns else [])]
     return f"WebDataset({', '.join(given)})"
 
 
 def _is_stage(stage: Any, name: str) -> bool:
     return getattr(getattr(stage, "f", None), "__name__", "") == name
-
-
-def _shown_field(name: str) -> str:
-    """A JSON member has no value of its own: a field of it has."""
-    return f"{name}:FIELD" if name == "json" else name

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar, NamedTuple
 
+from .pickled import pair_of
 from .protobuf import BYTES, VARINT, fields, signed
 from .shards import Row, Shards
 
@@ -33,8 +34,11 @@ _BIG, _TREE_NODE, _DUPLICATES = 1, 2, 4
 _NOTHING = (1 << 64) - 1
 _ABOUT = re.compile(rb"__.*__|num[-_]samples|length")
 """Keys of what is no sample, but says something about all of them."""
-_IMAGE = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_IMAGE = re.compile(rb"\xff\xd8\xff|\x89PNG|RIFF|GIF8|BM|II[*]\0|MM\0[*]|P[1-6]\s|\0\0\0\x0cjP  |(?s:.{4})ftypavif")
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
+_LONGEST = 1 << 17
+"""Bytes of a text that are read; a column takes less."""
 
 
 class Value(NamedTuple):
@@ -52,6 +56,7 @@ class LmdbFiles(Shards):
     image: what keys of images look like; ``*`` is any text.
     label: what the keys of their labels look like; ``*`` is the same text.
     database: the name of a database within the file.
+    columns: what the keys of further texts look like, likewise.
     """
 
     image: str
@@ -65,33 +70,32 @@ class LmdbFiles(Shards):
         return "lmdb", *self.paths.key, self.image, self.label, self.database
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        before, _, after = self.image.encode().partition(b"*")
-        labels = self._labels(file)
+        labels = None if self.label is None else self._texts(file, self.label)
+        columns = [self._texts(file, pattern) for pattern in self.columns]
         for value in values(file, self.database):
-            key = value.key
-            if _ABOUT.fullmatch(key) and self.image == "*":
+            middle = _middle(value.key, self.image)
+            if middle is None or (_ABOUT.fullmatch(value.key) and self.image == "*"):
                 continue
-            if len(key) < len(before + after) or not (key.startswith(before) and key.endswith(after)):
-                continue
-            row = self._row(file, value)
+            row = self._row(file, value)._replace(values=[_text(column.get(middle)) for column in columns])
             if labels is not None and not row.problem:
-                text = labels.get(key[len(before) : len(key) - len(after)])
+                text = labels.get(middle)
                 if text is not None and not _NUMBER.fullmatch(text):
-                    row = row._replace(problem=f"its label is {text!r}, which is no class number")
+                    row = row._replace(
+                        problem=f"its label is {text[:32]!r}, which is no class number; texts come by "
+                        f"columns=[{self.label!r}]"
+                    )
                 else:
                     row = row._replace(label=None if text is None else int(text))
             yield row
 
-    def _labels(self, file: IO[bytes]) -> dict[bytes, bytes] | None:
-        """By what stands for the ``*``."""
-        if self.label is None:
-            return None
-        before, _, after = self.label.encode().partition(b"*")
+    def _texts(self, file: IO[bytes], pattern: str) -> dict[bytes, bytes]:
+        """Values whose keys look so, by what stands for the ``*``."""
         found = {}
         for key, offset, length in values(file, self.database):
-            if len(key) >= len(before + after) and key.startswith(before) and key.endswith(after):
+            middle = _middle(key, pattern)
+            if middle is not None:
                 file.seek(offset)
-                found[key[len(before) : len(key) - len(after)]] = file.read(min(length, 32))
+                found[middle] = file.read(min(length, _LONGEST))
         return found
 
     def _row(self, file: IO[bytes], value: Value) -> Row:
@@ -100,10 +104,17 @@ class LmdbFiles(Shards):
         folder = key.rpartition(b"/")[0].rpartition(b"/")[2].decode(errors="replace") or None
         file.seek(offset)
         head = file.read(min(length, 16))
-        if head.startswith(_IMAGE):
+        if _IMAGE.match(head):
             return Row(key, offset, length, folder)
         file.seek(offset)
         data = file.read(length)
+        if _PICKLE.match(head):
+            try:
+                start, size, number = pair_of(data)
+            except ValueError as e:
+                problem = f"{e}; write the encoded image as it is, and its class under a key of its own"
+                return Row(key, 0, 0, problem=problem, kind="undecodable")
+            return Row(key, offset + start, size, number)
         image, label, encoded = None, None, False
         try:
             for field in fields(data):
@@ -116,12 +127,31 @@ class LmdbFiles(Shards):
         except ValueError:
             image = None
         if image is None:
-            problem = f"it begins with {head!r}: neither an image nor a Datum of Caffe's"
+            problem = (
+                f"it begins with {head!r}: neither an image nor a Datum of Caffe's; if it is none, say which keys are "
+                "those of images, as in image='image-*'"
+            )
             return Row(key, 0, 0, problem=problem, kind="undecodable")
         if not encoded:
             problem = "it is a Datum of plain pixels; write it with encoded=True, as convert_imageset does"
             return Row(key, 0, 0, problem=problem, kind="undecodable")
         return Row(key, *image, label)
+
+
+def _middle(key: bytes, pattern: str) -> bytes | None:
+    """What stands for the ``*`` in a key; nothing if it looks otherwise."""
+    before, _, after = pattern.encode().partition(b"*")
+    if len(key) < len(before + after) or not (key.startswith(before) and key.endswith(after)):
+        return None
+    return key[len(before) : len(key) - len(after)]
+
+
+def _text(value: bytes | None) -> Any:
+    """Bytes as text, if they are some."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def values(file: IO[bytes], database: str | None = None) -> Iterator[Value]:
@@ -204,20 +234,26 @@ class _Pages:
                 low, high, kind, n = self._node(page, at)
                 begin, length = at + _NODE.size + n, low | high << 16
                 key = page[at + _NODE.size : begin]
-                if kind & _TREE_NODE or kind & _DUPLICATES:
-                    if trees and kind & _TREE_NODE:
+                if trees:
+                    if kind & _TREE_NODE:
                         yield Value(key, number * self.size + begin, length)
                     continue
-                if trees:
+                if kind & _DUPLICATES:
+                    raise ValueError(f"the key {key!r} has several values (dupsort); write each under a key of its own")
+                if kind & _TREE_NODE:
                     continue
-                offset = number * self.size + begin
-                if kind & _BIG:
-                    if begin + 8 > self.size:
-                        raise ValueError(f"it is damaged: page {number} is none")
-                    offset = int.from_bytes(page[begin : begin + 8], "little") * self.size + _PAGE.size
-                if offset + length > self._total or (not kind & _BIG and begin + length > self.size):
-                    raise ValueError(f"it is cut or damaged: the value of {key!r} lies outside of it")
-                yield Value(key, offset, length)
+                yield Value(key, self._begin(page, number, begin, length, bool(kind & _BIG)), length)
+
+    def _begin(self, page: bytes, number: int, begin: int, length: int, is_big: bool) -> int:
+        """Where a value lies in the file: in its page, or, if it is big, in pages that its page names."""
+        offset = number * self.size + begin
+        if is_big:
+            if begin + 8 > self.size:
+                raise ValueError(f"it is damaged: page {number} is none")
+            offset = int.from_bytes(page[begin : begin + 8], "little") * self.size + _PAGE.size
+        if offset + length > self._total or (not is_big and begin + length > self.size):
+            raise ValueError(f"it is cut or damaged: a value of page {number} lies outside of it")
+        return offset
 
     def _node(self, page: bytes, at: int) -> tuple[int, int, int, int]:
         if at + _NODE.size > self.size:

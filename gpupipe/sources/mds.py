@@ -21,7 +21,7 @@ from .names import below, is_url, urls_below
 from .shards import Row, Shards
 from .storage import LOCAL, Storage
 
-__all__ = ["Field", "LitDataChunks", "MdsShards", "litdata_index", "mds_index"]
+__all__ = ["DECODED", "Field", "LitDataChunks", "MdsShards", "litdata_index", "mds_index"]
 
 _INTEGERS = {
     **{f"int{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
@@ -29,7 +29,11 @@ _INTEGERS = {
     "int": struct.Struct("<q"),
 }
 _TEXTS = ("str", "str_int", "text")
-_IMAGES = ("bytes", "jpeg", "png", "image", "tifffile")
+DECODED = ("jpeg", "image")
+"""What litdata decodes, and turns upright."""
+_IMAGES = ("bytes", "png", "tifffile", *DECODED)
+_LONGEST = 1 << 12
+"""Bytes of the name of a class."""
 
 
 _FOOTER = struct.Struct("<I8s")
@@ -66,7 +70,9 @@ def _samples(
 ) -> Iterator[Row]:
     names = [field.name for field in fields]
     if image not in names:
-        raise ValueError(f"it has no field {image!r}; it has {', '.join(names)}; name one by image=")
+        raise ValueError(
+            f"it has no field {image!r}; it has {', '.join(names)}; name one by image=, and the class by label="
+        )
     encoding = fields[names.index(image)].encoding
     if encoding.partition(":")[0] not in _IMAGES:
         raise ValueError(
@@ -110,8 +116,10 @@ def _samples(
 
 
 def _value(file: IO[bytes], encoding: str, at: int, length: int) -> int | str:
+    if length > _LONGEST:
+        raise ValueError(f"has {length} bytes, and is no class; name another field by label=")
     file.seek(at)
-    data = file.read(min(length, 256))
+    data = file.read(length)
     if encoding in _TEXTS:
         text = data.decode(errors="replace")
         return int(text) if encoding == "str_int" else text

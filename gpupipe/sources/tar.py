@@ -4,6 +4,7 @@ sample follow each other, and have one name with different extensions (``0001.jp
 from __future__ import annotations
 
 import json
+import os
 import re
 import tarfile
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ _PADDING = 1 << 16
 """Bytes behind the end that are looked at; tar fills 10,240 up."""
 _LONGEST = 1 << 20
 """Bytes of a JSON object."""
+_KEY = "__key__"
+"""The column that webdataset has of every sample: what its members have in common in their names."""
+_LINK = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,7 @@ class TarShards(Shards):
     """
 
     image: tuple[str, ...]
-    label: str
+    label: str | None
 
     owner: ClassVar[str] = "WebDataset"
     labels_file: ClassVar[bool] = True
@@ -66,22 +70,35 @@ class TarShards(Shards):
         image = next((found[e] for e in self.image if e in found), None)
         if image is None:
             has = ", ".join(f".{e}" for e in sorted(found))
-            return Row(sample, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
-        read: dict[str, bytes] = {}
-        for extension in {name.partition(":")[0].lower() for name in (self.label, *self.columns)} & found.keys():
+            problem = (
+                f"it has {has}, and none of these is an image; name it by image=, and if it lies elsewhere in the "
+                "file, pack the members of each sample one after another (tar --sort=name)"
+            )
+            return Row(sample, 0, 0, problem=problem)
+        read = {_KEY: sample}
+        needed = self.columns if self.label is None else (self.label, *self.columns)
+        wanted = {name.partition(":")[0].lower() for name in needed} & found.keys()
+        for name, _, size in (image, *(found[extension] for extension in wanted)):
+            if size == _LINK:
+                problem = f"{os.fsdecode(name)!r} is a link, without bytes of its own; pack it again with tar "
+                return Row(image[0], 0, 0, problem=problem + "--dereference --hard-dereference")
+        for extension in wanted:
             _, at, size = found[extension]
             file.seek(at)
             read[extension] = file.read(min(size, _LONGEST))
         return self._labelled(Row(*image, values=[_value(read, name) for name in self.columns]), read)
 
     def _labelled(self, row: Row, read: dict[str, bytes]) -> Row:
-        extension, _, field = self.label.partition(":")
+        extension, _, field = (self.label or "").partition(":")
         if extension not in read:
             return row
         if field:
             return _with_field(row, read[extension], extension, field)
         if _NUMBER.fullmatch(read[extension]) is None:
-            return row._replace(problem=f"its .{extension} is {read[extension][:32]!r}, which is no class number")
+            return row._replace(
+                problem=f"its .{extension} is {read[extension][:32]!r}, which is no class number; texts come by "
+                f"columns=[{extension!r}]"
+            )
         return row._replace(label=int(read[extension]))
 
 
@@ -120,7 +137,7 @@ def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
 
 
 def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """(name, offset, size) of every file in a tar file."""
+    """(name, offset, size) of every file in a tar file; of one that is a link to another the size is ``_LINK``."""
     head = file.read(2)
     file.seek(0)
     if head in _COMPRESSED:
@@ -136,8 +153,9 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
                         f"its member {member.name!r} is a sparse file, whose bytes do not lie together; pack it again "
                         "without tar's --sparse"
                     )
-                if member.isreg():
-                    yield member.name.encode(errors="surrogateescape"), member.offset_data, member.size
+                if member.isreg() or member.islnk() or member.issym():
+                    size = member.size if member.isreg() else _LINK
+                    yield member.name.encode(errors="surrogateescape"), member.offset_data, size
             # tarfile takes a damaged header for the end.
             file.seek(tar.offset)
             if file.read(_BLOCK).strip(b"\0"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Any, ClassVar
 
 from ..codecs.tfrecord import FOOT, HEAD, Checksum, masked
@@ -66,19 +67,29 @@ class TFRecords(Shards):
             found = features_of(message)
         except ValueError as e:
             return Row(name, 0, 0, problem=f"it is no tf.train.Example: {e}", kind="undecodable")
-        image = next((found[n] for n in self.image if isinstance(found.get(n), slice)), None)
+        image = next((found[n] for n in self.image if isinstance(found.get(n), (slice, list))), None)
+        if isinstance(image, list):
+            return Row(name, 0, 0, problem="it has several images, and a sample has one; name another by image=")
         if not isinstance(image, slice):
             has = ", ".join(sorted(found)) or "no features"
             return Row(name, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
         at, length = start + image.start, image.stop - image.start
-        label = next((found[n] for n in self.label if isinstance(found.get(n), (int, slice))), None)
+        names = [n for n in self.label if n in found]
+        label = found[names[0]] if names else None
+        if isinstance(label, (float, list)):
+            what = f"is {label:.6g}" if isinstance(label, float) else "has several values"
+            problem = (
+                f"its {names[0]!r} {what}, and a label is one class number or name; name another feature by label=, "
+                "and give arrays by datasets.Columns(dataset, {'target': array})"
+            )
+            return Row(name, at, length, problem=problem)
         values = [_python(message, found.get(n)) for n in self.columns]
         if isinstance(label, slice):
             return Row(name, at, length, message[label].decode(errors="replace"), values=values)
-        return Row(name, at, length, label if isinstance(label, int) else None, values=values)
+        return Row(name, at, length, label, values=values)
 
 
-def _python(message: bytes, value: slice | float | None) -> Any:
+def _python(message: bytes, value: slice | float | list[Any] | None) -> Any:
     """Bytes as text, if they are some."""
     if not isinstance(value, slice):
         return value
@@ -88,13 +99,13 @@ def _python(message: bytes, value: slice | float | None) -> Any:
         return message[value]
 
 
-def features_of(message: bytes) -> dict[str, slice | int | float]:
-    """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of a list the
-    first. One that is empty is left out.
+def features_of(message: bytes) -> dict[str, slice | int | float | list[Any]]:
+    """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of one that has
+    several a list of the first two. One that is empty is left out.
 
     Raises :class:`ValueError` if it is none.
     """
-    found: dict[str, slice | int | float] = {}
+    found: dict[str, slice | int | float | list[Any]] = {}
     for features in fields(message):
         if (features.number, features.wire) != (1, BYTES):
             continue
@@ -106,13 +117,14 @@ def features_of(message: bytes) -> dict[str, slice | int | float]:
                 if part.wire == BYTES and part.number == 1:
                     name = message[part.start : part.end].decode()
                 elif part.wire == BYTES and part.number == 2:
-                    value = _first(message, part.start, part.end)
+                    some = list(islice(_values(message, part.start, part.end), 2))
+                    value = some if len(some) > 1 else next(iter(some), None)
             if value is not None:
                 found[name] = value
     return found
 
 
-def _first(message: bytes, start: int, end: int) -> slice | int | float | None:
+def _values(message: bytes, start: int, end: int) -> Iterator[slice | int | float]:
     """What a ``tf.train.Feature`` has."""
     for kind in fields(message, start, end):
         if kind.wire != BYTES or kind.number not in (1, 2, 3):
@@ -121,11 +133,11 @@ def _first(message: bytes, start: int, end: int) -> slice | int | float | None:
             if value.number != 1:
                 continue
             if kind.number == 1 and value.wire == BYTES:
-                return slice(value.start, value.end)
-            if kind.number == 2 and value.wire in (FIXED32, BYTES) and value.end - value.start >= _FLOAT.size:
-                return float(_FLOAT.unpack_from(message, value.start)[0])
-            if kind.number == 3 and value.wire == VARINT:
-                return signed(value.value)
-            if kind.number == 3 and value.wire == BYTES and value.end > value.start:
-                return signed(next(varints(message, value.start, value.end)))
-    return None
+                yield slice(value.start, value.end)
+            elif kind.number == 2 and value.wire in (FIXED32, BYTES):
+                whole = (value.end - value.start) // _FLOAT.size
+                yield from (_FLOAT.unpack_from(message, value.start + 4 * i)[0] for i in range(whole))
+            elif kind.number == 3 and value.wire == VARINT:
+                yield signed(value.value)
+            elif kind.number == 3 and value.wire == BYTES:
+                yield from map(signed, varints(message, value.start, value.end))

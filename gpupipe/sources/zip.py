@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+import stat
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -14,7 +16,12 @@ from .shards import Row, Shards
 
 __all__ = ["ZipFiles"]
 
+_FAT = 0
+"""The system that made a member, if it is MS-DOS or Windows."""
 _LOCAL = struct.Struct("<4s22xHH")
+_END = struct.Struct("<4sH16x")
+_MANY = 0xFFFF
+"""In the place of a number that is in the record of Zip64."""
 _MOST = 1032
 """Bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
@@ -38,17 +45,27 @@ class ZipFiles(Shards):
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         try:
-            members = zipfile.ZipFile(file).infolist()
+            archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, struct.error, EOFError) as e:
             raise ValueError(f"it is no whole ZIP archive: {e}") from None
-        images = [m for m in members if not m.is_dir() and m.filename.lower().endswith(self.extensions)]
+        if _part(file, archive) not in (0, _MANY):
+            raise ValueError("it is one part of several; join them: zip -s 0 parts.zip --out whole.zip")
+        members = archive.infolist()
+        for member in members:
+            # Some programs for Windows write names so, against the rules.
+            if member.create_system == _FAT and "/" not in member.filename:
+                member.filename = member.filename.replace("\\", "/")
+        # Of several with one name the last is there after unpacking; what macOS adds for itself are no images.
+        named = {m.filename: m for m in members if not m.is_dir() and not m.filename.startswith("__MACOSX/")}
+        images = [m for m in named.values() if m.filename.lower().endswith(self.extensions)]
         root = self._root([m.filename for m in images])
         # As torchvision's ImageFolder has them after unpacking.
         inside = [m for m in images if m.filename.startswith(root)]
         images = [m for m in inside if _class(m.filename, root)] or inside
         images.sort(key=lambda m: (_class(m.filename, root), *posixpath.split(m.filename)))
         for member in images:
-            yield self._row(file, member, _class(member.filename, root) or None)
+            # Also that of a bad one: it is a class after unpacking, too.
+            yield self._row(file, member)._replace(label=_class(member.filename, root) or None)
 
     def _root(self, names: list[str]) -> str:
         if self.root is not None:
@@ -58,7 +75,7 @@ class ZipFiles(Shards):
         # All images in one folder are of no class, and not of one.
         return f"{common}/" if common else ""
 
-    def _row(self, file: IO[bytes], member: zipfile.ZipInfo, label: str | None) -> Row:
+    def _row(self, file: IO[bytes], member: zipfile.ZipInfo) -> Row:
         name = member.filename.encode(errors="surrogateescape")
         if member.flag_bits & 1:
             return Row(name, 0, 0, problem="it is encrypted; unpack it with its password first", kind="unreadable")
@@ -67,6 +84,8 @@ class ZipFiles(Shards):
             return Row(
                 name, 0, 0, problem=f"it is compressed with {codec}; pack it again with zip -0", kind="unreadable"
             )
+        if stat.S_ISLNK(member.external_attr >> 16):
+            return Row(name, 0, 0, problem="it is a symbolic link; pack it again without zip -y", kind="unreadable")
         file.seek(member.header_offset)
         head = file.read(30)
         if len(head) < 30 or head[:4] != b"PK\3\4":
@@ -80,8 +99,16 @@ class ZipFiles(Shards):
             problem = f"{size} bytes cannot come out of {member.compress_size}: the archive is damaged"
             return Row(name, 0, 0, problem=problem, kind="undecodable")
         if member.compress_type == zipfile.ZIP_STORED:
-            return Row(name, at, size, label)
-        return Row(name, at, member.compress_size, label, packed=Packed("deflate", size, 0, size))
+            return Row(name, at, size)
+        return Row(name, at, member.compress_size, packed=Packed("deflate", size, 0, size))
+
+
+def _part(file: IO[bytes], archive: zipfile.ZipFile) -> int:
+    """Which part of an archive in several files this is, from 0 on; 0 if the end of the file does not say so."""
+    at = file.seek(0, os.SEEK_END) - _END.size - len(archive.comment)
+    file.seek(max(at, 0))
+    magic, number = _END.unpack(file.read(_END.size))
+    return number if magic == b"PK\5\6" else 0
 
 
 def _class(name: str, root: str) -> str:

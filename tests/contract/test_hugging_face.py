@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader as TorchLoader, Subset
 from torchvision import transforms as tvt
 
 from gpupipe import DataLoader, datasets as ours
-from gpupipe.errors import ConfigError, TranslationError
+from gpupipe.errors import ConfigError, DatasetError, TranslationError
 from gpupipe.loader.native import NativeSession
 from gpupipe.testing.exif import odd_exif
 from gpupipe.testing.photos import photograph
@@ -220,6 +220,10 @@ def draws(rows: Rows) -> Rows:
     return {"x": [EVAL(i.convert("RGB")) for i in rows["image"]], "y": [random.random() for _ in rows["image"]]}
 
 
+def gray_and_back(rows: Rows) -> Rows:
+    return {"x": [EVAL(i.convert("L").convert("RGB")) for i in rows["image"]]}
+
+
 def adds(rows: Rows) -> Rows:
     return {"x": [EVAL(i.convert("RGB")) for i in rows["image"]], "y": [1] * len(rows["image"])}
 
@@ -243,6 +247,7 @@ REFUSED = {
     asks_for_a_type: "it looks at values of columns",
     looks_at_images: "it looks at the image itself",
     draws: "draws random numbers",
+    gray_and_back: r"converts gray images to RGB; make them gray by a transform, Grayscale\(3\)",
     adds: r"returns something of its own \(int\)",
     mixes: "mixes samples with each other",
     counts: "holds no transforms",
@@ -254,6 +259,25 @@ def test_what_does_more_is_torchs(function: Any, photos: Any) -> None:
     with pytest.raises(TranslationError, match=REFUSED[function]) as e:
         DataLoader(photos.with_transform(function), engine="dali")
     assert "gpupipe.datasets.HuggingFace(dataset, transform, return_dict=True)" in str(e.value)
+
+
+def test_a_feature_that_opens_in_gray(photos: Any) -> None:
+    gray = photos.cast_column("image", hf.Image(mode="L"))
+    with pytest.raises(TranslationError, match="it converts gray images to RGB"):
+        DataLoader(gray.with_transform(renamed), engine="dali")
+    with pytest.raises(DatasetError, match=r"is Image\(mode='L'.*; cast_column\('image', datasets.Image\(\)\), and"):
+        ours.HuggingFace(gray)
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_the_class_by_name_turns_images_as_datasets_does(decode: bool, photos: Any) -> None:
+    ds = photos.cast_column("image", hf.Image(decode=decode))
+    found = ours.HuggingFace(ds)
+    for i in range(N):
+        want = ds[i]["image"]
+        want = want if decode else Image.open(io.BytesIO(want["bytes"]))
+        assert np.array_equal(np.asarray(found.raw(i)[0]), np.asarray(want.convert("RGB")))
+    assert ours.HuggingFace(ds, exif=not decode).fingerprint != found.fingerprint
 
 
 def test_no_transform(photos: Any) -> None:

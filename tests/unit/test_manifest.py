@@ -78,6 +78,16 @@ class TestManifest:
         assert found.fetch(1) == (images[0], None)
         assert bad(found) == {0: ("missing", "No such file or directory")}
 
+    def test_a_range_that_lies_outside_of_its_file(self, images: list[bytes], tmp_path: Path) -> None:
+        """Also if the part that is there is a whole image."""
+        (tmp_path / "a.bin").write_bytes(images[0])
+        size = len(images[0])
+        rows = [{"path": "a.bin", "offset": at, "length": n} for at, n in ((0, size), (0, size + 1), (size, 9))]
+        assert bad(Manifest(lines(tmp_path, *rows))) == {
+            1: ("truncated", f"it should be bytes 0 to {size + 1} of a file of {size} bytes"),
+            2: ("truncated", f"it should be bytes {size} to {size + 9} of a file of {size} bytes"),
+        }
+
     def test_it_is_sent_without_its_list(self, images: list[bytes], tmp_path: Path) -> None:
         import pickle
 

@@ -93,9 +93,9 @@ def test_a_stream_of_webdataset(images: list[bytes], tmp_path: Path) -> None:
 class Stage:
     """As webdataset keeps a function and its arguments."""
 
-    def __init__(self, function: str, *args: Any):
+    def __init__(self, function: str, *args: Any, **kw: Any):
         self.f = SimpleNamespace(__name__=function)
-        self.args = args
+        self.args, self.kw = args, kw
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,16 @@ class Stage:
             ["a.tar", "b.tar"],
             [Stage("_shuffle", 100), Stage("_to_tuple", "png", "json", "txt", "json")],
             "WebDataset(urls, transform, image='png', label='json:FIELD', columns=['txt', 'json:FIELD'])",
+        ),
+        (
+            ["a.tar"],
+            [Stage("_rename", image="jpg;png", text="txt"), Stage("_to_tuple", "image", "text")],
+            "WebDataset('a.tar', transform, image='jpg;png', label=None, columns=['txt'])",
+        ),
+        (
+            ["a.tar"],
+            [Stage("_to_tuple", "__key__", "txt", "JPG", "cls")],
+            "WebDataset('a.tar', transform, image='JPG', label='cls', columns=['__key__', 'txt'])",
         ),
         (["a.tar"], [Stage("_decode", "pil")], "WebDataset('a.tar', transform, return_dict=True)"),
         (None, [], 'WebDataset("shards/{000..127}.tar", transform)'),

@@ -4,8 +4,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import pickle
+import shutil
+import stat
 import struct
+import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -14,16 +19,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support import write_photos
 
 from gpupipe.datasets import LMDB, MDS, ImageFolder, LitData, RecordIO, TFRecord, Zip
 from gpupipe.errors import DatasetError, MissingDependency
+from gpupipe.testing.exif import odd_exif
 from gpupipe.testing.formats import (
     MAGIC,
     example,
+    heads,
     image_record,
     message,
     record,
+    sample,
     tfrecord,
     write_litdata,
     write_mds,
@@ -95,6 +104,32 @@ class TestTFRecord:
         assert content(TFRecord(path, image="none;photo", label="kind")) == [(images[0], 7), (images[1], 8)]
         found = bad(TFRecord(path))
         assert found[0] == ("missing", "it has kind, photo, and none of these is an image; name it by image=")
+
+    def several(self, name: str, kind: int, *values: int | bytes) -> bytes:
+        """A feature with a list of values, to be appended to an example."""
+        feature = message((kind, message(*((1, value) for value in values))))
+        return message((1, message((1, message((1, name.encode()), (2, feature))))))
+
+    def test_a_label_that_is_none(self, images: list[bytes], tmp_path: Path) -> None:
+        """Two classes, or a number with a fraction: neither the first of them nor a sample without a label."""
+        others = {"image": images[0], "class": 5}
+        for more, says in ((self.several("label", 3, 3, 4), "has several values"), (example({"label": 3.0}), "is 3")):
+            path = self.write(tmp_path, example(others) + more)
+            why = bad(TFRecord(path))[0][1]
+            assert why.startswith(f"its 'label' {says}, and a label is one class number or name; ")
+            assert content(TFRecord(path, label="class")) == [(images[0], 5)]
+        path = self.write(tmp_path, example(others) + self.several("tags", 3, 3, 4))
+        with pytest.raises(DatasetError, match="'tags' has values of type list"):
+            TFRecord(path, columns=["tags"])
+
+    def test_numbers_that_are_not_packed(self, images: list[bytes], tmp_path: Path) -> None:
+        """As programs other than TensorFlow write them."""
+        path = self.write(tmp_path, example({"image": images[0]}) + self.several("label", 3, -2))
+        assert content(TFRecord(path)) == [(images[0], -2)]
+
+    def test_several_images(self, images: list[bytes], tmp_path: Path) -> None:
+        path = self.write(tmp_path, self.several("image", 1, *images[:2]))
+        assert bad(TFRecord(path))[0][1] == "it has several images, and a sample has one; name another by image="
 
     def test_classes_by_name(self, images: list[bytes], tmp_path: Path) -> None:
         records = [
@@ -271,11 +306,60 @@ class TestLMDB:
         found = LMDB(self.write(tmp_path, entries), image="image-*", label="label-*")
         assert found.fetch(0) == (images[0], 4)
         assert bad(found) == {
-            1: ("missing", "its label is b'four', which is no class number"),
+            1: ("missing", "its label is b'four', which is no class number; texts come by columns=['label-*']"),
             2: ("missing", "it has no label, and other samples have one"),
         }
         with pytest.raises(DatasetError, match=r"image must have one \*"):
             LMDB(tmp_path / "db", image="image")
+
+    def test_texts_are_columns(self, images: list[bytes], tmp_path: Path) -> None:
+        """Words that are to be read, as sets for text recognition keep them."""
+        entries = {b"image-%d" % i: image for i, image in enumerate(images)}
+        texts = {b"label-%d" % i: f"wörd {i}".encode() for i in range(len(images)) if i != 2}
+        path = self.write(tmp_path, {**entries, **texts, b"label-3": b"\xff"})
+        found = LMDB(path, image="image-*", columns=["label-*"])
+        good = np.array([i for i in range(len(images)) if i not in (2, 3)])
+        assert found.columns["label-*"].of(good) == [f"wörd {i}" for i in good]
+        assert {i: why for i, (_, why) in bad(found).items()} == {
+            2: "it has no 'label-*', and other samples have one",
+            3: "its 'label-*' is of type bytes; columns hold numbers, truth values and texts",
+        }
+        with pytest.raises(DatasetError, match=r"columns must have one \*"):
+            LMDB(path, columns=["words"])
+
+    def test_pickled_pairs_are_read_without_unpickling(self, images: list[bytes], tmp_path: Path) -> None:
+        """The bytes of an image and its class in any order, in every form that Python has for them."""
+        large = images[0] + bytes(1 << 17)
+        pairs: list[Any] = [(images[0], 0), (1, images[1]), [images[2], 300], (large, 70_000), (images[4][:200], -5)]
+        entries = {b"%d" % (5 * p + i): pickle.dumps(pair, p) for p in (3, 4, 5) for i, pair in enumerate(pairs)}
+        found = LMDB(self.write(tmp_path, entries))
+        want = [(images[0], 0), (images[1], 1), (images[2], 300), (large, 70_000), (images[4][:200], -5)]
+        assert {found.describe(i).rpartition(":")[2]: found.fetch(i) for i in range(len(found))} == {
+            str(15 + i): want[i % 5] for i in range(15)
+        }
+
+    @pytest.mark.parametrize("value", [{"image": b"x", "label": 1}, (b"x", 1, 2), (b"x", b"y"), (np.zeros(3), 1), (7,)])
+    def test_what_else_is_pickled_is_a_bad_sample(self, value: Any, images: list[bytes], tmp_path: Path) -> None:
+        (found,) = bad(LMDB(self.write(tmp_path, {b"0": pickle.dumps(value)}))).values()
+        assert found[0] == "undecodable"
+        assert found[1].startswith("it is pickled, and ")
+        assert found[1].endswith("; write the encoded image as it is, and its class under a key of its own")
+
+    @pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000"])
+    def test_images_of_all_formats(self, format: str, tmp_path: Path) -> None:
+        out = io.BytesIO()
+        Image.new("RGB", (9, 7)).save(out, format)
+        assert LMDB(self.write(tmp_path, {b"0": out.getvalue()})).sizes.tolist() == [[7, 9]]
+
+    def test_several_values_of_one_key_are_refused(self, images: list[bytes], tmp_path: Path) -> None:
+        lmdb = pytest.importorskip("lmdb")
+        with lmdb.open(str(tmp_path / "db"), map_size=1 << 26, max_dbs=4) as environment:
+            inner = environment.open_db(b"a", dupsort=True)
+            with environment.begin(write=True, db=inner) as transaction:
+                for key, value in ((b"1", b"x"), (b"2", b"y"), (b"2", b"z")):
+                    transaction.put(key, value)
+        with pytest.raises(DatasetError, match=r"the key b'2' has several values \(dupsort\); write each under a key"):
+            LMDB(tmp_path / "db", database="a")
 
     def test_another_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "data.mdb").write_bytes(bytes(8192))
@@ -303,6 +387,55 @@ class TestZip:
     def test_one_folder_is_no_class(self, images: list[bytes], tmp_path: Path) -> None:
         found = Zip(self.write(tmp_path, {f"val/{i}.jpg": image for i, image in enumerate(images)}))
         assert content(found) == [(image, None) for image in images]
+
+    def test_of_members_with_one_name_the_last(self, images: list[bytes], tmp_path: Path) -> None:
+        """As ``unzip`` and ``zipfile`` have it."""
+        path = self.write(tmp_path, {"a/x/0.jpg": images[0], "a/y/1.jpg": images[1]})
+        with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a/x/0.jpg", images[2])
+        assert content(Zip(path)) == [(images[2], 0), (images[1], 1)]
+
+    def test_what_macos_adds_is_no_class(self, images: list[bytes], tmp_path: Path) -> None:
+        members = {"d/x/0.jpg": images[0], "d/y/1.jpg": images[1], "__MACOSX/d/x/._0.jpg": b"\0\5\x16\7"}
+        found = Zip(self.write(tmp_path, members))
+        assert (found.classes, content(found)) == (["x", "y"], [(images[0], 0), (images[1], 1)])
+
+    def test_names_with_backslashes(self, images: list[bytes], tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            for i, name in enumerate(("d\\x\\0.jpg", "d\\y\\1.jpg")):
+                member = zipfile.ZipInfo(name)
+                member.create_system = 0
+                archive.writestr(member, images[i])
+        assert content(Zip(tmp_path / "a.zip")) == [(images[0], 0), (images[1], 1)]
+
+    def test_a_link_is_a_bad_sample_of_its_class(self, images: list[bytes], tmp_path: Path) -> None:
+        member = zipfile.ZipInfo("d/x/0.jpg")
+        member.create_system, member.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr(member, "../y/1.jpg")
+            archive.writestr("d/y/1.jpg", images[1])
+        found = Zip(tmp_path / "a.zip")
+        assert bad(found) == {0: ("unreadable", "it is a symbolic link; pack it again without zip -y")}
+        assert found.classes == ["x", "y"]
+        assert found.fetch(1) == (images[1], 1)
+
+    @pytest.mark.skipif(shutil.which("zip") is None, reason="needs the program zip")
+    def test_one_part_of_several(self, images: list[bytes], tmp_path: Path) -> None:
+        (tmp_path / "0.jpg").write_bytes(np.random.default_rng(0).bytes(200_000))
+        subprocess.run(["zip", "-q", "-s", "64k", "a.zip", "0.jpg"], cwd=tmp_path, check=True)
+        with pytest.raises(DatasetError, match=r"one part of several; join them: zip -s 0 parts.zip --out whole.zip"):
+            Zip(tmp_path / "a.zip")
+
+    @pytest.mark.parametrize("many", [False, True])
+    def test_zip64(self, many: bool, images: list[bytes], tmp_path: Path) -> None:
+        """Lengths, or the number of members, that do not fit into the fields of old."""
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            for i in range(70_000 if many else 0):
+                archive.writestr(f"d/{i}.txt", b"")
+            for i, image in enumerate(images):
+                with archive.open(f"d/class{i}/0.jpg", "w", force_zip64=not many) as file:
+                    file.write(image)
+        assert content(Zip(tmp_path / "a.zip")) == numbered(images)
 
     def test_the_root_is_named(self, images: list[bytes], tmp_path: Path) -> None:
         members = {"a/train/x/0.jpg": images[0], "a/train/y/1.jpg": images[1], "a/val/x/2.jpg": images[2]}
@@ -349,6 +482,23 @@ class TestMDS:
         with pytest.raises(DatasetError, match=r"'label' is stored as 'pkl', .* or none by label=None"):
             MDS(tmp_path)
         assert content(MDS(tmp_path, label=None)) == [(image, None) for image in images]
+
+    def test_names_that_are_long(self, images: list[bytes], tmp_path: Path) -> None:
+        """Two that differ in their last letter are two classes; a caption is none."""
+        about = {"column_encodings": ["jpeg", "str"], "column_names": ["image", "label"], "column_sizes": [None, None]}
+        for length in (4000, 5000):
+            names = ["x" * length + end for end in "ba"]
+            samples = [
+                sample(image, name.encode(), sizes=(len(image), len(name)))
+                for image, name in zip(images, names, strict=False)
+            ]
+            (tmp_path / "shard.00000.mds").write_bytes(heads(samples, json.dumps(about).encode()))
+            found = MDS(tmp_path)
+            if length < 4096:
+                assert content(found) == [(images[0], 1), (images[1], 0)]
+            else:
+                why = "its label has 5001 bytes, and is no class; name another field by label="
+                assert bad(found) == dict.fromkeys(range(2), ("missing", why))
 
     def test_the_index_says_which_shards_there_are(self, images: list[bytes], tmp_path: Path) -> None:
         """Also in folders below it, as ``merge_index`` lists them; what else lies there is another dataset's."""
@@ -422,6 +572,19 @@ class TestLitData:
         (tmp_path / "index.json").write_text(json.dumps(index))
         with pytest.raises(DatasetError, match="written with compression='zstd'; write it again without"):
             LitData(tmp_path)
+
+    @pytest.mark.parametrize(("format", "turned"), [("jpeg", True), ("image:jpg", True), ("bytes", False)])
+    def test_images_are_turned_as_litdata_does(self, format: str, turned: bool, tmp_path: Path) -> None:
+        """What it decodes, and not what it hands out as bytes."""
+        out = io.BytesIO()
+        Image.new("RGB", (40, 30)).save(out, "JPEG", exif=odd_exif(6))
+        write_litdata([out.getvalue()] * 2, tmp_path)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["config"]["data_format"][0] = format
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        assert LitData(tmp_path).raw(0)[0].size == ((30, 40) if turned else (40, 30))
+        assert LitData(tmp_path, exif=False).raw(0)[0].size == (40, 30)
+        assert LitData(tmp_path, exif=True).raw(0)[0].size == (30, 40)
 
     def test_a_name_that_leads_elsewhere(self, images: list[bytes], tmp_path: Path) -> None:
         write_litdata(images, tmp_path)

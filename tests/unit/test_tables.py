@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,6 +99,17 @@ class TestParquet:
         assert found.classes == ["dog", "cat"]
         assert content(found) == [(image, i) for image, i in zip(images, [1, 0, 1] * 3, strict=True)]
         with pytest.raises(DatasetError, match="different classes; make a dataset of each"):
+            Parquet(tmp_path)
+
+    def test_a_name_that_is_none_of_the_classes(self, images: list[bytes], tmp_path: Path) -> None:
+        about = {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["dog", "cat"]}}}}
+        for names, labels in ((["cat", "dog"], [1, 0]), (["cat", "emu"], None)):
+            given = pa.table({"image": images[:2], "label": names})
+            given = given.replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
+            pq.write_table(given, tmp_path / "a.parquet")
+            if labels is not None:
+                assert Parquet(tmp_path).targets == labels
+        with pytest.raises(DatasetError, match="the label 'emu' is none of the 2 classes; correct it"):
             Parquet(tmp_path)
 
     def test_large_compressed_pages_are_refused_with_what_to_do(self, images: list[bytes], tmp_path: Path) -> None:

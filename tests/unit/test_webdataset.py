@@ -66,6 +66,51 @@ def test_a_sparse_member_is_refused(format: str, tmp_path: Path) -> None:
         WebDataset(tmp_path / "a.tar")
 
 
+def test_a_field_of_a_json_member_is_the_label(tmp_path: Path) -> None:
+    """A number, or the name of a class, also deep within."""
+
+    def written(*values: str) -> Path:
+        members = [(f"{i}.{end}", data) for i, value in enumerate(values)
+                   for end, data in (("jpg", picture(i)), ("json", b'{"a": {"b": %s}}' % value.encode()))]  # fmt: skip
+        return shard(tmp_path / "a.tar", members)
+
+    assert WebDataset(written("7", "-1"), label="json:a.b").targets == [7, -1]
+    named = WebDataset(written('"emu"', '"cat"'), label="json:a.b")
+    assert (named.classes, named.targets) == (["cat", "emu"], [1, 0])
+    found = WebDataset(written("7", "true", "1.0", "[7]", "null", "1" * 30), label="json:a.b").index_summary().bad
+    assert {bad.index: bad.reason for bad in found} == dict.fromkeys(
+        range(1, 6), "the field 'a.b' of its .json is no class number and no name"
+    )
+    (missing,) = WebDataset(written("7"), label="json:a.c").index_summary().bad
+    assert missing.reason == "its .json has no field 'a.c'"
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_link_is_a_bad_sample(kind: bytes, tmp_path: Path) -> None:
+    """webdataset leaves it out in silence, and with it what it would have been the image or the label of."""
+    path = shard(tmp_path / "a.tar", [("0.jpg", picture(0)), ("0.cls", b"5"), ("1.jpg", picture(1))])
+    with tarfile.open(path, "a") as tar:
+        for name, target in (("1.cls", "0.cls"), ("2.jpg", "0.jpg"), ("2.cls", "0.cls"), ("2.txt", "0.txt")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+    dataset = WebDataset(path)
+    assert dataset.fetch(0) == (picture(0), 5)
+    advice = "is a link, without bytes of its own; pack it again with tar --dereference --hard-dereference"
+    found = {bad.path: bad.reason for bad in dataset.index_summary().bad}
+    assert found == {f"{path}:1.jpg": f"'1.cls' {advice}", f"{path}:2.jpg": f"'2.jpg' {advice}"}
+
+
+def test_the_name_of_a_sample_is_a_column(tmp_path: Path) -> None:
+    """As ``to_tuple("jpg", "__key__")`` gives it."""
+    members = [(f"b/{i}.{end}", data) for i in range(2)
+               for end, data in (("x.jpg", picture(i)), ("Txt", b"photo %d" % i))]  # fmt: skip
+    path = shard(tmp_path / "a.tar", members)
+    columns = WebDataset(path, image="x.jpg", columns=["__key__", "TXT"]).columns
+    assert columns["__key__"].of(np.arange(2)) == ["b/0", "b/1"]
+    assert columns["TXT"].of(np.arange(2)) == ["photo 0", "photo 1"]
+
+
 def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:
     members = [
         ("__about__/notes.txt", b"meta"),
@@ -93,6 +138,20 @@ def test_members_with_one_name_are_one_sample(tmp_path: Path) -> None:
         assert dataset.fetch(0) == (picture(1), 7)
 
 
+def test_the_first_extension_that_a_sample_has_is_its_image(tmp_path: Path) -> None:
+    """In the order of ``image``, and not of the file."""
+    members = [("1.png", picture(1, "PNG")), ("1.jpg", picture(2)), ("2.png", picture(3, "PNG"))]
+    path = shard(tmp_path / "a.tar", members)
+    assert names_of(WebDataset(path)) == ["1.jpg", "2.png"]
+    assert names_of(WebDataset(path, image="png;jpg")) == ["1.png", "2.png"]
+
+
+def test_the_folder_belongs_to_the_name(tmp_path: Path) -> None:
+    members = [(f"{folder}/1.{end}", data) for folder, i in (("a", 1), ("b", 2))
+               for end, data in (("jpg", picture(i)), ("cls", b"%d" % i))]  # fmt: skip
+    assert WebDataset(shard(tmp_path / "a.tar", members)).targets == [1, 2]
+
+
 def test_pixels_and_order_are_those_of_the_folder(tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "photos")
     tars = WebDataset(write_tars(folder), TRAIN)
@@ -118,8 +177,8 @@ def test_samples_without_image_or_label_are_bad_and_named(tmp_path: Path) -> Non
     found = {bad.path: bad.reason for bad in dataset.index_summary().bad}
     assert list(found) == [f"{path}:2", f"{path}:3.jpg", f"{path}:4.jpg", f"{path}:5.jpg"]
     reasons = list(found.values())
-    assert reasons[0] == "it has .cls, .txt, and none of these is an image; name it by image="
-    assert reasons[1] == "its .cls is b'dog', which is no class number"
+    assert reasons[0].startswith("it has .cls, .txt, and none of these is an image; name it by image=, and if it lies ")
+    assert reasons[1] == "its .cls is b'dog', which is no class number; texts come by columns=['cls']"
     assert reasons[2] == "it has no label, and other samples have one"
     assert dataset.index_summary().bad[3].kind == "truncated"
 
@@ -129,6 +188,7 @@ def test_no_sample_with_a_label_is_a_dataset_without_labels(tmp_path: Path) -> N
     assert WebDataset(path).labels is None
     other = shard(tmp_path / "b.tar", [("1.image.jpg", picture(1)), ("1.class", b"4")])
     assert WebDataset(other, image="image.jpg", label="class").targets == [4]
+    assert WebDataset(other, image="image.jpg", label=None, columns=["class"]).labels is None
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class HuggingFace(EncodedImages):
             sample that lacks one is a bad sample.
         return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
             and not tuples of these.
-        exif: turn images upright by their EXIF orientation.
+        exif: turn images upright by their EXIF orientation. ``None``: as ``datasets`` does, which turns those that it
+            decodes.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
@@ -53,7 +54,7 @@ class HuggingFace(EncodedImages):
         label: str | None = None,
         columns: Sequence[str] = (),
         return_dict: bool = False,
-        exif: bool = False,
+        exif: bool | None = None,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
         strict: bool = False,
@@ -67,13 +68,20 @@ class HuggingFace(EncodedImages):
         target = _only(features, "ClassLabel", label, "label")
         if target is None and label is None and "label" in features:
             target = "label"
+        decoded = type(features[column]).__name__ == "Image" and features[column].decode
+        if decoded and features[column].mode not in (None, "RGB"):
+            raise DatasetError(
+                f"HuggingFace: its column {column!r} is {features[column]}, and images are opened in RGB here; "
+                f"cast_column({column!r}, datasets.Image()), and leave the mode to a transform such as Grayscale"
+            )
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
         further = checked_columns(columns, "HuggingFace", (column, target))
         for name in further:
             _only(features, "", name, "columns")
         source = HuggingFaceRows(dataset, column, target, names, further)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        upright = decoded if exif is None else exif
+        super().__init__(source, transform, upright, max_pixels, max_bytes, strict, return_dict=return_dict)
 
     def __repr__(self) -> str:
         image, label = self._columns

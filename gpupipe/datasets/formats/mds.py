@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
-from ...sources.mds import LitDataChunks, MdsShards, litdata_index, mds_index
+from ...sources.mds import DECODED, LitDataChunks, MdsShards, litdata_index, mds_index
 from ...sources.names import is_url
 from ...sources.remote.options import Remote
 from ...sources.storage import LOCAL
@@ -73,7 +73,8 @@ class LitData(Sharded):
         image: the field of images, of format ``jpeg``, ``image`` or ``bytes``. Fields of tuples are called ``"0"``,
             ``"1"``; those of dictionaries in each other ``"meta.id"``.
         label: the field of class numbers or names. Where there is none there are no labels.
-        exif: turn images upright by their EXIF orientation.
+        exif: turn images upright by their EXIF orientation. ``None``: as new versions of litdata do, which turn fields
+            of format ``jpeg`` and ``image``, and hand out bytes as they are.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
         max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
@@ -99,7 +100,7 @@ class LitData(Sharded):
         *,
         image: str = "image",
         label: str | None = "label",
-        exif: bool = False,
+        exif: bool | None = None,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
         strict: bool = False,
@@ -108,6 +109,8 @@ class LitData(Sharded):
         folder = os.path.expanduser(os.fspath(root))
         storage = storage_of(remote, "LitData") if is_url(folder) else LOCAL
         files, fields = litdata_index(folder, storage)
+        if exif is None:
+            exif = any(field.name == image and field.encoding.partition(":")[0] in DECODED for field in fields)
         super().__init__(
             LitDataChunks(files, fields, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
         )

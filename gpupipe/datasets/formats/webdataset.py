@@ -27,10 +27,11 @@ class WebDataset(Sharded):
         transform: a gpupipe ``Compose``, or transforms for one.
         image: extensions that an image may have, as webdataset writes them; a sample's first one in this order is it.
         label: the extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
-            with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one
-            there are no labels.
+            with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one,
+            or with ``None``, there are no labels.
         columns: further members (``"txt"``) or fields of a JSON member (``"json:weight"``): numbers, truth values and
-            texts that come with each sample beside image and label. A sample that lacks one is a bad sample.
+            texts that come with each sample beside image and label; ``"__key__"`` is its name without extension. A
+            sample that lacks one is a bad sample.
         return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
             and not tuples of these.
         exif: turn images upright by their EXIF orientation.
@@ -58,7 +59,7 @@ class WebDataset(Sharded):
         transform: Any = None,
         *,
         image: str = "jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff",
-        label: str = "cls",
+        label: str | None = "cls",
         columns: Sequence[str] = (),
         return_dict: bool = False,
         exif: bool = False,
@@ -70,7 +71,6 @@ class WebDataset(Sharded):
         shards, storage = files_of(paths, (".tar",), "WebDataset", remote)
         extensions = tuple(name.lower() for name in names_of(image.replace(" ", ";"), "WebDataset", "image"))
         further = checked_columns(columns, "WebDataset")
-        source = TarShards(
-            shards, extensions, label.lower() if ":" not in label else label, storage=storage, columns=further
-        )
+        member = label if label is None or ":" in label else label.lower()
+        source = TarShards(shards, extensions, member, storage=storage, columns=further)
         super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
