@@ -4,8 +4,9 @@ Five trials go on at once, so that each has four others as its load, which list,
 In each a training loop is started that never ends, and after a time of 0 to 2 seconds
 it gets a signal: as from a terminal, to all of its processes, or to itself alone. A script must end by it, and a
 notebook gets the KeyboardInterrupt, goes on, and must have a whole next epoch. Counted are loops that had not ended
-after 30 s (an exception that was lost does that), processes, threads and files that are left, more words on the screen
-than one traceback of the script's own, and other ends or epochs. Prediction: none of any. Times are those of a process
+after 30 s (an exception that was lost does that), processes, threads and files that are left (in a notebook after the
+interrupt itself if it came in next(), otherwise after close()), more words on the screen than one traceback of the
+script's own, and other ends or epochs. Prediction: none of any. Times are those of a process
 that has a fifth of the cores: XXX
 """
 

@@ -100,7 +100,7 @@ class EpochIterator:
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
-        session.running.finalize(self, self._lease)
+        self._finalizer = session.running.finalize(self, self._lease)
 
     def _start(self, session: Source) -> None:
         begins = self._plans is None
@@ -284,6 +284,7 @@ class EpochIterator:
         if session is not None:
             self._ready.clear()
             session.running.release(self._lease, stop=stop)
+            self._finalizer.detach()  # Python swallows what a signal handler raises in a finalizer
 
 
 def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
