@@ -23,6 +23,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +144,13 @@ def main() -> None:
         files = stack.enter_context(_common.photographs(None, count=32))
         folder = Path(os.path.commonpath(files))
         warm = stack.enter_context(Interpreter(*modules))
-        cases = [(CASES[n % len(CASES)], SENT[n // len(CASES) % len(SENT)]) for n in range(args.trials)]
+        cases = [CASES[n % len(CASES)] for n in range(args.trials)]
+        ways = [SENT[n // len(CASES) % len(SENT)] for n in range(args.trials)]
         after = [moments.uniform(0, LATEST) for _ in cases]
         pool = stack.enter_context(ThreadPoolExecutor(args.together))
-        trials = pool.map(lambda case, seconds: trial(warm, folder, *case, seconds), cases, after)
+        trials = pool.map(partial(trial, warm, folder), cases, ways, after)
         for number, row in enumerate(trials):
-            case, how = cases[number]
+            case, how = cases[number], ways[number]
             wrong = what_is_wrong(row, *how[:2])
             named = {"engine": case[0], "dataset": case[1], "who": how[0], "sent": how[1], "to_all": how[2]}
             rows.append({**named, "seconds": row["seconds"], "gone": row["all_gone_seconds"], "wrong": wrong})
