@@ -39,7 +39,7 @@ SCRIPT = """
             asked.result()
         sys.exit(3)
 """
-"""``main``: the script itself waits; ``reader``: for a thread that waits; ``exit``: a thread does as the script ends."""
+"""``main``: the script itself waits; ``reader``: for a thread that waits; ``exit``: one does as the script ends."""
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ class TestLog:
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now = [1000.0]
         monkeypatch.setattr(retry, "_SAID", {})
-        monkeypatch.setattr(retry.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr("gpupipe.codecs.retry.time.monotonic", lambda: now[0])
         monkeypatch.setattr(retry, "pause", lambda seconds: None)
         return now
 

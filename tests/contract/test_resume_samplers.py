@@ -1,4 +1,4 @@
-"""A state goes on from every step with every kind of sampler: before the first batch, after the last, between epochs."""
+"""A state goes on from every step with each kind of sampler: before the first batch, after the last, between epochs."""
 
 from __future__ import annotations
 
