@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def started() -> tuple[set[int], set[str]]:
     return set(children()), {thread.name for thread in threading.enumerate()}
 
 
+def in_next(error: BaseException) -> bool:
+    """Whether it came while a batch was made. In between, such as in ``iter()``, a loader keeps what it has started."""
+    return any(frame.name == "_next_of" for frame in traceback.extract_tb(error.__traceback__)[:-1])
+
+
 def main(folder: str, engine: str, kind: str, use: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
@@ -71,13 +77,15 @@ def main(folder: str, engine: str, kind: str, use: str) -> None:
         while True:
             for _ in loader:
                 pass
-    except KeyboardInterrupt:
-        caught = time.monotonic()
-    while started() != before and time.monotonic() < caught + PATIENCE:
+    except KeyboardInterrupt as e:
+        caught, ended_by_it = time.monotonic(), in_next(e)
+    while ended_by_it and started() != before and time.monotonic() < caught + PATIENCE:
         time.sleep(0.01)
     left, gone = started(), time.monotonic()
     right = labels_of(loader) == wanted
     loader.close()
+    if not ended_by_it:
+        left = started()
     more = [sorted(map(str, left[0] - before[0])), sorted(left[1] - before[1])]
     found = {"caught": caught, "gone": gone, "left": more}
     print(json.dumps({**found, "right": right}), flush=True)

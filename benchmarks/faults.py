@@ -122,23 +122,23 @@ def load(dataset: ImageFolder, engine: Any) -> DataLoader:
     )
 
 
-def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -> dict[str, Any]:
-    paths = tree(files, folder / "spoilt", FILES)
-    good = tree(files, folder / "good", FILES)[0].parents[1]
-    with load(ImageFolder(good, imagenet.train(64)), engine) as loader:
-        wanted, _ = epoch(loader)
-    folder = folder / "spoilt"
+def whole(files: list[str], engine: Any, folder: Path) -> dict[str, Any]:
+    """The checksums of an epoch over good files."""
+    tree(files, folder, FILES)
+    with load(ImageFolder(folder, imagenet.train(64)), engine) as loader:
+        return {"wanted": epoch(loader)[0]}
+
+
+def inject(
+    files: list[str], engine: Any, folder: Path, fault: str, when: str, wanted: dict[int, set[int]]
+) -> dict[str, Any]:
+    paths = tree(files, folder, FILES)
     spoilt = set(range(5, FILES, EVERY))
     dataset = ImageFolder(folder, imagenet.train(64)) if when == "after" else None
     for i in spoilt:
         FAULTS[fault](paths[i])
     if dataset is None:
-        if fault == "missing":  # a folder without a picture is no class
-            for i in spoilt:
-                paths[i].parent.rmdir()
         dataset = ImageFolder(folder, imagenet.train(64))
-        if fault == "missing":
-            return {}
     with load(dataset, engine) as loader:
         images, waits = epoch(loader)
         seen = set(images)
@@ -146,9 +146,6 @@ def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -
         repaired = loader.stats()["repaired"]
     kinds = sorted({bad[i] for i in spoilt if i in bad})
     return {
-        "fault": fault,
-        "injected": when + " the index was built",
-        "engine": engine,
         "count": len(spoilt),
         "named_bad": len(spoilt & set(bad)),
         "kinds": kinds,
@@ -161,30 +158,30 @@ def inject(files: list[str], fault: str, when: str, engine: Any, folder: Path) -
     }
 
 
-def alone(*arguments: Any) -> dict[str, Any]:
-    """:func:`inject` in a process of its own."""
-    context = multiprocessing.get_context("spawn")
+def alone(work: Callable[..., dict[str, Any]], files: list[str], engine: str, *arguments: Any) -> dict[str, Any]:
+    """``work`` in a process of its own, with a folder of its own, in which nothing has run but imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["gpupipe.engines.dali.engine", "gpupipe.engines.torch", "torch._dynamo"])
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_inject_and_send, args=(theirs, *arguments))
-    process.start()
-    theirs.close()
-    fault, when, engine = arguments[1:4]
-    row = {"fault": fault, "injected": when + " the index was built", "engine": engine}
-    try:
-        if not ours.poll(BOUND):
-            return {**row, "hung": 1}
-        return {**ours.recv(), "hung": 0, "crashed": 0}
-    except EOFError:
-        process.join()
-        return {**row, "crashed": 1, "exit_code": process.exitcode}
-    finally:
-        process.kill()
-        process.join()
+    with tempfile.TemporaryDirectory(prefix="gpupipe-faults-") as copies:
+        process = context.Process(target=_send, args=(theirs, work, files, engine, Path(copies), *arguments))
+        process.start()
+        theirs.close()
+        try:
+            if not ours.poll(BOUND):
+                return {"hung": 1}
+            return {**ours.recv(), "hung": 0, "crashed": 0}
+        except EOFError:
+            process.join()
+            return {"crashed": 1, "exit_code": process.exitcode}
+        finally:
+            process.kill()
+            process.join()
 
 
-def _inject_and_send(to: Any, *arguments: Any) -> None:
+def _send(to: Any, work: Callable[..., dict[str, Any]], *arguments: Any) -> None:
     multiprocessing.set_start_method("fork", force=True)  # of workers; that of a script, and not this process's own
-    to.send(inject(*arguments))
+    to.send(work(*arguments))
 
 
 def speed(files: list[str], engine: str, when: str, folder: Path, rounds: int) -> dict[str, Any]:
@@ -247,13 +244,14 @@ def main() -> None:
         os.environ["GPUPIPE_CACHE"] = cache
         small = [f for f in files if Path(f).stat().st_size < 300_000][:64] or files
         result["summary"] = summary = dict.fromkeys(SUMMED, 0)
+        wanted = {engine: alone(whole, small, engine)["wanted"] for engine in ("torch", "dali")}
         for fault in FAULTS:
             for when in ("before", "after"):
                 for engine in ("torch", "dali"):
-                    with tempfile.TemporaryDirectory(prefix="gpupipe-faults-") as copies:
-                        row = alone(small, fault, when, engine, Path(copies))
-                    if "fault" not in row:
-                        continue
+                    if (fault, when) == ("missing", "before"):
+                        continue  # a folder without a picture is no class
+                    named = {"fault": fault, "injected": when + " the index was built", "engine": engine}
+                    row = named | alone(inject, small, engine, fault, when, wanted[engine])
                     result["faults"].append(row)
                     for name, column in SUMMED.items():
                         summary[name] += row.get(column, 0)

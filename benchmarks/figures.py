@@ -184,7 +184,7 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
     if interrupts:
         counts = interrupts["counts"]
         lines.append(
-            f"- {interrupts['trials']} signals at random moments beside {interrupts['busy_processes']} busy processes: "
+            f"- {interrupts['trials']} signals at random moments, {interrupts['together']} trials at once: "
             f"**{counts['not_ended']}** did not end the run, {counts['left']} left something, {counts['said']} printed "
             f"more than a traceback; from signal to exit {interrupts['median_seconds']:.2f} s in the median, "
             f"{interrupts['worst_seconds']:.2f} s at worst."

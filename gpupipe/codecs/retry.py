@@ -1,7 +1,7 @@
 """Errors that pass by themselves: what network file systems and busy machines answer once and not again.
 
-Such a read is tried again after growing waits, a few times, each time with a line in the log. Standard library only,
-because a probing process loads it.
+Such a read is tried again after growing waits, a few times. The log has one line for each store in a minute, and one
+for all files, which counts those that it leaves out. Standard library only, because a probing process loads it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
+
+from .patience import gave_up, pause
 
 __all__ = ["REMOTE_WAITS", "is_transient", "reason_of", "waits", "with_retries"]
 
@@ -29,6 +31,25 @@ _WAITS = (0.05, 0.2, 0.8)
 """Seconds before each further attempt. A sample that stays unreadable costs about one second."""
 REMOTE_WAITS = (0.1, 0.3, 1.0, 3.0, 8.0)
 """Likewise, of stores behind a network, which ask for more patience when many ask them: about twelve seconds."""
+
+
+_EVERY = 60.0
+"""Seconds between two lines in the log about the same store, or about files."""
+_SAID: dict[str, tuple[float, int]] = {}
+"""By store, "" for files: when something was said, and how many retries were not said since."""
+
+
+def _say(name: str, reason: str, wait: float) -> None:
+    scheme, _, rest = name.partition("://")
+    store = f"{scheme}://{rest.partition('/')[0]}" if rest else ""
+    now = time.monotonic()
+    last, left_out = _SAID.get(store, (-_EVERY, 0))
+    if now - last < _EVERY:
+        _SAID[store] = last, left_out + 1
+        return
+    _SAID[store] = now, 0
+    more = f"; {left_out} more since the last such line" if left_out else ""
+    log.warning("%s: %s; reading it again in %.2f s%s", name, reason, wait, more)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -66,5 +87,7 @@ def with_retries(name: Callable[[], str], work: Callable[[], T], seconds: tuple[
             wait = next(pauses, None)
             if wait is None or not is_transient(e):
                 raise
-            log.warning("%s: %s; reading it again in %.2f s", name(), reason_of(e), wait)
-        time.sleep(wait)
+            _say(name(), reason_of(e), wait)
+            pause(wait)
+            if gave_up():
+                raise

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..errors import DatasetError
 from ..sources.hdf5_pixels import PixelRows
+from ..targets import as_labels
 from ..transforms.compose import as_compose
 from .base import Dataset
 
@@ -116,4 +117,4 @@ def _labels(labels: Any, count: int) -> npt.NDArray[np.int64]:
         raise DatasetError(
             f"Arrays: labels are {values.dtype}{list(values.shape)}; they must be one integer per image, int[{count}]"
         )
-    return values.astype(np.int64, copy=False)
+    return as_labels(values, "Arrays")

@@ -14,6 +14,7 @@ from ..errors import DatasetError
 from ..sources.files import Listed
 from ..sources.list_file import read_list
 from ..sources.names import below, texts_of
+from ..targets import as_labels
 from .images import EncodedImages
 
 __all__ = ["ImageList", "listed"]
@@ -103,7 +104,7 @@ def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str
     if values.ndim != 1 or len(values) != count:
         raise DatasetError(f"{owner}: {count} paths, but labels of shape {values.shape}; there must be one per path")
     if values.dtype.kind in "iu":
-        return values.astype(np.int64), ()
+        return as_labels(values, owner).copy(), ()
     if values.dtype.kind != "U":
         raise DatasetError(f"{owner}: labels are {values.dtype}; they must be integers or class names")
     names, numbers = np.unique(values, return_inverse=True)

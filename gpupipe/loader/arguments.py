@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
@@ -16,11 +16,20 @@ from ..planning.blocks import BlockShuffle
 from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 
-__all__ = ["Arguments", "DeviceLike", "EngineName", "Shuffling", "check_integer", "length_of"]
+__all__ = ["Arguments", "DeviceLike", "EngineName", "Replaced", "Shuffling", "check_integer", "length_of"]
 
 DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
 Shuffling = bool | Literal["blocks"] | BlockShuffle | None
+
+
+class Replaced(NamedTuple):
+    """What a subclass has put in the place of ``loader.batch_sampler``."""
+
+    batches: Any
+    """Lists of indices; there may be no end of them."""
+    sampler: Any = None
+    """The loader's own, of which the batches may be made; ``begin()`` tells it that an epoch begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +62,7 @@ class Arguments:
     cache: CacheKind | None = None
     cache_bytes: int | None = None
     scaled: bool = False
-    own_batches: Any = None
-    """What a subclass has put in the place of ``loader.batch_sampler``: its batches have at most ``batch_size``."""
+    replaced: Replaced | None = None
 
     def __post_init__(self) -> None:
         # numpy's integers are welcome, and torch takes them too.

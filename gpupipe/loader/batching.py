@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 from ..datasets.base import Dataset
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError
 from ..interop import SamplerPlan, notes_its_batches, split_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..types import Shard
-from .arguments import Arguments, Shuffling, check_integer
+from .arguments import Arguments, Replaced, Shuffling, check_integer
 
 __all__ = ["Batching", "batching_of"]
 
@@ -27,16 +26,18 @@ class Batching:
     drop_last: bool
     shard: Shard
     sampler: SamplerPlan
-    given: bool = False
-    """Whether the sampler's own batches are taken, which have at most ``batch_size`` samples."""
+    given: Any = None
+    """A batch sampler whose batches are taken as they are; they have at most ``batch_size`` samples."""
+    instead_of: Batching | None = None
+    """How the loader would cut by itself, if a subclass put ``given`` in the place of that."""
     by_blocks: BlockShuffle | None = None
 
     def order(self, seed: int, epoch: int) -> Order:
         """The samples of an epoch, over all ranks."""
         return self.sampler.order(seed, epoch)
 
-    def slices(self, total: int | None = None, start: int = 0) -> Slices:
-        """How as many samples as the sampler says, or ``total``, are cut; ``start`` of them were delivered before.
+    def slices(self, total: int | None = None) -> Slices:
+        """How as many samples as the sampler says, or ``total``, are cut.
 
         Raises TypeError if the sampler does not say how many there are.
         """
@@ -44,31 +45,22 @@ class Batching:
         if total is None:
             raise TypeError(f"this loader has no len(): its sampler, {self.sampler.name}, has none")
         strided = self.sampler.shard is not None
-        return Slices(total, self.batch_size, self.shard, self.drop_last, start, strided)
+        return Slices(total, self.batch_size, self.shard, self.drop_last, strided=strided)
 
     def batches(self, order: Order, start: int = 0) -> Batches:
-        """How an order is cut. Raises :class:`StateError` if ``start`` is not the end of a batch that was given, or
-        behind what an iterator gives."""
+        """How an order is cut, of which ``start`` samples were delivered before; see :meth:`Batches.rest`."""
+        batches: Batches
         if not isinstance(order, Streamed):
-            return self.slices(len(order), start)
-        if not self.given:
-            if (there := order.reach(start)) < start:
-                raise StateError(
-                    f"this state is {start} samples into an epoch, and its sampler gave {there}; use the same sampler, "
-                    "or start a new epoch with set_epoch()"
-                )
-            return StreamedSlices(order, self.slices(0, start))
-        for number in count():
-            found = order.batch(number)
-            if found is None or found[0] > start:
-                raise StateError(f"this state is {start} samples into an epoch, and there the batch sampler cuts none")
-            if found[0] == start:
-                return GivenBatches(order, self.batch_size, number)
-        raise AssertionError
+            batches = self.slices(len(order))
+        elif self.given is None:
+            batches = StreamedSlices(order, self.slices(0))
+        else:
+            batches = GivenBatches(order, self.batch_size)
+        return batches.rest(start)
 
     def __len__(self) -> int:
-        """Batches of an epoch on this rank."""
-        return len(self.slices())
+        """Batches of an epoch on this rank. Raises TypeError if that shows only when it ends."""
+        return len(self.slices()) if self.given is None else len(self.given)
 
 
 def batching_of(a: Arguments, dataset: Dataset) -> Batching:
@@ -76,14 +68,17 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     n = len(dataset)
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
-    if a.own_batches is not None:
-        return Batching(batch_size, False, Shard(), _given(a.own_batches, n), given=True)
+    if a.replaced is not None:
+        own = batching_of(replace(a, replaced=None), dataset)
+        plan = _given(a.replaced, n)
+        return Batching(own.batch_size, False, Shard(), plan, given=a.replaced.batches, instead_of=own)
     if a.batch_sampler is not None:
         if batch_size != 1 or a.shuffle or sampler is not None or drop_last:
             raise ConfigError("batch_sampler goes without batch_size, shuffle, sampler and drop_last, as in torch")
         if notes_its_batches(a.batch_sampler):
             batches = a.batch_sampler
-            return Batching(batches.batch_size, False, Shard(), _given(batches, n, len(batches.sampler)), given=True)
+            plan = _given(Replaced(batches), n, len(batches.sampler))
+            return Batching(batches.batch_size, False, Shard(), plan, given=batches)
         sampler, batch_size, drop_last = split_batch_sampler(a.batch_sampler)
         batch_size = check_integer(batch_size, "batch_size", 1)
     if sampler is not None and a.shuffle:
@@ -115,5 +110,12 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
     return Sequential(n)
 
 
-def _given(batches: Any, n: int, length: int | None = None) -> SamplerPlan:
-    return SamplerPlan(type(batches).__name__, length, lambda seed, epoch: Streamed(batches, n, batched=True))
+def _given(replaced: Replaced, n: int, length: int | None = None) -> SamplerPlan:
+    batches, own = replaced
+
+    def order(seed: int, epoch: int) -> Order:
+        if own is not None:
+            own.begin(seed, epoch)
+        return Streamed(batches, n, batched=True)
+
+    return SamplerPlan(type(batches).__name__, length, order)

@@ -248,16 +248,22 @@ class DataLoader(TorchLoader[Any]):
 
     # ---- iterating
 
+    @property
+    def _followed(self) -> Session:
+        """The session, told if a subclass has put another ``batch_sampler`` in the place of its own, against torch's
+        guard, as those of timm and YOLO do."""
+        if self.batch_sampler is not self._session.batch_sampler:
+            self._session.take_batches(self.batch_sampler)
+        return self._session
+
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank. Raises TypeError if the sampler has no length."""
-        return len(self._session)
+        return len(self._followed)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        if self.batch_sampler is not self._session.batch_sampler:
-            # A subclass has put another one in its place, against torch's guard, as those of timm and YOLO do.
-            self._session = self._session.with_batches(self.batch_sampler)
+        session = self._followed
         changed = {name: getattr(self, name) for name in _SETTABLE if getattr(self, name) is not self._set_before[name]}
-        session = with_arguments(self._session, **changed) if changed else refreshed(self._session)
+        session = with_arguments(session, **changed) if changed else refreshed(session)
         if session is not self._session:  # else nothing is set, which Lightning would repeat on a copy
             object.__setattr__(self, "_DataLoader__initialized", False)
             self._show(session.arguments, session)
@@ -291,7 +297,7 @@ class DataLoader(TorchLoader[Any]):
         Counts what was handed out, not what was read ahead. See :class:`gpupipe.loader.state.State` for the ends of an
         epoch.
         """
-        return self._session.state()
+        return self._followed.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the saved loader stood; costs nothing but the next batch.
@@ -304,11 +310,11 @@ class DataLoader(TorchLoader[Any]):
 
         Raises :class:`StateError` if the state is of another dataset, pipeline or order; prints both.
         """
-        self._session.load(state)
+        self._followed.load(state)
 
     def __getstate__(self) -> dict[str, Any]:
         """Where it stands and how it was made: a copy starts its own engine."""
-        session = self._session
+        session = self._followed
         own = {k: v for k, v in self.__dict__.items() if k not in ("_session", "sampler", "batch_sampler")}
         # What has drawn no seed yet has no place either: a copy draws its own.
         position = session.state() if session.has_begun else None
@@ -337,7 +343,7 @@ class DataLoader(TorchLoader[Any]):
         return self._session.stats.to_dict()
 
     def __repr__(self) -> str:
-        session, shard = self._session, self.shard
+        session, shard = self._followed, self.shard
         part = "" if shard.world_size == 1 else f", rank {shard.rank} of {shard.world_size}"
         try:
             count = f"{len(session):,} batches"

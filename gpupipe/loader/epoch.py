@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -73,9 +73,6 @@ class Source(Protocol):
         """The plans of the epoch that would come next, or of the one so many epochs ``later``; ``None`` if nothing may
         be done for it before it begins."""
 
-    def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
-        """What is left of an epoch that was interrupted."""
-
     def build(self) -> Engine:
         """Another engine."""
 
@@ -100,7 +97,7 @@ class EpochIterator:
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
         self._left = time.perf_counter()
-        session.running.finalize(self, self._lease)
+        self._finalizer = session.running.finalize(self, self._lease)
 
     def _start(self, session: Source) -> None:
         begins = self._plans is None
@@ -108,7 +105,7 @@ class EpochIterator:
             # iter() cannot: frameworks call it to see whether it works, and set the epoch afterwards.
             self._plans, self._cursor = session.begin()
         else:
-            self._plans = session.rest_of(self._plans, self._cursor)
+            self._plans = replace(self._plans, batches=self._plans.batches.rest(self._cursor.delivered))
         self._ready.clear()
         ahead = session.ahead
         if ahead is not None:
@@ -284,6 +281,7 @@ class EpochIterator:
         if session is not None:
             self._ready.clear()
             session.running.release(self._lease, stop=stop)
+            self._finalizer.detach()  # Python swallows what a signal handler raises in a finalizer
 
 
 def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from ..planning.epoch import EpochPlan
 from ..planning.order import Order
 from ..reading.scaled import remark
 from .agreement import Said
-from .arguments import Arguments
+from .arguments import Arguments, Replaced
 from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import has_calls
@@ -54,6 +54,8 @@ class NativeSession(Session):
         a = arguments
         self.sampler = own_sampler(self.position) if a.sampler is None else a.sampler
         self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
+        if a.replaced is not None:
+            self.batch_sampler = a.replaced.batches
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
 
@@ -90,13 +92,12 @@ class NativeSession(Session):
         self.position.batching = self.batching
         return self
 
-    def with_batches(self, batches: Any) -> NativeSession:
+    def take_batches(self, batches: Any) -> None:
         own = getattr(self.batch_sampler, "sampler", None)
-        if isinstance(own, OwnSampler):
-            own.quiet = True  # it is we who read it, through whatever was put around it
-        changed = NativeSession(replace(self.arguments, own_batches=batches))
-        changed.batch_sampler = batches
-        return changed
+        replaced = Replaced(batches, own if isinstance(own, OwnSampler) else None)
+        self.arguments, self.batch_sampler = replace(self.arguments, replaced=replaced), batches
+        self._follow(batching_of(self.arguments, self.resolved.setup.dataset))
+        self.position.batching = self.batching
 
     # ---- an epoch
 
@@ -170,9 +171,6 @@ class NativeSession(Session):
             "pipeline": Said(state.pipeline, " ".join(repr(setup.pipeline).split())),
             **{name: Said(value, repr(value)) for name, value in (numbers | options).items()},
         }
-
-    def rest_of(self, plans: EpochPlan, cursor: Cursor) -> EpochPlan:
-        return replace(plans, batches=self.batching.batches(plans.order, cursor.delivered))
 
     @property
     def form(self) -> SampleForm | None:

@@ -17,19 +17,22 @@ from torch.utils.data import DistributedSampler, IterableDataset
 from ..datasets.stream import Stream
 from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
-from ..interop.classes import shown
+from ..interop.classes import exact_name, shown
 from ..planning.blocks import BlockShuffle
 from ..types import Shard
 from .agreement import Agreement, Said
-from .arguments import Arguments, length_of
+from .arguments import Arguments, Replaced, length_of
 from .resolve import device_of
 from .session import Session
 from .state import checked_integer, short_repr
 from .torch_loader import Loader, Remembered
+from .warnings import warn_once
 
 __all__ = ["PlainSession"]
 
 _VERSION = 2
+_DRAW = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
+"""torch's samplers that draw from the global generator if they are given no other one."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class _Place:
     seed: int = -1
     """Of the permutation; -1 if there is none, or it came from the loader's generator."""
     rng: str = ""
-    """State of the loader's generator before the epoch, in base 64."""
+    """State of the generator of the order before the epoch, in base 64; empty if there is none but the global one."""
     global_batch: int = 0
     """Samples of a batch of all ranks; 0 if batches are not of one size, or the state is of version 1."""
 
@@ -77,11 +80,15 @@ class PlainSession(Session):
         self.loader = self._make(arguments)
         self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
         self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
+        if arguments.replaced is not None:
+            self.take_batches(arguments.replaced.batches)
         self.prefetch_factor = self.loader.prefetch_factor
         self.next_epoch = 0
         self._place = _Place()
         self._resume: _Place | None = None
         """Where the next epoch begins, if a state was loaded."""
+        self._rng = ""
+        """Of the epoch that ``iter()`` began last, until it ends."""
 
     def _make(self, a: Arguments) -> Loader:
         assert not isinstance(a.shuffle, (str, BlockShuffle))
@@ -153,10 +160,9 @@ class PlainSession(Session):
     def __len__(self) -> int:
         return len(self.loader)
 
-    def with_batches(self, batches: Any) -> PlainSession:
+    def take_batches(self, batches: Any) -> None:
         object.__setattr__(self.loader, "batch_sampler", batches)
-        self.batch_sampler = batches
-        return self
+        self.batch_sampler, self.arguments = batches, replace(self.arguments, replaced=Replaced(batches))
 
     # ---- an epoch
 
@@ -169,11 +175,12 @@ class PlainSession(Session):
             assert isinstance(self.sampler, DistributedSampler)
             self.sampler.set_epoch(place.epoch)
         if self._remembered is not None:
-            self._remembered.again = None if place.seed < 0 else place.seed
-        if self._generator is not None:
-            if place.rng:
-                self._generator.set_state(torch.frombuffer(bytearray(base64.b64decode(place.rng)), dtype=torch.uint8))
-            place = replace(place, rng=base64.b64encode(self._generator.get_state().numpy().tobytes()).decode())
+            self._remembered.again, self._remembered.passes = None if place.seed < 0 else place.seed, 0
+        generator = self._draws_from
+        if generator is not None and place.rng:
+            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(place.rng)), dtype=torch.uint8))
+        self._rng = _state_of(generator)
+        place = replace(place, rng=self._rng)
         self.loader.skip = 0 if stream else place.delivered
         # As torch does, here and not at the first batch: workers start, and a seed is drawn for them.
         batches = iter(self.loader)
@@ -199,8 +206,10 @@ class PlainSession(Session):
             self.stats.samples += self.valid
             yield self._on_device(batch)
             left = time.perf_counter()
+        if not begun:  # nothing was left of it, or there is nothing
+            self._resume, self.next_epoch = None, place.epoch + 1
         self.stats.epochs += 1
-        self._place = _Place()
+        self._place, self._rng = _Place(), ""
 
     def _settings(self, place: _Place) -> dict[str, Said]:
         """What must be the same on every rank."""
@@ -222,7 +231,8 @@ class PlainSession(Session):
 
     @property
     def _order_seed(self) -> int:
-        return -1 if self._remembered is None or self._remembered.seed is None else self._remembered.seed
+        known = self._remembered
+        return -1 if known is None or known.seed is None or known.passes > 1 else known.seed
 
     def _on_device(self, batch: Any) -> Any:
         if self.device.type == "cpu":
@@ -244,8 +254,8 @@ class PlainSession(Session):
     def state(self) -> dict[str, Any]:
         """Batches delivered, and what brings the same order again. What user code draws for the batches to come is not
         in it, nor where a stream stands, which is read again up to there."""
-        place = self._place if self._place.delivered else self._resume or _Place(self.next_epoch)
-        place = replace(place, global_batch=self._global_batch)
+        next_one = self._resume or _Place(self.next_epoch, rng=self._rng or _state_of(self._draws_from))
+        place = replace(self._place if self._place.delivered else next_one, global_batch=self._global_batch)
         return {"version": _VERSION, "loader": "torch", **asdict(place)}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -272,7 +282,31 @@ class PlainSession(Session):
                 f"batch_size={max(was // self.shard.world_size, 1)} on {self.shard.world_size} rank(s), or start a new "
                 "epoch"
             )
-        self._resume, self._place, self.next_epoch = place, _Place(), place.epoch
+        self._resume, self._place, self.next_epoch, self._rng = place, _Place(), place.epoch, ""
+        if place.delivered and (self._draws_globally or (self._remembered is not None and place.seed < 0)):
+            warn_once(
+                f"this state is {place.delivered} batches into an epoch whose order was drawn from torch's global "
+                "generator, which is not in the state: other samples follow than those that are left; give the sampler "
+                "a generator=, or save states at the ends of epochs"
+            )
+
+    @property
+    def _inner(self) -> Any:
+        """What gives single indices."""
+        return getattr(self.batch_sampler, "sampler", self.sampler)
+
+    @property
+    def _draws_from(self) -> torch.Generator | None:
+        """The generator of the order; ``None``: the global one, or none."""
+        own = getattr(self._inner, "generator", None)
+        if self._inner is self._remembered or self._draws_globally:
+            return None
+        return own if isinstance(own, torch.Generator) else self._generator
+
+    @property
+    def _draws_globally(self) -> bool:
+        """Whether the order is lost if a state does not have the global generator's."""
+        return exact_name(self._inner, "torch.utils.data") in _DRAW and self._inner.generator is None
 
     @property
     def _global_batch(self) -> int:
@@ -313,6 +347,10 @@ def _samples(batch: Any) -> int:
     while isinstance(batch, (list, tuple, Mapping)) and batch:
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1
+
+
+def _state_of(generator: torch.Generator | None) -> str:
+    return "" if generator is None else base64.b64encode(generator.get_state().numpy().tobytes()).decode()
 
 
 def _check_rng(rng: Any) -> None:

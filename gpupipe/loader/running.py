@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import torch
 
@@ -147,9 +148,9 @@ class Running:
         for engine in engines:
             engine.close()
 
-    def finalize(self, owner: object, lease: Lease | None = None) -> None:
+    def finalize(self, owner: object, lease: Lease | None = None) -> weakref.finalize[..., Any]:
         """Let go of a lease, or close, when nothing refers to ``owner`` any more."""
-        weakref.finalize(owner, self._finalize, lease)
+        return weakref.finalize(owner, self._finalize, lease)
 
     def _finalize(self, lease: Lease | None) -> None:
         with deferred(by="later"):

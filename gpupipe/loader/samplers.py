@@ -33,18 +33,28 @@ class OwnSampler:
 
     _position: Position
     for_batches = False
-    quiet = False
-    """Whether a gpupipe loader iterates ``loader.batch_sampler``."""
+    _warned = False
+    _begun: tuple[int, int] | None = None
+    """Seed and epoch of the gpupipe loader that iterates ``loader.batch_sampler``."""
     _passes = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._position.set_epoch(epoch)
 
+    def begin(self, seed: int, epoch: int) -> None:
+        """A loader of gpupipe's begins an epoch, and may pass over this sampler through whatever was put around it."""
+        self._begun, self._passes = (seed, epoch), 0
+
     @property
     def _batching(self) -> Batching:
         """On a single rank the samples of a last batch that is dropped are among them, as in torch's samplers."""
-        batching = self._position.batching
+        batching = self._whole
         return batching if batching.shard.world_size > 1 else replace(batching, drop_last=False)
+
+    @property
+    def _whole(self) -> Batching:
+        batching = self._position.batching
+        return batching if batching.instead_of is None else batching.instead_of
 
     def __len__(self) -> int:
         batches = self._batching.slices()
@@ -54,13 +64,13 @@ class OwnSampler:
     def __iter__(self) -> Iterator[int]:
         if not self.for_batches:
             return self._indices(0)
-        if self._position.batching.shard.world_size > 1:
+        if self._whole.shard.world_size > 1:
             raise ConfigError(
                 "these batches are this rank's already, and a loader built from them would cut them once more: iterate "
                 "over the gpupipe loader as it is, and go on in the middle of an epoch with load_state_dict()"
             )
-        if not self.quiet:
-            self.quiet = True
+        if self._begun is None and not self._warned:
+            self._warned = True
             log.warning(
                 "something reads loader.batch_sampler: a torch DataLoader that it builds from these batches loads them "
                 "itself, without gpupipe; to stay with gpupipe iterate over the loader, and go on in the middle of an "
@@ -71,8 +81,10 @@ class OwnSampler:
 
     def _indices(self, later: int) -> Iterator[int]:
         """Of the next epoch, or of a later one."""
-        order = self._position.order(later)
-        batches, step = self._batching.batches(order), 0
+        seed, epoch = (self._position.seed, self._position.next_epoch) if self._begun is None else self._begun
+        batching = self._batching
+        order = batching.order(seed, epoch + later)
+        batches, step = batching.batches(order), 0
         while batches.has(step):
             yield from order.at(batches.take(step)[0])[0].tolist()
             step += 1

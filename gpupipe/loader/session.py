@@ -76,8 +76,8 @@ class Session(ABC):
         sampler, or another one if it cannot."""
 
     @abstractmethod
-    def with_batches(self, batches: Any) -> Session:
-        """The session that takes its batches of indices from ``batches``, which may have no end."""
+    def take_batches(self, batches: Any) -> None:
+        """A subclass has put ``batches``, which may have no end, in the place of ``loader.batch_sampler``."""
 
     @abstractmethod
     def __len__(self) -> int:

@@ -176,10 +176,6 @@ class Position:
         if self.batching.sampler.set_epoch(epoch):
             self._sampler_epoch = epoch
 
-    def order(self, later: int = 0) -> Order:
-        """The samples of the epoch that comes next, or of a later one, over all ranks."""
-        return self.batching.order(self.seed, self.next_epoch + later)
-
     def begin(self) -> tuple[Order, Cursor]:
         """The next epoch begins: its samples, and what its iterator notes in how far it has come."""
         now = self.batching.sampler.epoch_of()
@@ -190,7 +186,7 @@ class Position:
             # set_epoch() called on the sampler that the script owns counts as called on the loader.
             self._sampler_epoch = now
             self.set_epoch(now)
-        order = self.order()
+        order = self.batching.order(self.seed, self.next_epoch)
         self._cursor = Cursor(self.next_epoch, self._resume, running=True)
         self.next_epoch, self._resume = self.next_epoch + 1, 0
         return order, self._cursor

@@ -18,10 +18,12 @@ class Remembered(RandomSampler):
     seed: int | None = None
     again: int | None = None
     """The seed of the next permutation, if it is not to be drawn."""
+    passes = 0
+    """Permutations since the epoch began; several if batches without an end were made of it."""
 
     def __iter__(self) -> Iterator[int]:
         # Drawn as torch draws it: a script has the same permutations with and without gpupipe.
-        again, self.again = self.again, None
+        again, self.again, self.passes = self.again, None, self.passes + 1
         self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if again is None else again
         self.generator = torch.Generator()
         self.generator.manual_seed(self.seed)

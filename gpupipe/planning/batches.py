@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StateError
 from ..types import Shard
 from .order import Streamed
 
@@ -35,6 +35,11 @@ class Batches(Protocol):
 
     def take(self, step: int) -> tuple[I64, int, int]:
         """Batch ``step`` of this rank: (positions i64[B], how many of them are real, samples consumed after it)."""
+        ...
+
+    def rest(self, start: int) -> Batches:
+        """Those that are left if ``start`` samples were delivered. Raises :class:`StateError` if there are fewer, or a
+        batch that was given does not end there."""
         ...
 
 
@@ -90,6 +95,9 @@ class Slices:
         mine = first + own.start + own.step * np.arange(share, dtype=np.int64)
         return mine % self.total if valid < share else mine, valid, first + count
 
+    def rest(self, start: int) -> Slices:
+        return replace(self, start=start)
+
 
 @dataclass(frozen=True)
 class StreamedSlices:
@@ -116,6 +124,14 @@ class StreamedSlices:
 
     def take(self, step: int) -> tuple[I64, int, int]:
         return self._known(step).take(step)
+
+    def rest(self, start: int) -> StreamedSlices:
+        if (there := self.order.reach(start)) < start:
+            raise StateError(
+                f"this state is {start} samples into an epoch, and its sampler gave {there}; use the same sampler, "
+                "or start a new epoch with set_epoch()"
+            )
+        return replace(self, slices=self.slices.rest(start))
 
 
 @dataclass(frozen=True)
@@ -149,3 +165,12 @@ class GivenBatches:
     def take(self, step: int) -> tuple[I64, int, int]:
         first, count = self.window(step).tolist()
         return first + np.arange(count, dtype=np.int64), count, first + count
+
+    def rest(self, start: int) -> GivenBatches:
+        number = self.order.number(start)
+        if number is None:
+            raise StateError(
+                f"this state is {start} samples into an epoch, and there the batch sampler cuts none; use the same "
+                "batch sampler, or start a new epoch with set_epoch()"
+            )
+        return replace(self, first=number)

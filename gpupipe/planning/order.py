@@ -8,6 +8,7 @@ samples and for fourteen million.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -162,6 +163,14 @@ class Streamed:
             self._more(1)
         at = number - self._first
         return (self._ends[at], self._ends[at + 1] - self._ends[at]) if at + 1 < len(self._ends) else None
+
+    def number(self, position: int) -> int | None:
+        """The number of the batch that begins at a position, or of the one behind the last if all end there; ``None``
+        if no batch begins there."""
+        while self._ends[-1] < position and not self._ended:
+            self._more(1)
+        at = bisect_left(self._ends, position)
+        return self._first + at if self._ends[at : at + 1] == [position] else None
 
     def at(self, positions: I64) -> tuple[I64, U64]:
         if len(positions):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from ..codecs.patience import Pool
 from ..signal_handlers import deferred
 
 __all__ = ["torch_threads"]
 
 
-def torch_threads(count: int, name: str) -> ThreadPoolExecutor:
+def torch_threads(count: int, name: str) -> Pool:
     """A pool of ``count`` threads, which run already. torch's parallel loops, whose parts wait for each other all the
     time, are not parallel in them."""
     # torch keeps the number of its own threads for each thread, and one number for threads to come.
@@ -23,7 +23,7 @@ def torch_threads(count: int, name: str) -> ThreadPoolExecutor:
         torch.set_num_threads(1)
         started.wait()
 
-    pool = ThreadPoolExecutor(count, name, start)
+    pool = Pool(count, name, start)
     try:
         with deferred():  # if Ctrl-C came in between, those that run would wait for the others for ever
             try:

@@ -6,10 +6,10 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar
 
+from ..codecs.patience import Pool
 from ..errors import DatasetError
 from .base import Listing, Source
 from .files import Paths
@@ -87,7 +87,7 @@ class Shards(Source):
             yield from map(self._content, numbers)
             return
         # Each of them mostly waits. A few are read at a time, since the rows are held until it is their turn.
-        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="gpupipe-list") as pool:
+        with Pool(_AHEAD, "gpupipe-list") as pool:
             for k in range(0, len(numbers), _AHEAD):
                 yield from map(iter, pool.map(lambda k: list(self._content(k)), numbers[k : k + _AHEAD]))
 

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import DatasetError
 from .base import Target
 
-__all__ = ["Labels"]
+__all__ = ["Labels", "as_labels"]
+
+
+def as_labels(values: npt.NDArray[Any], owner: str) -> npt.NDArray[np.int64]:
+    """i64[N] of any integers. Raises :class:`DatasetError` for those that are too large, as torch does: as i64 they
+    would be negative."""
+    if values.dtype == np.uint64 and (largest := int(values.max(initial=0))) >= 1 << 63:
+        raise DatasetError(f"{owner}: label {largest} is too large; labels must be below 2**63")
+    return values.astype(np.int64, copy=False)
 
 
 class Labels(Target):

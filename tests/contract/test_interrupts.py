@@ -8,6 +8,7 @@ import multiprocessing.util
 import os
 import signal
 import socket
+import sys
 import textwrap
 import threading
 import time
@@ -397,3 +398,18 @@ def test_close_does_not_wait_for_a_stuck_worker(engine: str, numbered: Path, tmp
     print(f"{engine}: close() took {took:.2f} s")
     assert took < BOUND - 1
     assert children() == before
+
+
+@pytest.mark.parametrize("engine", ["null"])
+def test_nothing_runs_when_an_iterator_that_has_ended_goes(engine: Any, numbered: Path) -> None:
+    """A KeyboardInterrupt that came then would be lost: Python swallows what finalizers raise."""
+    with Case(engine, "arrays", "cpu", numbered).loader() as loader:
+        iterator = iter(loader)
+        list(iterator)
+        ran = list[str]()
+        sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            del iterator
+        finally:
+            sys.setprofile(None)
+    assert ran == []

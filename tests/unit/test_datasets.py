@@ -457,3 +457,14 @@ def test_public_names() -> None:
         assert getattr(datasets, name).__name__ == name
     with pytest.raises(AttributeError):
         _ = datasets.nothing
+
+
+def test_labels_that_int64_cannot_hold_are_refused() -> None:
+    """They became negative in silence."""
+    large = np.array([1 << 63, 1], np.uint64)
+    with pytest.raises(DatasetError, match=f"label {1 << 63} is too large; labels must be below"):
+        Arrays(np.zeros((2, 8, 8, 3), np.uint8), large)
+    with pytest.raises(DatasetError, match="ImageList: label 9223372036854775808 is too large"):
+        ImageList(["a.jpg", "b.jpg"], large)
+    fits = Arrays(np.zeros((2, 8, 8, 3), np.uint8), large - np.uint64(1))
+    assert fits.labels is not None and fits.labels.tolist() == [(1 << 63) - 1, 0]

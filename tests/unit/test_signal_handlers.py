@@ -188,3 +188,33 @@ print(told, len(threading.enumerate()), theirs() == number)
 def test_threads_whose_start_is_interrupted_end() -> None:
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("3 1 True\n", 0), done.stderr
+
+
+def test_few_steps_are_left_in_which_a_finalizer_swallows_control_c() -> None:
+    """Asking for the valid signals took several hundred."""
+    before, calls = signal.signal(signal.SIGINT, signal.default_int_handler), 0
+    ours = signal.getsignal(signal.SIGINT)
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += signal.getsignal(signal.SIGINT) is ours
+
+    def finalizer() -> None:
+        with deferred(by="later"):
+            pass
+
+    class Owner:
+        pass
+
+    try:
+        weakref.finalize(Owner(), finalizer)  # once, to import nothing while it is counted
+        owner = Owner()
+        weakref.finalize(owner, finalizer)
+        sys.setprofile(count)
+        try:
+            del owner
+        finally:
+            sys.setprofile(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert 0 < calls < 120

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from ...codecs.files import Place, Undecodable
+from ...codecs.patience import Pool
 from ...codecs.probe import KINDS, Probe
 from ...sources.storage import Storage
 from .probe_pool import PictureReader
@@ -40,7 +40,7 @@ def probe_remote(
             ]
 
     done = 0
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="gpupipe-probe") as pool:
+    with Pool(_AHEAD, "gpupipe-probe") as pool:
         parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=reader.max_bytes))
         while some := [part for _, part in zip(range(_AHEAD), parts, strict=False)]:
             for start, results in pool.map(probed, some):

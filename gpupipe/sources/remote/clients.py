@@ -13,9 +13,10 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from ...codecs.patience import Requests
 from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
@@ -60,7 +61,7 @@ class _Threads(Client):
     """Many questions at once, by threads that wait."""
 
     def __init__(self, connections: int):
-        self._pool = ThreadPoolExecutor(connections, thread_name_prefix="gpupipe-remote")
+        self._requests = Requests(connections, "gpupipe-remote")
 
     def _each(self, work: Callable[[A], R], name: Callable[[A], str], given: Sequence[A]) -> list[R | OSError]:
         def one(it: A) -> R | OSError:
@@ -69,7 +70,7 @@ class _Threads(Client):
             except OSError as e:
                 return e
 
-        return [one(given[0])] if len(given) == 1 else list(self._pool.map(one, given))
+        return self._requests.results([partial(one, it) for it in given])
 
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
         return self._each(self._look, str, urls)
@@ -84,10 +85,12 @@ class _Threads(Client):
         return data
 
     def names(self, folder: str) -> list[str]:
-        return with_retries(lambda: folder, lambda: self._names(folder), REMOTE_WAITS)
+        return self._requests.results(
+            [lambda: with_retries(lambda: folder, lambda: self._names(folder), REMOTE_WAITS)]
+        )[0]
 
     def put(self, url: str, data: bytes) -> None:
-        with_retries(lambda: url, lambda: self._put(url, data), REMOTE_WAITS)
+        self._requests.results([lambda: with_retries(lambda: url, lambda: self._put(url, data), REMOTE_WAITS)])
 
     @abstractmethod
     def _look(self, url: str) -> Found: ...

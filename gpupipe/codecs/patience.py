@@ -1,0 +1,117 @@
+"""Threads that may wait for what never comes, such as the answer of a store, and are not waited for. Standard library
+only.
+
+A thread of :class:`Pool` waits until its pool is shut down, any thread until the interpreter ends, and the main one
+until Ctrl-C; what it asked for goes on in :class:`Requests`, whose threads end with the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+__all__ = ["Pool", "Requests", "gave_up", "pause"]
+
+R = TypeVar("R")
+
+_LOOK = 0.1
+"""Seconds between two looks at whether there is still a reason to wait."""
+_GRACE = 1.0
+"""Seconds that requests have at the end of the interpreter: one that comes back while it ends can end the process."""
+_THREAD = threading.local()
+_ENDED = threading.Event()
+_RUNNING: WeakSet[Future[Any]] = WeakSet()
+
+
+def gave_up() -> bool:
+    """Whether nobody waits for this thread any more."""
+    own = getattr(_THREAD, "ended", None)
+    return _ENDED.is_set() or (own is not None and own.is_set())
+
+
+def pause(seconds: float) -> None:
+    """``time.sleep()``, which is over if nobody waits for this thread any more."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not gave_up():
+        time.sleep(min(left, _LOOK))
+
+
+class Pool(ThreadPoolExecutor):
+    """Threads that wait for nothing any more once it is shut down."""
+
+    def __init__(self, count: int, name: str, start: Callable[[], Any] | None = None):
+        self._ended = ended = threading.Event()
+
+        def begin() -> None:
+            _THREAD.ended = ended
+            if start is not None:
+                start()
+
+        super().__init__(count, name, begin)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._ended.set()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+class Requests:
+    """At most ``count`` at a time, each in a thread that nothing waits for when the process ends."""
+
+    def __init__(self, count: int, name: str):
+        self._count, self._name = count, name
+        self._threads = 0
+        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+
+    def results(self, work: Sequence[Callable[[], R]]) -> list[R]:
+        """What they return. Raises what the first of them raises, and :class:`OSError` if nobody waits any more."""
+        futures: list[Future[R]] = [self._submit(one) for one in work]
+        try:
+            while wait(futures, _LOOK).not_done:
+                if gave_up():
+                    raise OSError(errno.ECANCELED, "nobody waits for the answer any more")
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _submit(self, work: Callable[[], R]) -> Future[R]:
+        future: Future[R] = Future()
+        _RUNNING.add(future)
+        self._queue.put((future, work))
+        if not self._idle.acquire(blocking=False):
+            with self._lock:
+                number, self._threads = self._threads, min(self._threads + 1, self._count)
+            if number < self._count:
+                arguments = self._queue, self._idle
+                threading.Thread(target=_serve, args=arguments, name=f"{self._name}_{number}", daemon=True).start()
+        return future
+
+
+def _serve(queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]], idle: threading.Semaphore) -> None:
+    while True:
+        future, work = queue.get()
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(work())
+            except BaseException as e:
+                future.set_exception(e)
+        del future, work
+        idle.release()
+
+
+def _at_exit() -> None:
+    wait([future for future in _RUNNING if future.running()], _GRACE)
+
+
+atexit.register(_at_exit)
+# Before the threads of pools are waited for; what concurrent.futures registered, too, and later hooks run earlier.
+threading._register_atexit(_ENDED.set)  # type: ignore[attr-defined]

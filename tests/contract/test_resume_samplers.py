@@ -1,0 +1,209 @@
+"""A state goes on from every step with each kind of sampler: before the first batch, after the last, between epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle, islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from gpupipe import DataLoader, Shard
+from gpupipe.datasets import Arrays
+
+N = 11
+WEIGHTS = [1.0] * 5 + [2.0] * 6
+STEPS = 9
+"""Of an epoch without an end."""
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+class WithoutLength:
+    def __iter__(self) -> Iterator[int]:
+        return iter([3, 1, 2, 0, 7, 6, 5])
+
+
+class Endless:
+    def __iter__(self) -> Iterator[int]:
+        return cycle(range(N))
+
+
+class OfEpochs:
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng(self.epoch).permutation(N).tolist())
+
+
+class Cut:
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 1, 2], [3], [4, 5, 6]])
+
+    def __len__(self) -> int:
+        return 3
+
+
+class CutWithoutEnd:
+    def __iter__(self) -> Iterator[list[int]]:
+        return cycle(Cut())
+
+
+class Repeated:
+    """What timm and YOLO put around a loader's own."""
+
+    def __init__(self, batches: Any):
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return chain.from_iterable(iter(self.batches) for _ in iter(int, 1))
+
+
+class Reversed(Repeated):
+    def __iter__(self) -> Iterator[list[int]]:
+        return (batch[::-1] for batch in self.batches)
+
+
+class Instead(DataLoader):
+    """``instead`` makes its batch sampler of the loader's own."""
+
+    def __init__(self, *args: Any, instead: Callable[[Any], Any], **arguments: Any):
+        super().__init__(*args, **arguments)
+        object.__setattr__(self, "batch_sampler", instead(self.batch_sampler))
+
+
+SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "none": lambda data: {},
+    "shuffle": lambda data: {"shuffle": True},
+    "drop_last": lambda data: {"shuffle": True, "drop_last": True},
+    "rank": lambda data: {"shuffle": True, "shard": Shard(1, 2)},
+    "rank, drop_last": lambda data: {"shuffle": True, "shard": Shard(1, 2), "drop_last": True},
+    "sequential": lambda data: {"sampler": SequentialSampler(data)},
+    "random": lambda data: {"sampler": RandomSampler(data, generator=generator())},
+    "more": lambda data: {"sampler": RandomSampler(data, num_samples=17, generator=generator())},
+    "replacement": lambda data: {"sampler": RandomSampler(data, True, 17, generator())},
+    "subset": lambda data: {"sampler": SubsetRandomSampler([1, 2, 5, 8, 9], generator())},
+    "weighted": lambda data: {"sampler": WeightedRandomSampler(WEIGHTS, 14, generator=generator())},
+    "weighted once": lambda data: {"sampler": WeightedRandomSampler(WEIGHTS, 7, False, generator())},
+    "distributed": lambda data: {"sampler": DistributedSampler(data, 2, 1)},
+    "distributed, drop_last": lambda data: {"sampler": DistributedSampler(data, 3, 0, drop_last=True)},
+    "list": lambda data: {"sampler": [3, 3, 1, 0, 9, 8, 7]},
+    "without length": lambda data: {"sampler": WithoutLength()},
+    "endless": lambda data: {"sampler": Endless()},
+    "of epochs": lambda data: {"sampler": OfEpochs()},
+    "BatchSampler": lambda data: {"batch_sampler": BatchSampler(RandomSampler(data, generator=generator()), 3, False)},
+    "BatchSampler, drop_last": lambda data: {"batch_sampler": BatchSampler(WithoutLength(), 3, True)},
+    "batches": lambda data: {"instead": lambda own: Cut()},
+    "batches without end": lambda data: {"instead": lambda own: CutWithoutEnd()},
+    "own ones without end": lambda data: {"shuffle": True, "instead": Repeated},
+    "own ones": lambda data: {"shuffle": True, "instead": Reversed},
+}
+
+
+def make(engine: str, name: str, **more: Any) -> DataLoader:
+    """A loader as a script has it when it begins again."""
+    data: Any = TensorDataset(torch.zeros(N, 2), torch.arange(N))
+    if engine == "torch's own":
+        more = {"seed": 4, **more}  # or orders are drawn when their epochs begin
+    else:
+        data = Arrays(np.zeros((N, 8, 8, 3), np.uint8), np.arange(N))
+    arguments = SAMPLERS[name](data)
+    kind = Instead if "instead" in arguments else DataLoader
+    size = {} if "batch_sampler" in arguments else {"batch_size": 3}
+    named: Any = "torch" if engine == "torch's own" else engine
+    torch.manual_seed(7)
+    return kind(data, engine=named, device="cpu", **{**size, **arguments, **more})
+
+
+def labels(batch: Any) -> list[int]:
+    images, target = batch
+    return [int(i) for i in (target if isinstance(images, torch.Tensor) else images.indices)]
+
+
+def epochs(loader: DataLoader, count: int) -> Iterator[tuple[int, list[int]]]:
+    """(epoch, labels) of every batch, those of an epoch without an end up to its ``STEPS``-th."""
+    for epoch in range(count):
+        for batch in islice(loader, STEPS):
+            yield epoch, labels(batch)
+
+
+def check(engine: str, name: str, only: slice = slice(None)) -> None:
+    with make(engine, name) as loader:
+        states, seen = [loader.state_dict()], list[list[int]]()
+        for _, batch in epochs(loader, 2):
+            seen.append(batch)
+            states.append(loader.state_dict())
+        endless = len(seen) == 2 * STEPS
+        states.append(loader.state_dict())
+    places = [*range(len(seen) + 1), len(seen)]
+    if endless:
+        states, places, seen = states[: STEPS + 1], places[: STEPS + 1], seen[:STEPS]
+    for at, state in list(zip(places, states, strict=True))[only]:
+        with make(engine, name) as loader:
+            torch.manual_seed(8)
+            loader.load_state_dict(state)
+            # From the very end of an epoch, what is left of it is empty, as from its last batch on.
+            rest = [batch for _, batch in islice(epochs(loader, 3), len(seen) - at)]
+        assert rest == seen[at:], f"from batch {at} on"
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("engine", ["null", "torch's own"])
+def test_from_every_step(engine: str, name: str) -> None:
+    check(engine, name)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "without length", "batches", "own ones without end"])
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_from_some_steps_in_engines_that_read_ahead(engine: str, name: str) -> None:
+    check(engine, name, slice(0, None, 3))
+
+
+@pytest.mark.parametrize("name", ["random", "weighted", "BatchSampler", "own ones without end"])
+def test_an_order_of_the_global_generator_is_lost_and_a_warning_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(f"{__name__}.generator", lambda: None)
+    monkeypatch.setattr("gpupipe.loader.warnings._SAID", set())
+    with make("torch's own", name, seed=None) as loader:
+        between = loader.state_dict()
+        for _ in islice(loader, 7):
+            within = loader.state_dict()
+    with make("torch's own", name, seed=None) as loader:
+        loader.load_state_dict(between)
+        assert "global generator" not in caplog.text
+        loader.load_state_dict(within)
+        assert caplog.text.count("drawn from torch's global generator") == 1
+
+
+def test_an_end_that_no_batch_has_is_refused() -> None:
+    with make("null", "batches") as loader:
+        list(loader)
+        state = loader.state_dict()
+        for delivered in (1, 8):
+            loader.load_state_dict({**state, "delivered": delivered})
+            with pytest.raises(Exception, match=f"{delivered} samples into an epoch, and there the batch sampler cuts"):
+                next(iter(loader))
+
+
+def test_the_length_is_that_of_the_batches_in_place_of_its_own() -> None:
+    assert len(make("null", "batches")) == len(make("torch's own", "batches")) == 3
+    for engine in ("null", "torch's own"):
+        with pytest.raises(TypeError):
+            len(make(engine, "batches without end"))
