@@ -59,7 +59,7 @@ def chw(image: Picture) -> Tensor:
 
 
 def nchw(image: Picture) -> Tensor:
-    """[1, C, H, W] like ``chw(image)[None]``; of a whole image, and of a window of bytes, in strides by which torch sees
+    """[1, C, H, W] like ``chw(image)[None]``; of a whole image and of a window of bytes in strides by which torch sees
     that it is channels-last. For contiguous it would take it, and pack it anew: twice the time of a resize."""
     values = _for_torch(image)
     if values.flags.c_contiguous:
