@@ -24,7 +24,7 @@ from ..transforms import Compose, Transform
 from .classes import known_class
 from .same_names import Refused
 
-__all__ = ["Looked", "StandIn", "held", "is_transform", "marked", "marked_function", "watched"]
+__all__ = ["Looked", "Mark", "StandIn", "codes_of", "held", "is_transform", "marked", "marked_function", "watched"]
 
 _DEEP = 5
 _CLOSED = (
@@ -104,26 +104,29 @@ def is_transform(value: Any) -> bool:
     return cls is not None and callable(value) and not isinstance(value, type)
 
 
-def marked(value: Any) -> tuple[Any, list[Any]]:
+MakeMark = Callable[[Any], Any]
+
+
+def marked(value: Any, mark: MakeMark = Mark) -> tuple[Any, list[Any]]:
     """A copy of ``value``, which is user code, with marks in the place of transforms, and these transforms.
 
     Only what leads to a transform is copied: everything else is the same object.
     """
     found: list[Any] = []
-    return _marked(value, found, 0, {}), found
+    return _marked(value, found, 0, {}, mark), found
 
 
-def marked_function(function: Any) -> tuple[Any, list[Any]]:
+def marked_function(function: Any, mark: MakeMark = Mark) -> tuple[Any, list[Any]]:
     """The same of a function, a method or a ``functools.partial``: with marks in its variables from outside and in the
     defaults of its arguments. What it assigns to such variables is not seen outside, so who assigns is left alone.
     """
     found: list[Any] = []
 
     def inner(part: Any) -> Any:
-        return _marked(part, found, 1, {})
+        return _marked(part, found, 1, {}, mark)
 
     if isinstance(function, functools.partial):
-        inside, more = marked_function(function.func)
+        inside, more = marked_function(function.func, mark)
         arguments = [inner(part) for part in function.args]
         named = {key: inner(part) for key, part in function.keywords.items()}
         return functools.partial(inside, *arguments, **named), found + more
@@ -131,7 +134,7 @@ def marked_function(function: Any) -> tuple[Any, list[Any]]:
         owner = inner(function.__self__)
         return MethodType(function.__func__, owner), found
     if not isinstance(function, FunctionType):
-        return marked(function)
+        return marked(function, mark)
     if _assigns_outside(function.__code__):
         return function, []
     outside = {**function.__globals__, **{name: inner(value) for name, value in _globals_of(function)}}
@@ -183,16 +186,16 @@ def _is_full(cell: CellType) -> bool:
         return False
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes_of(code: CodeType) -> Iterator[CodeType]:
     """Of a function and of those that are defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from codes_of(constant)
 
 
 def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    names = {name for code in codes_of(function.__code__) for name in code.co_names}
     return [(name, function.__globals__[name]) for name in sorted(names & function.__globals__.keys())]
 
 
@@ -201,23 +204,23 @@ def _assigns_outside(code: CodeType) -> bool:
     return any(
         step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
         or (step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in free)
-        for part in _codes(code)
+        for part in codes_of(code)
         for step in dis.get_instructions(part)
     )
 
 
-def _marked(value: Any, found: list[Any], depth: int, done: dict[int, Any]) -> Any:
+def _marked(value: Any, found: list[Any], depth: int, done: dict[int, Any], mark: MakeMark) -> Any:
     if id(value) in done:
         return done[id(value)]
     if isinstance(value, _CLOSED) or depth > _DEEP:
         return value
     if depth and is_transform(value):
         found.append(value)
-        done[id(value)] = Mark(value)
+        done[id(value)] = mark(value)
         return done[id(value)]
 
     def inner(part: Any) -> Any:
-        return _marked(part, found, depth + 1, done)
+        return _marked(part, found, depth + 1, done, mark)
 
     made: Any = value
     if isinstance(value, (list, tuple)):

@@ -14,10 +14,11 @@ from ..transforms import Compose, Transform
 from ..transforms.ops.returned import Returned
 from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
+from .handwritten import Place, recognised
 from .recording import StandIn
 from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
-from .user_functions import Chain, Failed, does_nothing, returned
+from .user_functions import Chain, Failed, does_nothing, given, returned
 
 __all__ = ["translate_transform", "translated"]
 
@@ -204,10 +205,23 @@ def _function(function: Any, place: _Place) -> list[Transform]:
         return _function_of_views(function, place)
     if place.kind == "pil" and does_nothing(function, place.channels):
         return []
+    if (found := _recognised(function, place)) is not None:
+        return found
     try:
         return [ours.Lambda(function, returns=_returned(function, place))]
     except Failed:
         return [ours.Lambda(function)]  # on the dataset's own images it may do better, and else will be named
+
+
+def _recognised(function: Any, place: _Place) -> list[Transform] | None:
+    steps = [step for step, *_ in place.steps]
+    if place.channels not in (1, 3) or (place.kind != "pil" and given(steps, *place.decoded) != "float32"):
+        return None
+
+    def translate(held: Any) -> list[Transform]:
+        return [made for _, item in _flatten(held, "") for made in _translate(item, copy.copy(place))]
+
+    return recognised(function, Place(place.kind == "pil", place.channels, translate))
 
 
 def _returned(function: Any, place: _Place) -> Returned | None:

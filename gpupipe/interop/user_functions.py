@@ -18,7 +18,7 @@ from ..transforms.ops.returned import Returned
 from .recording import StandIn
 from .same_names import Refused
 
-__all__ = ["Chain", "Failed", "does_nothing", "returned"]
+__all__ = ["Chain", "Failed", "does_nothing", "given", "returned"]
 
 _TRIED = ((256, 320), (347, 283))
 """(height, width) of images that functions are tried on, if those of the dataset have several sizes."""
@@ -68,6 +68,15 @@ class Chain:
 
 class Failed(Exception):
     """A function that raised when it was tried."""
+
+
+def given(before: Sequence[Callable[[Any], Any]], channels: int, size: tuple[int, int] | None) -> str:
+    """The type of what a function gets, as :class:`Returned` has it; arguments as in :func:`returned`. ``""`` if what
+    stands before it fails."""
+    try:
+        return _tried(lambda image: image, before, channels, size or _TRIED[0], 0)[0][0]
+    except Failed:
+        return ""
 
 
 def returned(

@@ -11,6 +11,7 @@ from torch.utils.data import default_collate
 
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
+from ..interop.snapshot import Snapshot
 from ..memory.limits import Estimate, check_device, estimate
 from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
@@ -27,7 +28,6 @@ from .resolve import Resolved, resolve, same_work
 from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
-from .snapshot import Snapshot
 from .state import Cursor, Position, State
 from .warnings import warn_once
 

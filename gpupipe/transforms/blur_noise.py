@@ -12,10 +12,10 @@ from . import fields
 from .base import Images, Ops, Transform
 from .fields import Converted, Flag, Pair, frozen, items
 from .numbers import between, everywhere, seeds
-from .ops import Blur, Noise
+from .ops import Blur, BoxBlur, Noise
 from .ops.base import F64
 
-__all__ = ["GaussianBlur", "GaussianNoise"]
+__all__ = ["GaussianBlur", "GaussianNoise", "PILGaussianBlur"]
 
 
 def _odd(value: int | Sequence[int], what: str) -> tuple[int, int]:
@@ -30,6 +30,13 @@ def _deviations(value: float | Sequence[float], what: str) -> tuple[float, float
     if len(sigma) not in (1, 2) or not 0 < sigma[0] <= sigma[-1]:
         raise ConfigError(f"{what} must be a positive number or (low, high) with 0 < low <= high, not {value!r}")
     return float(sigma[0]), float(sigma[-1])
+
+
+def _radii(value: float | Sequence[float], what: str) -> tuple[float, float]:
+    radius = items(value)
+    if len(radius) not in (1, 2) or not 0 <= radius[0] <= radius[-1] < np.inf:
+        raise ConfigError(f"{what} must be a number of at least 0 or (low, high) with 0 <= low <= high, not {value!r}")
+    return float(radius[0]), float(radius[-1])
 
 
 def _real(value: Any, what: str) -> float:
@@ -90,3 +97,23 @@ class GaussianNoise(Transform):
             raise self.refuse("torchvision adds noise to tensors only; put ToTensor() or ToImage() before it")
         noise = Noise(everywhere(len(u)), seeds(u[:, 0]), mean=self.mean, sigma=self.sigma, clip=self.clip, always=True)
         return (noise,), images
+
+
+@frozen
+class PILGaussianBlur(Transform):
+    """Pillow's ``ImageFilter.GaussianBlur``, as MoCo, SimSiam and DINO use it: the radius, which is the deviation of a
+    Gaussian in pixels, is uniform in ``radius`` (low, high). Of PIL images; Pillow blurs by boxes, which is close to a
+    Gaussian and faster than :class:`GaussianBlur`.
+
+    >>> PILGaussianBlur((0.1, 2.0))
+    PILGaussianBlur(radius=(0.1, 2.0))
+    """
+
+    DRAWS: ClassVar[int] = 1
+
+    radius: Converted[float | Sequence[float], tuple[float, float]] = Converted(_radii)
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        if images.kind != "pil":
+            raise self.refuse("the image is a tensor at this place; put it before ToTensor, or use GaussianBlur")
+        return (BoxBlur(everywhere(len(u)), between(u[:, 0], *self.radius), always=True),), images

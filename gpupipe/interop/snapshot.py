@@ -5,20 +5,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..datasets.base import Dataset
-from ..interop.recording import held, is_transform
+from .closed import Open, outside
+from .recording import held, is_transform
 
 __all__ = ["Snapshot"]
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType)
-_DEEP = 8
+_DEEP = 16
 _COPIED = 1 << 24
 """Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
 
@@ -51,6 +52,11 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
             yield part
             if is_transform(part):
                 yield from _inside([("", part)], value, depth, above)
+        yield _reached(value)
+    elif isinstance(value, MethodType):
+        yield value
+        yield from _inside([("", value.__self__)], value, depth, above)
+        yield _reached(value)
     elif isinstance(value, _PLAIN):
         yield value
     elif isinstance(value, Dataset):
@@ -75,6 +81,16 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     else:
         yield value
         yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
+        if callable(value) and not is_transform(value):
+            yield _reached(value)
+
+
+def _reached(function: Any) -> list[Any]:
+    """What user code reads outside of what it holds, if that is all known: only then it may have been understood."""
+    try:
+        return outside(function).constants
+    except Open:
+        return []
 
 
 def _inside(items: Any, value: Any, depth: int, above: set[int]) -> Iterator[Any]:

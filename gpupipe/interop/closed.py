@@ -1,0 +1,280 @@
+"""What user code can see beside the image: whether all of it is known, so that what it did once it will do again.
+
+Code is *closed* if everything that it reaches is: numbers and texts, the random functions that are replaced while it is
+watched, functions of Pillow, torch and numpy, transforms, and user code that is closed itself. A clock, a file, a
+generator of its own or ``print`` is not.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import random
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from .draws import FUNCTIONS
+from .recording import codes_of, is_transform
+
+__all__ = ["Open", "Outside", "outside"]
+
+_LIBRARIES = ("PIL", "abc", "math", "numbers", "numpy", "random", "torch", "torchvision", "typing")
+_BUILTINS = frozenset(
+    ("abs", "all", "any", "bool", "callable", "dict", "enumerate", "float", "getattr", "hasattr", "int", "isinstance",
+     "issubclass", "len", "list", "map", "max", "min", "object", "range", "reversed", "round", "set", "sorted", "str",
+     "sum", "super", "tuple", "type", "zip", "Ellipsis", "NotImplemented")
+)  # fmt: skip
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator, torch.Generator)
+_CONSTANTS = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
+_FUNCTIONS = (
+    torch.tensor, torch.as_tensor, torch.is_tensor, torch.add, torch.sub, torch.mul, torch.div, torch.clamp,
+    np.array, np.asarray, np.sqrt, np.clip,
+)  # fmt: skip
+_OF_ANY_CLASS = ("__abstractmethods__", "__annotate_func__", "__annotations__", "__dict__", "__orig_bases__",
+                 "__parameters__", "__slotnames__", "__static_attributes__", "__weakref__", "_abc_impl")  # fmt: skip
+_LARGE = 1 << 16
+"""Bytes, above which an array is no setting."""
+_MOST = 1000
+"""Things that it can reach."""
+
+
+class Open(Exception):
+    """User code can see something that may change without a sign."""
+
+
+class Outside:
+    """What a piece of user code reaches; see :func:`outside`."""
+
+    def __init__(self) -> None:
+        self.constants: list[Any] = []
+        """What it reads outside of what it holds: numbers, texts, functions and classes, which may be replaced."""
+        self.namespaces: list[dict[str, Any]] = []
+        """Of the modules that its functions stand in."""
+        self._done: list[Any] = []
+
+    def _is_new(self, value: Any) -> bool:
+        if any(value is other for other in self._done):
+            return False
+        if len(self._done) == _MOST:
+            raise Open("it reaches very much")
+        self._done.append(value)
+        return True
+
+    # ---- what it holds
+
+    def held(self, value: Any) -> None:
+        """Something in an attribute or an argument, whose changes are seen (:mod:`gpupipe.loader.snapshot`)."""
+        if isinstance(value, _CONSTANTS) or is_transform(value) or not self._is_new(value):
+            return
+        if isinstance(value, (list, tuple)):
+            for part in value:
+                self.held(part)
+        elif isinstance(value, Mapping):
+            for part in value.values():
+                self.held(part)
+        elif isinstance(value, (np.ndarray, torch.Tensor)):
+            if value.nbytes > _LARGE or (isinstance(value, np.ndarray) and value.dtype.hasobject):
+                raise Open("it holds a large array")
+        elif isinstance(value, (FunctionType, functools.partial, type, BuiltinFunctionType)):
+            self.called(value)
+        elif callable(value) and not isinstance(value, MethodType):
+            self.instance(value)
+        elif value != frozenset():
+            raise Open(f"it holds a {type(value).__name__}")
+
+    def instance(self, value: Any) -> None:
+        """Of a class of user code, or a module of torch's."""
+        if not hasattr(value, "__dict__"):
+            raise Open(f"{type(value).__name__} has no __dict__ that shows what it holds")
+        self.of_type(type(value))
+        for part in vars(value).values():
+            self.held(part)
+
+    # ---- what it calls
+
+    def called(self, value: Any) -> None:
+        if _is_of_library(value):
+            if not _is_known(value):
+                raise Open(f"it uses {_module(value)}.{value.__name__}")
+        elif isinstance(value, functools.partial):
+            self.called(value.func)
+            self.held([*value.args, *value.keywords.values()])
+        elif isinstance(value, MethodType):
+            self.called(value.__func__)
+            self.held(value.__self__)
+        elif isinstance(value, type):
+            self.of_type(value)
+            self._function_of(value, "__init__")
+        elif isinstance(value, FunctionType):
+            self.function(value)
+        else:
+            raise Open(f"it calls {getattr(value, '__qualname__', value)}")
+
+    def of_type(self, cls: type) -> None:
+        if not self._is_new(cls):
+            return
+        if _is_of_library(cls):
+            if not _is_known(cls):
+                raise Open(f"it has a {cls.__name__}")
+            return
+        for base in cls.__mro__:
+            if base is object or _is_of_library(base):
+                continue
+            for name, part in vars(base).items():
+                self._of_class(name, part)
+
+    def _of_class(self, name: str, part: Any) -> None:
+        if isinstance(part, (staticmethod, classmethod)):
+            part = part.__func__
+        if isinstance(part, property):
+            part = part.fget
+        if isinstance(part, FunctionType):
+            self.constants.append(part)
+            if name not in ("__init__", "__repr__", "__str__"):  # which run before, or make texts
+                self.function(part)
+        elif isinstance(part, (*_CONSTANTS, tuple)):
+            self.constant(part)
+        elif name not in _OF_ANY_CLASS:
+            raise Open(f"its class has {name}")
+
+    def _function_of(self, cls: type, name: str) -> None:
+        found = getattr(cls, name, None)
+        if isinstance(found, FunctionType) and not _is_of_library(found):
+            self.function(found)
+
+    def function(self, function: FunctionType) -> None:
+        if not self._is_new(function):
+            return
+        self.namespaces.append(function.__globals__)
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.constant(default)
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for code in codes_of(function.__code__):
+            for value in _read(code, function.__globals__, cells):
+                self.constant(value)
+
+    def constant(self, value: Any) -> None:
+        """What is read from outside."""
+        self.constants.append(value)
+        if isinstance(value, tuple):
+            for part in value:
+                self.constant(part)
+        elif isinstance(value, (FunctionType, type, BuiltinFunctionType)) or _is_of_library(value):
+            self.called(value)
+        elif not isinstance(value, _CONSTANTS) and not is_transform(value):
+            raise Open(f"it reads a {type(value).__name__} from outside")
+
+
+def outside(function: Any) -> Outside:
+    """What a function, or an object that can be called, reaches. Raises :class:`Open` if that is not all known."""
+    found = Outside()
+    if isinstance(function, (FunctionType, MethodType, functools.partial)):
+        found.called(function)
+    else:
+        found.instance(function)
+    return found
+
+
+def _module(thing: Any) -> str:
+    """In which a function or a class is."""
+    module = getattr(thing, "__module__", None)
+    if module is None and (owner := getattr(thing, "__self__", None)) is not None:
+        # Such as random.random, a method of a generator, and torch.rand, of a class in C.
+        module = getattr(owner, "__module__", None) or type(owner).__module__
+    return str(module or "")
+
+
+def _is_of_library(thing: Any) -> bool:
+    """A function or a class."""
+    is_either = isinstance(thing, (FunctionType, BuiltinFunctionType, MethodType, type, np.ufunc))
+    return is_either and _module(thing).partition(".")[0] in _LIBRARIES
+
+
+def _is_known(thing: Any) -> bool:
+    """Whether a function or a class of a library gives the same for the same: not a file, a worker's number, a setting
+    of the process."""
+    if _is_replaced(thing):
+        return True
+    module = _module(thing)
+    library = module.partition(".")[0]
+    if isinstance(thing, type):
+        kinds = {"torch": (torch.nn.Module, torch.Tensor), "numpy": (np.generic, np.ndarray)}.get(library, (object,))
+        return issubclass(thing, kinds) and not issubclass(thing, _GENERATORS)
+    if library in ("torch", "numpy", "random"):
+        return module == "torch.nn.functional" or any(thing is one for one in _FUNCTIONS)
+    return thing is not Image.open and (library != "torchvision" or module.startswith("torchvision.transforms."))
+
+
+def _is_replaced(function: Any) -> bool:
+    return any(function is getattr(module, name) for module, name in FUNCTIONS)
+
+
+# ---- what code reads
+
+_BETWEEN = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "RESUME")
+"""Instructions that change nothing of what is read."""
+_MISSING = object()
+
+
+def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[Any]:
+    """What code reads from outside of itself; of modules, what it reads there."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
+    for at, step in enumerate(steps):
+        name = str(step.argval)
+        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"):
+            raise Open(f"it has a global variable, {name}")
+        if step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
+            raise Open(f"it assigns to {name} outside of it")
+        if step.opname == "IMPORT_NAME":
+            raise Open(f"it imports {name} while it runs")
+        if step.opname == "LOAD_GLOBAL":
+            value = names.get(name, _MISSING)
+            if value is _MISSING:
+                _check_builtin(name)
+                continue
+        elif step.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF") and name in cells:
+            if name == "__class__":  # of super()
+                continue
+            value = _content(cells[name], name)
+        else:
+            continue
+        parts = []
+        for after in steps[at + 1 :]:
+            if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                break
+            parts.append(str(after.argval))
+        yield from _found(value, name, parts)
+
+
+def _found(value: Any, path: str, parts: list[str]) -> Iterator[Any]:
+    """What is meant by a name and the attributes that are asked of it."""
+    for name in parts:
+        if not isinstance(value, ModuleType):
+            break
+        module, path = value, f"{path}.{name}"
+        value = getattr(module, name, _MISSING)
+        if value is _MISSING:
+            raise Open(f"there is no {path}")
+    if isinstance(value, ModuleType):
+        raise Open(f"it has the module {path} itself")
+    yield value
+
+
+def _content(cell: Any, name: str) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        raise Open(f"{name} has no value yet") from None
+
+
+def _check_builtin(name: str) -> None:
+    value = getattr(builtins, name, _MISSING)
+    is_error = isinstance(value, type) and issubclass(value, BaseException)
+    if name not in _BUILTINS and not is_error:
+        raise Open(f"it uses {name}")

@@ -1,0 +1,301 @@
+"""Random functions that user code calls, replaced while it is watched: by stand-ins for all numbers at once, or by
+numbers that are given."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["FUNCTIONS", "Draw", "Run", "Unknown", "replaced", "replayed"]
+
+_MOST_DRAWS = 8
+_MOST_DECISIONS = 12
+_MOST_CHOICES = 16
+
+
+class Unknown(Exception):
+    """User code did something of which it is not known what it means."""
+
+
+class Run:
+    """One run of user code, along one of its paths. A draw has no value; a comparison of one is decided.
+
+    Args:
+        decided: how the first comparisons come out; all later ones are true.
+    """
+
+    def __init__(self, decided: tuple[bool, ...] = ()):
+        self.decided = decided
+        self.taken: list[bool] = []
+        self.others: list[tuple[bool, ...]] = []
+        """What else could have been decided."""
+        self.ranges: list[tuple[float, float]] = []
+        """Of the uniform number of each draw, [low, high): what the decisions say about it."""
+        self.problem = ""
+        """Also if user code has caught :class:`Unknown`."""
+
+    def draw(self) -> Draw:
+        if len(self.ranges) == _MOST_DRAWS:
+            self.refuse("it draws many numbers")
+        self.ranges.append((0.0, 1.0))
+        return Draw(self, len(self.ranges) - 1, 1.0, 0.0)
+
+    def is_below(self, k: int, limit: float) -> bool:
+        """Decide whether uniform number ``k`` is below a limit, if that is not known yet."""
+        low, high = self.ranges[k]
+        if not low < limit < high:
+            return limit >= high
+        if len(self.taken) == _MOST_DECISIONS:
+            self.refuse("it decides many times")
+        below = self.decided[len(self.taken)] if len(self.taken) < len(self.decided) else True
+        if len(self.taken) >= len(self.decided):
+            self.others.append((*self.taken, False))
+        self.taken.append(below)
+        self.ranges[k] = (low, limit) if below else (limit, high)
+        return below
+
+    def refuse(self, why: str) -> Any:
+        self.problem = self.problem or why
+        raise Unknown(why)
+
+
+def _number(value: Any) -> float | None:
+    """A number that is finite."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value)
+    return float(value) if is_number else None
+
+
+class Draw:
+    """In the place of a random number: ``scale * u + shift``, of a uniform number u in [0, 1).
+
+    It may be moved, stretched and compared with numbers; whatever else is done to it is refused.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, run: Run, k: int, scale: float, shift: float):
+        self.run, self.k, self.scale, self.shift = run, k, scale, shift
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """What 0 and 1 become."""
+        return self.shift, self.scale + self.shift
+
+    def item(self) -> Draw:
+        return self
+
+    def _with(self, other: Any, change: Callable[[float], tuple[float, float]]) -> Draw:
+        number = _number(other)
+        if number is None:
+            self.run.refuse("it computes with what it draws")
+        assert number is not None
+        return Draw(self.run, self.k, *change(number))
+
+    def __mul__(self, other: Any) -> Draw:
+        return self._with(other, lambda c: (self.scale * c, self.shift * c))
+
+    def __truediv__(self, other: Any) -> Draw:
+        return self._with(other, lambda c: (self.scale / c, self.shift / c))
+
+    def __add__(self, other: Any) -> Draw:
+        return self._with(other, lambda c: (self.scale, self.shift + c))
+
+    def __sub__(self, other: Any) -> Draw:
+        return self._with(other, lambda c: (self.scale, self.shift - c))
+
+    def __rsub__(self, other: Any) -> Draw:
+        return self._with(other, lambda c: (-self.scale, c - self.shift))
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    def _is_less(self, other: Any) -> bool:
+        """That it is equal has no probability."""
+        limit = _number(other)
+        if limit is None:
+            return bool(self.run.refuse("it compares what it draws with something else than a number"))
+        if self.scale == 0:
+            return self.shift < limit
+        below = self.run.is_below(self.k, (limit - self.shift) / self.scale)
+        return below if self.scale > 0 else not below
+
+    __lt__ = __le__ = _is_less
+
+    def __gt__(self, other: Any) -> bool:
+        return not self._is_less(other)
+
+    __ge__ = __gt__
+
+    def _unknown(self, *_: Any, **__: Any) -> Any:
+        self.run.refuse("it does more with what it draws than to compare it or to use it as a strength")
+
+    __eq__ = __ne__ = __bool__ = __float__ = __int__ = __index__ = __round__ = __trunc__ = __floor__ = _unknown
+    __ceil__ = __abs__ = __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _unknown
+    __rtruediv__ = __neg__ = __pos__ = __array__ = __iter__ = __len__ = __getitem__ = _unknown
+    __repr__ = __str__ = __format__ = __hash__ = __complex__ = __divmod__ = __reduce_ex__ = _unknown
+
+    def __getattr__(self, name: str) -> Any:
+        self.run.refuse(f"it asks for {name} of what it draws")
+
+
+# ---- the functions
+
+_Uniform = Callable[[], Any]
+"""Gives a uniform number, or a stand-in for one."""
+
+
+def _between(low: Any, high: Any, u: Any) -> Any:
+    return low + (high - low) * u
+
+
+def _one_of(values: Any, uniform: _Uniform) -> Any:
+    n = len(values)
+    if not 1 <= n <= _MOST_CHOICES:
+        raise Unknown("it chooses among many")
+    u = uniform()
+    return values[next((i for i in range(n - 1) if u < (i + 1) / n), n - 1)]
+
+
+def _only_one(size: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    if named or size not in ((), (1,), ((),), ((1,),), ([1],), (torch.Size([1]),)):
+        raise Unknown("it draws many numbers at once")
+
+
+def _scalar(size: Any) -> None:
+    if size is not None:
+        raise Unknown("it draws many numbers at once")
+
+
+def _random(uniform: _Uniform) -> Any:
+    return lambda: uniform()
+
+
+def _uniform(uniform: _Uniform) -> Any:
+    return lambda a, b: _between(a, b, uniform())
+
+
+def _choice(uniform: _Uniform) -> Any:
+    return lambda seq: _one_of(seq, uniform)
+
+
+def _randint(uniform: _Uniform) -> Any:
+    return lambda a, b: _one_of(range(a, b + 1), uniform)
+
+
+def _randrange(uniform: _Uniform) -> Any:
+    return lambda *limits: _one_of(range(*limits), uniform)
+
+
+def _np_random(uniform: _Uniform) -> Any:
+    def random(size: Any = None) -> Any:
+        _scalar(size)
+        return uniform()
+
+    return random
+
+
+def _np_uniform(uniform: _Uniform) -> Any:
+    def uniform_between(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        _scalar(size)
+        return _between(low, high, uniform())
+
+    return uniform_between
+
+
+def _np_randint(uniform: _Uniform) -> Any:
+    def randint(low: Any, high: Any = None, size: Any = None) -> Any:
+        _scalar(size)
+        return _one_of(range(low) if high is None else range(low, high), uniform)
+
+    return randint
+
+
+def _np_choice(uniform: _Uniform) -> Any:
+    def choice(a: Any, size: Any = None) -> Any:
+        _scalar(size)
+        return _one_of(np.arange(a) if isinstance(a, int) else np.asarray(a), uniform)
+
+    return choice
+
+
+def _np_rand(uniform: _Uniform) -> Any:
+    def rand(*size: Any) -> Any:
+        if size:
+            raise Unknown("it draws many numbers at once")
+        return uniform()
+
+    return rand
+
+
+def _torch_rand(uniform: _Uniform) -> Any:
+    def rand(*size: Any, **named: Any) -> Any:
+        _only_one(size, named)
+        u = uniform()
+        return u if isinstance(u, Draw) else torch.tensor(u if size in ((), ((),)) else [u])
+
+    return rand
+
+
+FUNCTIONS: dict[tuple[Any, str], Callable[[_Uniform], Any]] = {
+    (random, "random"): _random,
+    (random, "uniform"): _uniform,
+    (random, "choice"): _choice,
+    (random, "randint"): _randint,
+    (random, "randrange"): _randrange,
+    (np.random, "rand"): _np_rand,
+    (np.random, "random"): _np_random,
+    (np.random, "random_sample"): _np_random,
+    (np.random, "uniform"): _np_uniform,
+    (np.random, "randint"): _np_randint,
+    (np.random, "choice"): _np_choice,
+    (torch, "rand"): _torch_rand,
+}
+"""By module and name: what makes the function of a source of uniform numbers. Each call takes one number. Whoever draws
+otherwise is found out by the states of the generators."""
+
+
+@contextmanager
+def replaced(changes: Mapping[tuple[Any, str], Any], namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
+    """Functions of modules, for this thread, and where the namespaces of user code have them by another name."""
+    mine = threading.get_ident()
+
+    def instead(original: Any, other: Any) -> Any:
+        def function(*given: Any, **named: Any) -> Any:
+            return (other if threading.get_ident() == mine else original)(*given, **named)
+
+        return function
+
+    made = {(module, name): instead(getattr(module, name), other) for (module, name), other in changes.items()}
+    places = [(vars(module), name, function) for (module, name), function in made.items()]
+    by_identity = {id(getattr(module, name)): function for (module, name), function in made.items()}
+    for namespace in namespaces:
+        places += [(namespace, name, by_identity[id(v)]) for name, v in namespace.items() if id(v) in by_identity]
+    before = [(names, name, names[name]) for names, name, _ in places]
+    try:
+        for names, name, function in places:
+            names[name] = function
+        yield
+    finally:
+        for names, name, original in before:
+            names[name] = original
+
+
+@contextmanager
+def replayed(numbers: Iterable[float], namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
+    """Random functions that give these uniform numbers, one each time. Raises :class:`Unknown` unless all are taken."""
+    left = list(numbers)
+
+    def uniform() -> float:
+        if not left:
+            raise Unknown("it draws more numbers than before")
+        return left.pop(0)
+
+    with replaced({place: make(uniform) for place, make in FUNCTIONS.items()}, namespaces):
+        yield
+    if left:
+        raise Unknown("it draws fewer numbers than before")

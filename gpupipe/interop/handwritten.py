@@ -1,0 +1,197 @@
+"""Transforms that scripts write by hand, such as MoCo's blur by Pillow, as gpupipe's own.
+
+A function is watched on every path through it (:mod:`.tracing`), if all that it can see is known (:mod:`.closed`); what
+it did is written in transforms of gpupipe (:mod:`gpupipe.transforms.handwritten`); and then both get the same images
+and the same draws. Only what is equal in every bit is used. Everything else stays user code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from ..engines.forms.apply import apply_sample
+from ..engines.forms.picture import chw, hwc, pil
+from ..errors import GpupipeError
+from ..reading.global_rng import drawn, lent, seed_all
+from ..transforms import Grayscale, Transform
+from ..transforms.base import Images
+from ..transforms.handwritten import HandWritten, Path, Step
+from ..transforms.lambda_ import name_of
+from .closed import Open, Outside, outside
+from .draws import Run, Unknown, replayed
+from .recording import Mark, marked_function
+from .same_names import Refused
+from .snapshot import Snapshot
+from .tracing import Held, Seen, TracedImage, TracedTensor, traces
+
+__all__ = ["Place", "recognised"]
+
+Array = npt.NDArray[Any]
+
+_WITHIN = (0.5, 0.001, 0.999, 0.25, 0.75)
+"""Where in its range a number is tried that decides which path is taken."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a pipeline user code stands."""
+
+    is_pil: bool
+    """Whether it gets PIL images, otherwise tensors of float32."""
+    channels: int
+    """Of the image, 1 or 3."""
+    translate: Callable[[Any], list[Transform]]
+    """What makes transforms of gpupipe of one that the code holds; raises what translation raises."""
+
+    def images(self, rows: int, height: int, width: int) -> Images:
+        sizes = np.tile(np.array([[height, width]], np.int64), (rows, 1))
+        if self.is_pil:
+            return Images(sizes, channels=self.channels)
+        return Images(sizes, "tensor", "float32", self.channels)
+
+    @property
+    def mode(self) -> str:
+        return "tensor" if not self.is_pil else "RGB" if self.channels == 3 else "L"
+
+
+def recognised(function: Any, place: Place) -> list[Transform] | None:
+    """Transforms that do what a function of user code does; ``None`` if that is not known, or not proven."""
+    try:
+        reached = outside(function)
+        with lent():
+            seed_all(0)
+            before, held = drawn(), Snapshot.of(function)
+            found = _recognised(function, place, reached)
+            return found if drawn() == before and not held.differs(function) else None
+    except (Open, Unknown, Refused, GpupipeError):
+        return None
+    except Exception:  # of a function that cannot do with a stand-in
+        return None
+
+
+def _recognised(function: Any, place: Place, reached: Outside) -> list[Transform] | None:
+    def stand_in(run: Run) -> Any:
+        return TracedImage(run, place.mode) if place.is_pil else TracedTensor.of(run)
+
+    paths = traces(_with_marks(function, Mark), stand_in, reached.namespaces)
+    modes = {path.mode for path in paths}
+    becomes_gray = modes == {"L"} and place.mode == "RGB"
+    if modes != {place.mode} and not becomes_gray:
+        return None
+    draws = max(len(path.ranges) for path in paths)
+    made = HandWritten(name_of(function), tuple(_written(paths, draws, place)))
+    finish: list[Transform] = [Grayscale(1)] if becomes_gray else []
+    proof = _Proof(function, made, finish, place, reached, draws)
+    if not all(proof.holds(n, len(path.ranges)) for n, path in enumerate(paths)):
+        return None
+    return [made, *finish] if any(path.steps for path in made.paths) else finish
+
+
+def _with_marks(function: Any, mark: Callable[[Any], Any]) -> Any:
+    """With marks in the place of transforms that it holds; itself if it holds none."""
+    marked, held = marked_function(function, mark)
+    return marked if held else function
+
+
+def _written(paths: Sequence[Seen], draws: int, place: Place) -> Iterator[Path]:
+    """What was seen on every path, in transforms of gpupipe. Those that the function held draw for themselves: they get
+    numbers behind the ``draws`` that the function draws."""
+    for path in paths:
+        where = tuple((k, low, high) for k, (low, high) in enumerate(path.ranges) if (low, high) != (0.0, 1.0))
+        steps, free = [], draws
+        for step, numbers in path.steps:
+            if isinstance(step, Held):
+                for transform in place.translate(step.transform):
+                    _check_form(transform, place)
+                    steps.append(Step(transform, tuple(range(free, free + transform.draws))))
+                    free += transform.draws
+            else:
+                steps.append(Step(step, numbers))
+        yield Path(where, tuple(steps))
+
+
+def _check_form(transform: Transform, place: Place) -> None:
+    images = place.images(2, 40, 60)
+    after = transform.resolve(np.full((2, transform.draws), 0.5), images)[1]
+    same = (after.kind, after.dtype, after.channels) == (images.kind, images.dtype, images.channels)
+    if transform.on_batch or transform.temporal or after.views or not same or (after.sizes != images.sizes).any():
+        raise Refused(f"it holds {transform!r}, which changes the form of the image")
+
+
+# ---- the proof
+
+
+class _Proof:
+    """Runs a function, with the draws of a plan in the place of its own, and what was written of it."""
+
+    def __init__(
+        self, function: Any, made: HandWritten, finish: Sequence[Transform], place: Place, reached: Outside, draws: int
+    ):
+        self.made, self.finish, self.place, self.reached, self.draws = made, finish, place, reached, draws
+        self.function = _with_marks(function, self._acting)
+        self._left: list[float] = []
+        """Numbers of the transforms that the function holds."""
+
+    def holds(self, n: int, own: int) -> bool:
+        """Whether both make the same of images, with numbers that lead along path ``n``, on which the function draws
+        ``own`` of them."""
+        u = np.random.default_rng(n).random((len(_WITHIN), max(self.made.draws, self.draws)))
+        for k, low, high in self.made.paths[n].where:
+            u[:, k] = low + (high - low) * np.array(_WITHIN)
+        images = list(_images(self.place))
+        tried = [(image, u[0]) for image in images] + [(images[i % len(images)], row) for i, row in enumerate(u[1:])]
+        return all(self._is_same(image, row, own) for image, row in tried)
+
+    def _is_same(self, image: Array, u: npt.NDArray[np.float64], own: int) -> bool:
+        images = self.place.images(1, *image.shape[:2])
+        ops, images = self.made.resolve(u[None], images)
+        for transform in self.finish:
+            ops += transform.resolve(np.zeros((1, transform.draws)), images)[0]
+        ours = apply_sample(image, ops, 0)
+        self._left = u[self.draws :].tolist()
+        given = pil(image) if self.place.is_pil else chw(image).clone(memory_format=torch.contiguous_format)
+        with replayed(u[:own].tolist(), self.reached.namespaces):
+            theirs = self.function(given)
+        pixels = np.asarray(theirs) if isinstance(theirs, Image.Image) else hwc(theirs)
+        return _bits(pixels) == _bits(np.asarray(ours))
+
+    def _acting(self, transform: Any) -> Callable[[Image.Image], Image.Image]:
+        """In the place of a transform that the function holds."""
+
+        def act(image: Image.Image) -> Image.Image:
+            for part in self.place.translate(transform):
+                u, self._left = np.array([self._left[: part.draws]]), self._left[part.draws :]
+                images = self.place.images(1, image.height, image.width)
+                image = pil(np.asarray(apply_sample(image, part.resolve(u, images)[0], 0)))
+            return image
+
+        return act
+
+
+def _bits(pixels: Array) -> tuple[Any, ...]:
+    """What tells images apart, gray ones without a third dimension too."""
+    return pixels.dtype, pixels.reshape(*pixels.shape[:2], -1).shape, np.ascontiguousarray(pixels).tobytes()
+
+
+def _images(place: Place) -> Iterator[Array]:
+    """[H, W, C]: noise, soft shades, low contrast, much that is saturated, one colour, and a single pixel."""
+    rng = np.random.default_rng(0)
+    shape = 24, 33, place.channels
+    noise = rng.integers(0, 256, shape, np.uint8)
+    soft = np.linspace(0, 255, 24 * 33 * place.channels).astype(np.uint8).reshape(shape)
+    bright = np.clip(noise.astype(np.int32) * 2 - 60, 0, 255).astype(np.uint8)
+    found = [noise, soft, 100 + noise // 16, bright, np.full(shape, 77, np.uint8), noise[:1, :1]]
+    if place.is_pil:
+        yield from found
+        return
+    for pixels in found[:2]:
+        yield pixels.astype(np.float32) / np.float32(255)
+    yield rng.standard_normal(shape).astype(np.float32)
+    yield (1000 * rng.standard_normal(shape)).astype(np.float32)

@@ -1,0 +1,284 @@
+"""User code run on an image that nobody can see, which notes what is done to it: every path through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from torch import Tensor
+
+from .. import transforms as ours
+from ..transforms import Transform
+from .draws import FUNCTIONS, Draw, Run, Unknown, replaced
+from .recording import StandIn
+
+__all__ = ["Held", "Seen", "TracedImage", "TracedTensor", "traces"]
+
+_MOST_PATHS = 16
+
+
+@dataclass(frozen=True)
+class Held:
+    """A transform that user code holds, and has done."""
+
+    transform: Any
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run did."""
+
+    ranges: tuple[tuple[float, float], ...]
+    """Of the uniform number of every draw, [low, high)."""
+    steps: tuple[tuple[Transform | Held, tuple[int, ...]], ...]
+    """And which uniform numbers each gets."""
+    mode: str
+    """Of the result: RGB, L or tensor."""
+
+
+def traces(
+    function: Callable[[Any], Any], given: Callable[[Run], Any], namespaces: Iterable[dict[str, Any]]
+) -> list[Seen]:
+    """Every path through a function.
+
+    Args:
+        function: user code, see :mod:`.closed` for what it may look at.
+        given: makes the stand-in for the image.
+        namespaces: in which it may have random functions by a name of its own.
+
+    Raises :class:`Unknown` if it does anything that has no meaning here.
+    """
+    namespaces = list(namespaces)
+    todo: list[tuple[bool, ...]] = [()]
+    found: list[Seen] = []
+    while todo:
+        run = Run(todo.pop())
+        changes = {place: make(run.draw) for place, make in FUNCTIONS.items()} | _pillow(run)
+        with replaced(changes, namespaces):
+            made = function(given(run))
+        if run.problem:
+            raise Unknown(run.problem)
+        if not isinstance(made, (TracedImage, TracedTensor)):
+            raise Unknown(f"it returns {type(made).__name__}")
+        todo += run.others
+        found.append(made.seen())
+        if len(found) > _MOST_PATHS:
+            raise Unknown(f"there are more than {_MOST_PATHS} ways through it")
+    return found
+
+
+# ---- PIL images
+
+
+class TracedImage(StandIn):
+    """In the place of a PIL image. A gray one is kept as one whose channels are equal."""
+
+    _OPEN = frozenset(
+        ("image", "steps", "then", "run", "shown_mode", "mode", "seen", "convert", "copy", "filter", "transpose",
+         "getbands", "step", "__class__", "__dict__")
+    )  # fmt: skip
+
+    def __init__(self, run: Run, mode: str, steps: tuple[Any, ...] = ()):
+        super().__init__(None, steps)
+        self.run, self.shown_mode = run, mode
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "mode":
+            return object.__getattribute__(self, "shown_mode")
+        if name in TracedImage._OPEN:
+            return object.__getattribute__(self, name)
+        return object.__getattribute__(self, "run").refuse(f"it looks at the image itself ({name})")
+
+    def seen(self) -> Seen:
+        return Seen(tuple(self.run.ranges), self.steps, self.shown_mode)
+
+    def step(self, transform: Transform | Held, *numbers: int) -> TracedImage:
+        return TracedImage(self.run, self.shown_mode, (*self.steps, (transform, numbers)))
+
+    def then(self, step: Any) -> StandIn:
+        return self.step(Held(step))
+
+    # ---- what an image can do
+
+    def getbands(self) -> tuple[str, ...]:
+        return ("R", "G", "B") if self.shown_mode == "RGB" else ("L",)
+
+    def copy(self) -> Any:
+        return self
+
+    def convert(self, mode: str | None = None, *more: Any, **named: Any) -> Any:
+        if more or named or mode not in ("RGB", "L"):
+            self.run.refuse(f"convert({mode!r})")
+        assert mode is not None
+        if mode == self.shown_mode:
+            return self
+        gray = self if mode == "RGB" else self.step(ours.RandomGrayscale(1.0))
+        return TracedImage(self.run, mode, gray.steps)
+
+    def filter(self, filter: Any) -> Any:
+        kind = filter() if callable(filter) else filter
+        if type(kind) is not ImageFilter.GaussianBlur:
+            self.run.refuse(f"filter({type(kind).__name__})")
+        radius = kind.radius
+        if isinstance(radius, Draw):
+            return self.step(ours.PILGaussianBlur(radius.range), radius.k)
+        return self.step(ours.PILGaussianBlur(float(radius)))
+
+    def transpose(self, method: Any) -> Any:
+        if method == Image.Transpose.FLIP_LEFT_RIGHT:
+            return self.step(ours.RandomHorizontalFlip(1.0))
+        if method == Image.Transpose.FLIP_TOP_BOTTOM:
+            return self.step(ours.RandomVerticalFlip(1.0))
+        return self.run.refuse(f"transpose({method!r})")
+
+    def _unknown(self, *_: Any) -> Any:
+        self.run.refuse("it looks at the image itself")
+
+    __len__ = __getitem__ = __iter__ = __bool__ = __float__ = __int__ = __lt__ = __gt__ = __le__ = __ge__ = _unknown
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _unknown
+
+
+def _solarize(image: TracedImage, threshold: Any = 128) -> Any:
+    return image.step(ours.RandomSolarize(threshold, 1.0))
+
+
+def _posterize(image: TracedImage, bits: Any) -> Any:
+    return image.step(ours.RandomPosterize(bits, 1.0))
+
+
+_OPS: dict[str, Callable[..., Any]] = {
+    "autocontrast": lambda image: image.step(ours.RandomAutocontrast(1.0)),
+    "equalize": lambda image: image.step(ours.RandomEqualize(1.0)),
+    "flip": lambda image: image.step(ours.RandomVerticalFlip(1.0)),
+    "grayscale": lambda image: image.convert("L"),
+    "invert": lambda image: image.step(ours.RandomInvert(1.0)),
+    "mirror": lambda image: image.step(ours.RandomHorizontalFlip(1.0)),
+    "posterize": _posterize,
+    "solarize": _solarize,
+}
+"""Functions of ``ImageOps``, with the arguments whose meaning is known."""
+_FACTORS = {"Brightness": "brightness", "Color": "saturation", "Contrast": "contrast"}
+"""Classes of ``ImageEnhance`` as ``ColorJitter`` names them."""
+
+
+class _Enhancer:
+    """In the place of one of ``ImageEnhance``'s."""
+
+    def __init__(self, name: str, image: TracedImage):
+        self._name, self._image = name, image
+
+    def enhance(self, factor: Any) -> Any:
+        image, name = self._image, self._name
+        if name == "Sharpness":
+            return image.step(ours.RandomAdjustSharpness(factor, 1.0))
+        if name == "Color" and image.mode == "L":
+            return image  # it has no colour to begin with
+        low, high = factor.range if isinstance(factor, Draw) else (factor, factor)
+        jitter = ours.ColorJitter(**{_FACTORS[name]: (low, high)})
+        # Each of its strengths has a number of its own, of which one counts.
+        return image.step(jitter, *((factor.k,) * jitter.draws if isinstance(factor, Draw) else ()))
+
+
+def _pillow(run: Run) -> dict[tuple[Any, str], Any]:
+    """Functions of Pillow that know what a stand-in is."""
+
+    def known(name: str, original: Any, seen: Callable[..., Any]) -> Any:
+        def function(image: Any, *given: Any, **named: Any) -> Any:
+            if not isinstance(image, TracedImage):
+                return original(image, *given, **named)
+            try:
+                return seen(image, *given, **named)
+            except Unknown:
+                raise
+            except Exception as e:  # an argument that has no form here
+                return run.refuse(f"{name}: {e}")
+
+        return function
+
+    enhancers = {name: (lambda image, name=name: _Enhancer(name, image)) for name in (*_FACTORS, "Sharpness")}
+    found = {(ImageOps, name): known(name, getattr(ImageOps, name), seen) for name, seen in _OPS.items()}
+    return found | {
+        (ImageEnhance, name): known(name, getattr(ImageEnhance, name), seen) for name, seen in enhancers.items()
+    }
+
+
+# ---- tensors
+
+
+class TracedTensor(Tensor):
+    """In the place of a tensor: knows what was added to it and by what it was multiplied, and nothing else."""
+
+    run: Run
+    calls: tuple[tuple[str, tuple[float, ...]], ...]
+
+    @staticmethod
+    def of(run: Run, calls: tuple[tuple[str, Any], ...] = ()) -> TracedTensor:
+        made: TracedTensor = torch.empty(0).as_subclass(TracedTensor)
+        made.run, made.calls = run, calls
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = [part for part in args if isinstance(part, TracedTensor)]
+        name = getattr(func, "__name__", str(func))
+        if not found:
+            raise Unknown(f"it uses the tensor in {name}")
+        of, known = found[0], _ARITHMETIC.get(name)
+        turned = name in ("__radd__", "__rmul__")
+        if known is None or kwargs or len(args) != 2 or len(found) != 1 or (args[0] is not of and not turned):
+            return of.run.refuse(f"it looks at the tensor itself ({name})")
+        values = _values(next(part for part in args if part is not of))
+        if values is None:
+            return of.run.refuse("it computes with something else than a number for each channel")
+        return TracedTensor.of(of.run, (*of.calls, (known, values)))
+
+    def seen(self) -> Seen:
+        if not self.calls:
+            return Seen(tuple(self.run.ranges), (), "tensor")
+        mean, std = _normalized(self.calls)
+        if not all(map(np.isfinite, (*mean, *std))) or 0.0 in std:
+            self.run.refuse("it has no inverse")
+        return Seen(tuple(self.run.ranges), ((ours.Normalize(mean, std), ()),), "tensor")
+
+
+_ARITHMETIC = {
+    "add": "add", "__add__": "add", "__radd__": "add", "sub": "sub", "__sub__": "sub", "subtract": "sub",
+    "mul": "mul", "__mul__": "mul", "__rmul__": "mul", "multiply": "mul",
+    "div": "div", "__truediv__": "div", "true_divide": "div", "divide": "div",
+}  # fmt: skip
+"""Names of torch's functions."""
+
+
+def _values(given: Any) -> tuple[float, ...] | None:
+    """A number, or one for each of three channels."""
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return (float(given),)
+    plain = type(given) is Tensor and given.dtype == torch.float32
+    if plain and (given.numel() == 1 or tuple(given.shape) == (3, 1, 1)):
+        return tuple(float(v) for v in given.flatten())
+    return None
+
+
+def _normalized(calls: tuple[tuple[str, tuple[float, ...]], ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(mean, std) of ``(x - mean) / std``, which is the same but for its last bits."""
+    names = [name for name, _ in calls]
+    if names == ["sub", "div"] and len(calls[0][1]) == len(calls[1][1]):
+        return calls[0][1], calls[1][1]
+    scale, shift = np.ones(1), np.zeros(1)
+    for name, values in calls:
+        v = np.asarray(values)
+        if name == "add":
+            shift = shift + v
+        elif name == "sub":
+            shift = shift - v
+        elif name == "mul":
+            scale, shift = scale * v, shift * v
+        else:
+            scale, shift = scale / v, shift / v
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, std = np.broadcast_arrays(-shift / scale, 1 / scale)
+    return tuple((mean + 0.0).tolist()), tuple(std.tolist())
