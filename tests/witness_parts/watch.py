@@ -121,6 +121,8 @@ class Watch:
         self._first = self._first or state
         changed = {k: v for k, v in state.items() if state is self._first or self._first.get(k) != v}
         gone = [f"no {k}" for k in self._first if k not in state]
+        if changed.get("rng"):
+            changed["rng"] = mark(changed["rng"])  # 5,000 bytes of a generator
         text = " ".join([*(f"{k}={v}" for k, v in changed.items()), *gone]) or "as at first"
         self.found.setdefault("state", []).append(text)
         return self
