@@ -77,7 +77,8 @@ class _Run(Run):
         if ready.bad:
             raise SampleError(ready.bad)
         self._engine.pillow_speed.add(*ready.by_pillow)
-        return Batch(*to_device((ready.media, ready.target), self._engine.setup), ready.plan)
+        images, target = to_device((ready.media, ready.target), self._engine.setup)
+        return Batch(images, target, ready.plan)
 
     def close(self) -> None:
         self._loaded = iter(())
