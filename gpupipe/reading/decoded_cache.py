@@ -11,7 +11,7 @@ import atexit
 import fcntl
 import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -147,6 +147,7 @@ def _numbers(window: Crop, row: int) -> tuple[int, int, int, int]:
     return int(window.top[row]), int(window.left[row]), int(window.height[row]), int(window.width[row])
 
 
+@cache
 def _decoder() -> str:
     return f"Pillow {PIL.__version__} libjpeg-turbo {features.version_feature('libjpeg_turbo')}"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from interpreter import Interpreter, Script
 from PIL import Image
 from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictures, same, write_tars
@@ -106,6 +107,31 @@ def test_in_the_second_epoch_nothing_is_decoded(
     monkeypatch.setattr(Dataset, "open", refuse)
     some = Subset(ImageFolder(root, TRAIN), list(range(N)))
     assert same(list(make(some, cache="disk", cache_bytes=ROOM)), wanted)
+
+
+def test_several_views(make: Callable[..., DataLoader], root: Path) -> None:
+    dataset = ImageFolder(root, T.Compose([T.MultiView([TRAIN, EVAL])]))
+    plain, cached = list(make(dataset)), list(make(dataset, cache="ram", cache_bytes=ROOM))
+    assert len(cached) == len(plain) > 1
+    for (views, target), (wanted, labels) in zip(cached, plain, strict=True):
+        assert len(views) == 2 and all(torch.equal(*pair) for pair in zip(views, wanted, strict=True))
+        assert torch.equal(target, labels)
+
+
+def test_on_a_cpu_no_graph_is_built(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would only copy the images. Functions of the script's need the engine that has one."""
+    from gpupipe.engines.dali import engine
+
+    def refuse(*args: Any, **arguments: Any) -> Any:
+        raise AssertionError("a graph")
+
+    monkeypatch.setattr(engine, "build_graph", refuse)
+    case, options = Case("dali", "folder", "cpu", numbered), {"num_workers": 2, "cache": "ram", "cache_bytes": ROOM}
+    batches = list(case.loader(ImageFolder(numbered, TRAIN), **options))
+    assert sum(len(target) for _, target in batches) == N
+    with pytest.raises(AssertionError, match="a graph"):
+        list(case.loader(ImageFolder(numbered, T.Compose([T.Lambda(lambda image: image), TRAIN])), **options))
+    case.close()
 
 
 def test_a_file_that_changed(make: Callable[..., DataLoader], root: Path, folders: Any) -> None:

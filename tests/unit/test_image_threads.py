@@ -43,6 +43,17 @@ def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -
     assert torch.equal(batch, before)
 
 
+def test_colours_one_after_another_are_the_same_as_each_by_itself() -> None:
+    """Between them they stay floats, of whole numbers as bytes have them."""
+    ops = resolved(T.ColorJitter(0.4, 0.4, 0.4), T.RandomAdjustSharpness(1.7), T.ColorJitter(0.4, 0.4, 0.4))
+    for row, pixels in enumerate(PIXELS):
+        before, want = pixels.copy(), pixels
+        for op in ops:
+            want = apply_sample(want, [op], row)
+        assert np.array_equal(apply_sample(pixels, ops, row), want)
+        assert not np.array_equal(want, pixels) and np.array_equal(pixels, before)
+
+
 def test_blur_goes_along_one_axis_after_the_other_and_stays_within_a_level() -> None:
     ops = resolved(T.GaussianBlur((9, 5), (0.5, 2.0)))
     batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from ...errors import ConfigError, MissingDependency, PipelineError
 from ...memory.uses import MemoryUse, Place, Workload
 from ...reading.setup import Setup
+from ...reading.windows import window_of
 from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
 from .codings import by_pillow, is_safe, share_by_pillow
@@ -17,6 +18,7 @@ from .presence import installed
 
 if TYPE_CHECKING:
     from ..forms.clip_frames import ClipBatches
+    from ..forms.kept_images import KeptImages
     from .graph_end import GraphEnd
 
 __all__ = ["Dali", "installed"]
@@ -31,7 +33,8 @@ class Dali(EngineConfig):
     """NVIDIA DALI: on a GPU if the loader's device is one, else its CPU backend.
 
     Clips on the CPU that are only cropped, resized, mirrored and normalised never reach DALI: torch does that to each
-    frame in the thread that decoded it, in less time and closer to the reference.
+    frame in the thread that decoded it, in less time and closer to the reference. Nor do images that are kept decoded
+    (``cache=``): the thread that read one does the rest.
 
     On a CPU DALI decodes, and threads of the host do the rest image by image, as soon as that is cheaper; so they do on
     every device if user code for single images is among the transforms. ``repr`` says what is done on the host.
@@ -99,11 +102,9 @@ class Dali(EngineConfig):
             raise PipelineError(f'Dali: video="nvdec" leaves frames on the GPU, and {end.why}; use video="pyav"')
 
     def build(self, setup: Setup) -> Engine:
-        batches = _clip_batches(setup)
-        if batches is not None:
-            from .cpu_clips import CpuClips
-
-            return CpuClips(setup, batches)
+        without = self._without_graph(setup)
+        if without is not None:
+            return without
         from .engine import DaliEngine
         from .graph import DecoderOptions
 
@@ -114,6 +115,25 @@ class Dali(EngineConfig):
             jpeg_fancy_upsampling=fancy,
         )
         return DaliEngine(setup, options, self._end(setup), nvdec=self.video == "nvdec")
+
+    def _without_graph(self, setup: Setup) -> Engine | None:
+        """What does all of the work, if there is nothing left for DALI to do."""
+        from .no_graph import NoGraph
+
+        clips, images = _clip_batches(setup), self._kept_images(setup)
+        if clips is not None:
+            return NoGraph.of_clips(setup, clips)
+        return None if images is None else NoGraph.of_images(setup, images, self._end(setup))
+
+    def _kept_images(self, setup: Setup) -> KeptImages | None:
+        """What makes batches of images that are kept decoded, if a graph would only pass them on."""
+        from ..forms.kept_images import KeptImages  # which loads torch
+
+        images = KeptImages.of(setup)
+        if images is None:
+            return None
+        end, window = self._end(setup), window_of(setup.pipeline.skeleton)
+        return images if end.on_host and end.shared == int(window is not None) else None
 
     def _end(self, setup: Setup) -> GraphEnd:
         from .graph_end import graph_end
@@ -140,6 +160,8 @@ class Dali(EngineConfig):
         s, batch = workload.setup, workload.batch_size
         if _clip_batches(s) is not None:
             return workload.output(s.prefetch_factor + 2, "(prefetch_factor + 1 in flight + the one handed out)")
+        if self._kept_images(s) is not None:
+            return workload.output(max(s.prefetch_factor, 2) + 1, "(prefetch_factor in flight + the one handed out)")
         on_host = self._end(s).on_host
         if on_host:  # each is made when it was decoded
             uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")

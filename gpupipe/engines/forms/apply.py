@@ -13,8 +13,8 @@ from ...errors import PipelineError
 from ...transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
 from ...transforms.ops.base import Array
 from .dtype import to_dtype
-from .picture import Picture, array, chw, hwc, planes
-from .registry import ARITHMETIC, BATCH_FORMS, FORMS, Form, change_of, is_arithmetic
+from .picture import Picture, array, chw, hwc, planes, to_bytes
+from .registry import ARITHMETIC, BATCH_FORMS, FORMS, LEVEL_FORMS, Form, change_of, is_arithmetic
 
 __all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail"]
 
@@ -64,20 +64,28 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
         u8, f16 or f32[H', W', C'], possibly a view of ``image``, or what a function of the user's made of it; of
         several views a tuple of such.
     """
+    levels: Tensor | None = None  # f32[1, C, H, W] in the image's place: what level forms made
     for op in ops:
+        if op.passes(i):
+            continue
+        form = forms.get(type(op))
+        change = LEVEL_FORMS.get(type(op)) if form is None and getattr(op, "kind", None) == "pil" else None
+        if change is not None:
+            levels = planes(image)[None].to(torch.float32, copy=True) if levels is None else levels.floor_()
+            levels = change(levels, op.take(slice(i, i + 1)))
+            continue
+        if levels is not None:
+            image, levels = hwc(to_bytes(levels)[0]), None
         if isinstance(op, Views):
             own = not op.sendable and isinstance(image, Image.Image)  # a function may draw into the image
             views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
             return tuple(views)  # type: ignore[arg-type]
-        form = forms.get(type(op))
         image = form(image, op, i) if form is not None else _as_batch(image, op, i)
-    return array(image)
+    return array(image) if levels is None else hwc(to_bytes(levels)[0])
 
 
 def _as_batch(image: Picture, op: Op, i: int) -> Picture:
     """An op that has a form for batches alone."""
-    if op.passes(i):
-        return image
     one = op.take(slice(i, i + 1))
     # What torchvision computes of a tensor depends, in the last bit of floats, on how it lies in memory.
     x = planes(image) if getattr(op, "kind", None) == "pil" else chw(image)

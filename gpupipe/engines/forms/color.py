@@ -15,7 +15,7 @@ from torch import Tensor
 from ...transforms import ops
 from .device_random import on
 from .picture import to_bytes
-from .registry import batch_form
+from .registry import batch_form, level_form
 
 __all__ = ["Factor", "blend", "largest", "number", "pil_blend"]
 
@@ -82,28 +82,36 @@ def _back(values: Tensor, x: Tensor) -> Tensor:
 
 
 def pil_blend(values: Tensor, less: Tensor | None, factor: Factor) -> Tensor:
-    """``Image.blend`` of bytes in float32, which are written to: each step rounded by itself, the fraction cut off at
-    the end."""
+    """``Image.blend`` of bytes in float32, which are written to: each step rounded by itself. The fraction is left."""
     if less is None:
         values.mul_(factor)
     else:
         values.sub_(less).mul_(factor).add_(less)
-    return to_bytes(values.clamp_(0, 255))
+    return values.clamp_(0, 255)
+
+
+@level_form(ops.Brightness)
+def pil_brightness(values: Tensor, op: ops.Brightness) -> Tensor:
+    return pil_blend(values, None, number(op.factor, values))
 
 
 @batch_form(ops.Brightness)
 def brightness(x: Tensor, op: ops.Brightness) -> Tensor:
-    factor = number(op.factor, x)
-    return pil_blend(x.to(torch.float32), None, factor) if op.kind == "pil" else blend(x, None, factor)
+    if op.kind == "pil":
+        return to_bytes(pil_brightness(x.to(torch.float32), op))
+    return blend(x, None, number(op.factor, x))
+
+
+@level_form(ops.Contrast)
+def pil_contrast(values: Tensor, op: ops.Contrast) -> Tensor:
+    return pil_blend(values, _pil_less_contrast(values), number(op.factor, values))
 
 
 @batch_form(ops.Contrast)
 def contrast(x: Tensor, op: ops.Contrast) -> Tensor:
-    factor = number(op.factor, x)
     if op.kind == "pil":
-        values = x.to(torch.float32)
-        return pil_blend(values, _pil_less_contrast(values), factor)
-    return blend(x, _less_contrast(x), factor)
+        return to_bytes(pil_contrast(x.to(torch.float32), op))
+    return blend(x, _less_contrast(x), number(op.factor, x))
 
 
 def _less_contrast(x: Tensor) -> Tensor:
@@ -122,15 +130,18 @@ def _pil_less_contrast(values: Tensor) -> Tensor:
     return mean.add_(0.5).floor_().to(torch.float32)
 
 
+@level_form(ops.Saturation)
+def pil_saturation(values: Tensor, op: ops.Saturation) -> Tensor:
+    return values if values.shape[1] == 1 else pil_blend(values, _pil_luma(values), number(op.factor, values))
+
+
 @batch_form(ops.Saturation)
 def saturation(x: Tensor, op: ops.Saturation) -> Tensor:
     if x.shape[1] == 1:
         return x
-    factor = number(op.factor, x)
     if op.kind == "pil":
-        values = x.to(torch.float32)
-        return pil_blend(values, _pil_luma(values), factor)
-    return blend(x, _less_saturation(x), factor)
+        return to_bytes(pil_saturation(x.to(torch.float32), op))
+    return blend(x, _less_saturation(x), number(op.factor, x))
 
 
 def _less_saturation(x: Tensor) -> Tensor:

@@ -15,23 +15,26 @@ from ...transforms import ops
 from .color import Factor, largest, number, pil_blend
 from .device_random import on
 from .picture import Picture, pil, to_bytes
-from .registry import batch_form, form
+from .registry import batch_form, form, level_form
 
 __all__ = ["tensor_sharpness"]
 
 
+@level_form(ops.Sharpness)
+def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
+    if min(values.shape[-2:]) > 2:
+        inner = values[..., 1:-1, 1:-1]
+        total = _sum_of_nine(values).add_(inner, alpha=4)
+        # Thirteenths are never half.
+        pil_blend(inner, total.add_(6.5).div_(13).floor_(), number(op.factor, values))
+    return values
+
+
 @batch_form(ops.Sharpness)
 def sharpness(x: Tensor, op: ops.Sharpness) -> Tensor:
-    factor = number(op.factor, x)
-    if op.kind == "tensor":
-        return tensor_sharpness(x, factor)
-    if min(x.shape[-2:]) <= 2:
-        return x
-    values = x.to(torch.float32)
-    inner = values[..., 1:-1, 1:-1]
-    total = _sum_of_nine(values).add_(inner, alpha=4)
-    pil_blend(inner, total.add_(6.5).div_(13).floor_(), factor)  # thirteenths are never half
-    return to_bytes(values.clamp_(0, 255))
+    if op.kind == "pil":
+        return to_bytes(pil_sharpness(x.to(torch.float32), op))
+    return tensor_sharpness(x, number(op.factor, x))
 
 
 def _sum_of_nine(x: Tensor) -> Tensor:

@@ -12,22 +12,19 @@ and after it is done in the threads.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...reading.buffers import BatchPool
 from ...reading.torch_threads import torch_threads
-from ...transforms.ops import Call, Op, ToDtype, Views
+from ...transforms.ops import Op, Views
 from ...transforms.ops.base import Array
-from .apply import apply_batch, apply_sample, head_and_tail
-from .picture import chw
-from .registry import FAST_FORMS, FORMS, different_sizes
+from .apply import apply_sample
+from .image_batch import ImageBatch
 
 __all__ = ["ImageThreads", "Making"]
 
@@ -53,18 +50,13 @@ class ImageThreads:
     ) -> Making:
         """Begin on the ops; does not wait.
 
-        With user code for single images, all is to the reference's last bit. Else :data:`~.registry.FAST_FORMS` are
-        used.
-
         Args:
             images: u8 or f32[H, W, C]; left as they are.
-            ops: with a row for each image.
-            memory_format: ``"contiguous_format"`` or ``"channels_last"``, of the batch.
-            whole: whether what is cheaper on a batch is done too; else it is left, as bytes are faster to copy.
-            pinned: whether the batch is made in pinned memory.
+            ops, memory_format, whole, pinned: see :class:`~.image_batch.ImageBatch`.
             owner: of what ``images`` point into; kept as long as a thread may read it.
         """
-        making = Making(images, ops, memory_format, self._memory, whole=whole, pinned=pinned, owner=owner)
+        batch = ImageBatch(len(images), ops, self._memory, memory_format, whole=whole, pinned=pinned)
+        making = Making(images, batch, owner=owner)
         making.begin(self._threads(), self._count)
         return making
 
@@ -84,129 +76,78 @@ class ImageThreads:
 class Making:
     """A batch on its way; see :meth:`ImageThreads.start`."""
 
-    def __init__(
-        self,
-        images: Sequence[Array],
-        ops: Sequence[Op],
-        memory_format: str,
-        memory: BatchPool,
-        *,
-        whole: bool,
-        pinned: bool,
-        owner: Any,
-    ):
-        self._images, self._memory_format, self._pinned, self._owner = images, memory_format, pinned, owner
-        self._memory = memory
-        head, tail = head_and_tail(ops)
-        self.has_views = bool(tail) and isinstance(tail[0], Views)
-        tails = tail[0].branches if self.has_views else (tail,)
-        ends = [_until_batch(tail) if whole else 0 for tail in tails]
-        self._tails = tuple(tail[:n] for tail, n in zip(tails, ends, strict=True))
-        self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
-        """What is left for the whole batch, for each view."""
-        self._forms = FORMS if any(not op.sendable for op in head) else {**FORMS, **FAST_FORMS}
+    def __init__(self, images: Sequence[Array], batch: ImageBatch, *, owner: Any):
+        self._images, self._batch, self._owner = images, batch, owner
+        self.has_views, self.rest = batch.has_views, batch.rest
+        head = batch.head
         first = next((n for n, op in enumerate(head) if not op.sendable), len(head))
         self._before, self._after = head[:first], head[first:]
-        self._batches: list[Tensor | None] = [None] * len(tails)
-        self._allocating = threading.Lock()
         self.row = 0
-        """The image that user code gets, or got last."""
-        made: list[Future[Any]] = [Future() for _ in images]
-        self._rows, self._made = iter(list(enumerate(made))), deque(made)
+        """The image that user code gets, or got last; or the one that went wrong."""
+        made: list[Future[Any]] = [Future() for _ in images] if self._after else []
+        self._made = deque(made)
+        """Each image as the first user code gets it."""
+        self._rows: Iterator[Any] = iter(list(enumerate(made))) if made else iter(range(len(images)))
+        self._nothing_failed = iter((True,))
+        self._working: deque[Future[None]] = deque()
 
     def begin(self, pool: ThreadPoolExecutor, threads: int) -> None:
         self._pool = pool
+        work = self._work_for_user_code if self._after else self._work
         for _ in range(min(threads, len(self._images))):
-            pool.submit(self._work)
+            self._working.append(pool.submit(work))
 
     # ---- in the threads
 
     def _work(self) -> None:
+        for row in self._rows:
+            try:
+                self._batch.put(self._images[row], row)
+            except BaseException:
+                self.cancel()
+                if next(self._nothing_failed, False):
+                    self.row = row
+                    raise
+
+    def _work_for_user_code(self) -> None:
         for row, future in self._rows:
             try:
-                future.set_result(self._first(row))
+                future.set_result(apply_sample(self._images[row], self._before, row, self._batch.forms))
             except BaseException as e:
                 future.set_exception(e)
             # The error knows this frame, so a future in it would make a circle of all that both know; and what only the
             # collector finds may be found in a forked process, where DALI must not be ended.
             del future
 
-    def _first(self, row: int) -> Any:
-        """The image as the first user code gets it; without any it is finished."""
-        if self._after:
-            return apply_sample(self._images[row], self._before, row, self._forms)
-        return self._finish(self._images[row], self._before, row)
-
-    def _finish(self, image: Array, ops: Sequence[Op], row: int, view: int = 0) -> None:
-        made = apply_sample(image, ops, row, self._forms)
-        for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
-            self._put(one, row, k)
-
-    def _put(self, image: Array, row: int, view: int) -> None:
-        x, tail = chw(image)[None], self._tails[view]
-        batch = self._batch(view, x)
-        if batch.shape[1:] != x.shape[1:]:
-            raise different_sizes()
-        mine = [op.take(slice(row, row + 1)) if op.rows else op for op in tail]
-        apply_batch(x, mine, out=batch[row : row + 1])
-
-    def _batch(self, view: int, like: Tensor) -> Tensor:
-        """[B, C, H, W], allocated for the first image that is there."""
-        with self._allocating:
-            batch = self._batches[view]
-            if batch is None:
-                types = [getattr(torch, op.dtype) for op in self._tails[view] if isinstance(op, ToDtype)]
-                batch = self._empty((len(self._images), *like.shape[1:]), types[-1] if types else like.dtype)
-                self._batches[view] = batch
-            return batch
-
-    def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        layout = getattr(torch, self._memory_format)
-        if len(shape) != 4:  # no images, but what a function made of them
-            layout = torch.contiguous_format
-        if self._pinned:
-            return torch.empty(shape, dtype=dtype, device="cpu", memory_format=layout, pin_memory=True)
-        if layout is torch.channels_last:
-            n, channels, *size = shape
-            return self._memory.empty((n, *size, channels), dtype).permute(0, 3, 1, 2)
-        return self._memory.empty(shape, dtype)
-
     # ---- in the thread that asks for the batch
 
     def result(self) -> tuple[Tensor, ...]:
         """[B, C, H, W] of each view, with :attr:`rest` to do. Runs user code, and waits."""
-        last: deque[Future[None]] = deque()
         try:
             for row in range(len(self._made)):
                 self.row = row
                 image = self._made.popleft().result()  # named, a future would make a circle with its error
-                if self._after:
-                    self._run_user_code(image, self._after, row, 0, last)
-            while last:
-                last.popleft().result()
+                self._run_user_code(image, self._after, row, 0)
+            while self._working:
+                self._working.popleft().result()
         except BaseException:
             self.cancel()
             raise
-        return tuple(batch for batch in self._batches if batch is not None)
+        return self._batch.tensors
 
-    def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int, last: deque[Future[None]]) -> None:
+    def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int) -> None:
         """The ops up to the last user code here, and the rest of them in the threads."""
         end = max((n for n, op in enumerate(ops, 1) if not op.sendable), default=0)
         if end and isinstance(ops[end - 1], Views):
-            shared = apply_sample(image, ops[: end - 1], row, self._forms)
+            shared = apply_sample(image, ops[: end - 1], row, self._batch.forms)
             assert not isinstance(shared, tuple)
             for k, branch in enumerate(ops[end - 1].branches):
-                self._run_user_code(shared, branch, row, k, last)
+                self._run_user_code(shared, branch, row, k)
             return
-        made = apply_sample(image, ops[:end], row, self._forms)
-        last.append(self._pool.submit(self._finish, made, ops[end:], row, view))  # type: ignore[arg-type]
+        made = apply_sample(image, ops[:end], row, self._batch.forms)
+        self._working.append(self._pool.submit(self._batch.put, made, row, ops[end:], view))  # type: ignore[arg-type]
 
     def cancel(self) -> None:
         """Begin no other image."""
         for _ in self._rows:
             pass
-
-
-def _until_batch(tail: Sequence[Op]) -> int:
-    """How many of the ops come before a function of the whole batch."""
-    return next((n for n, op in enumerate(tail) if isinstance(op, Call)), len(tail))

@@ -79,7 +79,8 @@ def _for_torch(image: Picture) -> Array:
 def planes(image: Picture) -> Tensor:
     """[C, H, W], each channel by itself in memory, on the same memory if it is there like that. Arithmetic on whole
     planes is several times as fast as on channels that lie between each other, and the batch has them like that."""
-    return torch.from_numpy(np.require(array(image).transpose(2, 0, 1), requirements=("C", "W")))
+    values = np.ascontiguousarray(array(image).transpose(2, 0, 1))
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
 def to_bytes(x: Tensor) -> Tensor:

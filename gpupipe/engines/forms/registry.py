@@ -29,6 +29,7 @@ __all__ = [
     "BATCH_FORMS",
     "FAST_FORMS",
     "FORMS",
+    "LEVEL_FORMS",
     "Form",
     "Rows",
     "arithmetic",
@@ -38,6 +39,7 @@ __all__ = [
     "form",
     "has_batch_form",
     "is_arithmetic",
+    "level_form",
 ]
 
 Form = Callable[[Picture, Any, int], Picture]
@@ -46,6 +48,7 @@ Rows = Literal["drawn", "each", "all"]
 
 _Form = TypeVar("_Form", bound=Form)
 _BatchForm = TypeVar("_BatchForm", bound=BatchForm)
+_LevelForm = TypeVar("_LevelForm", bound=Callable[..., Tensor])
 _Arithmetic = TypeVar("_Arithmetic", bound=Callable[..., Tensor])
 
 FORMS: dict[type[Op], Form] = {}
@@ -59,6 +62,11 @@ times as long."""
 BATCH_FORMS: dict[type[Op], BatchForm] = {}
 """``BATCH_FORMS[type(op)](x, op)``: the op on [B, C, H, W] on any device. It may write to ``x``, and returns it or
 another tensor; what the mask leaves out comes out as it came in."""
+
+LEVEL_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {}
+"""``LEVEL_FORMS[type(op)](values, op)``: an op of kind ``"pil"`` on f32[n, C, H, W], bytes in float32, which it may
+write to. What comes out is in 0..255, and becomes bytes when its fractions are cut off. Several of such ops one after
+another need not go through bytes in between."""
 
 ARITHMETIC: dict[type[Op], Callable[..., Tensor]] = {}
 """What works on single values, all alike, and so commutes with moving pixels: ``f(x, op, layout, inplace)`` on
@@ -99,6 +107,16 @@ def batch_form(kind: type[Op], *, rows: Rows = "drawn") -> Callable[[_BatchForm]
             return _drawn(x, op, function, one_by_one=rows == "each")
 
         BATCH_FORMS[kind] = function if rows == "all" else masked
+        return function
+
+    return register
+
+
+def level_form(kind: type[Op]) -> Callable[[_LevelForm], _LevelForm]:
+    """Register what an op does to bytes in float32, see :data:`LEVEL_FORMS`."""
+
+    def register(function: _LevelForm) -> _LevelForm:
+        LEVEL_FORMS[kind] = function
         return function
 
     return register

@@ -57,17 +57,17 @@ class BlockCache:
 
     def _file(self, url: bytes, version: int, number: int) -> str:
         name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
-        return os.path.join(self._folder, name[:2], f"{name[2:]}-{number}.block")
+        return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block"
 
     def read(self, url: bytes, version: int, number: int, start: int, view: U8) -> bool:
         """Fill ``view`` with the bytes of a block from ``start`` on. Whether they were there."""
-        fd = self._open(url, version, number)
+        fd, used = self._open(url, version, number)
         if fd < 0:
             return False
         try:
             if os.preadv(fd, [view.data], start) != len(view):
                 return False
-            if self._unused is not None and time.time() - os.fstat(fd).st_mtime > self._unused / 2:
+            if self._unused is not None and time.time() - used > self._unused / 2:
                 os.utime(fd)
             return True
         except OSError:
@@ -78,17 +78,19 @@ class BlockCache:
     def has(self, url: bytes, version: int, number: int) -> bool:
         return version != 0 and os.path.exists(self._file(url, version, number))
 
-    def _open(self, url: bytes, version: int, number: int) -> int:
+    def _open(self, url: bytes, version: int, number: int) -> tuple[int, float]:
+        """(file descriptor, or -1; when it was written or used)"""
         from ...datasets.index.cache import distrust
 
         try:
             fd = os.open(self._file(url, version, number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            return -1
-        if distrust(os.fstat(fd)) is None:
-            return fd
+            return -1, 0.0
+        found = os.fstat(fd)
+        if distrust(found) is None:
+            return fd, found.st_mtime
         os.close(fd)
-        return -1
+        return -1, 0.0
 
     def put(self, url: bytes, version: int, number: int, block: bytes | memoryview) -> None:
         """Keep a block. One that cannot be written is not kept."""

@@ -1,0 +1,85 @@
+"""What needs nothing of DALI on a CPU: the thread that has an image, decoded by others, does all the rest to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ...errors import SampleError
+from ...memory import system
+from ...reading.base import Loaded, Reader
+from ...reading.clips import ClipReader
+from ...reading.kept_images import KeptImageReader
+from ...reading.setup import Setup
+from ...types import Batch, Plan
+from ..base import Engine, Run
+from ..delivery import to_device
+from ..forms.clip_frames import ClipBatches
+from ..forms.kept_images import KeptImages
+from .graph_end import GraphEnd
+from .pillow_speed import PillowSpeed
+
+__all__ = ["NoGraph"]
+
+
+class NoGraph(Engine):
+    """Hands out what its reader makes. Starts nothing before the first :meth:`run`.
+
+    Clips (``benchmarks/video_clips.py``): DALI's graph takes more CPU time for crop, resize and normalise than torch on
+    a frame that the decoder just wrote, and resizes further from Pillow at the borders. Images that are kept decoded
+    (``benchmarks/decoded_cache.py``): a graph would only copy them, from thread to thread.
+
+    Args:
+        reader: whose media are finished batches.
+        batches: what makes them for it.
+        facts: about what is done.
+    """
+
+    def __init__(self, setup: Setup, reader: Reader, batches: ClipBatches | KeptImages, facts: dict[str, str]):
+        self.setup = setup
+        self.reader = reader
+        self._batches, self._facts = batches, facts
+        self.pillow_speed = PillowSpeed()
+
+    @classmethod
+    def of_clips(cls, setup: Setup, clips: ClipBatches) -> NoGraph:
+        done = f"cropped, resized and normalised by torch {torch.__version__} where they are decoded"
+        return cls(setup, ClipReader(setup, clips), clips, {"frames": done})
+
+    @classmethod
+    def of_images(cls, setup: Setup, images: KeptImages, end: GraphEnd) -> NoGraph:
+        facts = {"on the host": " + ".join(end.names(setup.pipeline.skeleton)), "decoder": "none"}
+        return cls(setup, KeptImageReader(setup, images), images, facts)
+
+    def run(self, plans: Iterator[Plan]) -> Run:
+        return _Run(self, self.reader.run(plans))
+
+    def close(self) -> None:
+        self.reader.close()
+        self._batches.close()
+        system.trim()
+
+    def facts(self) -> dict[str, Any]:
+        return {"backend": "CPU", "threads": self.setup.threads, **self._facts, **self.reader.facts()}
+
+    def remarks(self) -> list[str]:
+        return self.pillow_speed.remarks("thread", self.setup.threads)
+
+
+class _Run(Run):
+    def __init__(self, engine: NoGraph, loaded: Iterator[Loaded]):
+        self._engine, self._loaded = engine, loaded
+
+    def __next__(self) -> Batch:
+        ready = next(self._loaded)
+        if ready.bad:
+            raise SampleError(ready.bad)
+        self._engine.pillow_speed.add(*ready.by_pillow)
+        images, target = to_device((ready.media, ready.target), self._engine.setup)
+        return Batch(images, target, ready.plan)
+
+    def close(self) -> None:
+        self._loaded = iter(())
+        self._engine.reader.stop()

@@ -1,0 +1,109 @@
+"""A batch on the CPU that images are put into one by one, each by the thread that has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...reading.buffers import BatchPool
+from ...transforms.ops import Call, Op, ToDtype, Views
+from ...transforms.ops.base import Array
+from .apply import apply_batch, apply_sample, head_and_tail
+from .picture import chw, planes
+from .registry import FAST_FORMS, FORMS, different_sizes
+
+__all__ = ["ImageBatch"]
+
+_ALL = {**FORMS, **FAST_FORMS}
+
+
+class ImageBatch:
+    """With user code for single images, all is to the reference's last bit. Else :data:`~.registry.FAST_FORMS` are
+    used.
+
+    Args:
+        count: how many images come.
+        ops: with a row for each image.
+        memory: what the batch lies in.
+        memory_format: ``"contiguous_format"`` or ``"channels_last"``, of the batch.
+        whole: whether what is cheaper on a batch is done too; else it is left, as bytes are faster to copy.
+        pinned: whether the batch is made in pinned memory.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        ops: Sequence[Op],
+        memory: BatchPool,
+        memory_format: str = "contiguous_format",
+        *,
+        whole: bool = True,
+        pinned: bool = False,
+    ):
+        self._count, self._memory, self._pinned = count, memory, pinned
+        self._layout = getattr(torch, memory_format)
+        self.head, tail = head_and_tail(ops)
+        self.has_views = bool(tail) and isinstance(tail[0], Views)
+        tails = tail[0].branches if self.has_views else (tail,)
+        ends = [_until_batch(tail) if whole else 0 for tail in tails]
+        # Whether an op has rows is asked once, and not for every image.
+        self._tails = tuple([(op, bool(op.rows)) for op in tail[:n]] for tail, n in zip(tails, ends, strict=True))
+        self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
+        """What is left for the whole batch, for each view."""
+        self.forms = FORMS if any(not op.sendable for op in self.head) else _ALL
+        self._tensors: list[Tensor | None] = [None] * len(tails)
+        self._allocating = threading.Lock()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """[B, C, H, W] of each view, with :attr:`rest` to do, when all images were put."""
+        return tuple(batch for batch in self._tensors if batch is not None)
+
+    def put(self, image: Array, row: int, ops: Sequence[Op] | None = None, view: int = 0) -> None:
+        """Image ``row``, u8 or f32[H, W, C], which is left as it is: the ``ops`` are done to it, by default all of
+        :attr:`head`, and then what comes after them."""
+        made = apply_sample(image, self.head if ops is None else ops, row, self.forms)
+        for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
+            self._put(one, row, k)
+
+    def _put(self, image: Array, row: int, view: int) -> None:
+        # Where the batch has planes, bytes are brought into that order, and not floats.
+        deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
+        x, tail = (planes if deep else chw)(image)[None], self._tails[view]
+        batch = self._tensors[view]
+        if batch is None:
+            batch = self._batch(view, x)
+        if batch.shape[1:] != x.shape[1:]:
+            raise different_sizes()
+        mine = [op.take(slice(row, row + 1)) if has_rows else op for op, has_rows in tail]
+        apply_batch(x, mine, out=batch[row : row + 1])
+
+    def _batch(self, view: int, like: Tensor) -> Tensor:
+        """[B, C, H, W], allocated for the first image that is there."""
+        with self._allocating:
+            batch = self._tensors[view]
+            if batch is None:
+                types = [getattr(torch, op.dtype) for op, _ in self._tails[view] if isinstance(op, ToDtype)]
+                batch = self._empty((self._count, *like.shape[1:]), types[-1] if types else like.dtype)
+                self._tensors[view] = batch
+            return batch
+
+    def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        layout = self._layout
+        if len(shape) != 4:  # no images, but what a function made of them
+            layout = torch.contiguous_format
+        if self._pinned:
+            return torch.empty(shape, dtype=dtype, device="cpu", memory_format=layout, pin_memory=True)
+        if layout is torch.channels_last:
+            n, channels, *size = shape
+            return self._memory.empty((n, *size, channels), dtype).permute(0, 3, 1, 2)
+        return self._memory.empty(shape, dtype)
+
+
+def _until_batch(tail: Sequence[Op]) -> int:
+    """How many of the ops come before a function of the whole batch."""
+    return next((n for n, op in enumerate(tail) if isinstance(op, Call)), len(tail))

@@ -1,0 +1,60 @@
+"""Images that are kept decoded, on the CPU: the thread that read one does all ops to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...reading.buffers import BatchPool
+from ...reading.kept_images import ImageTaker
+from ...reading.setup import Setup
+from ...reading.windows import ops_for
+from ...transforms.ops import Call, Op
+from ...transforms.ops.base import Array
+from ...types import Plan
+from .image_batch import ImageBatch
+
+__all__ = ["KeptImages"]
+
+
+class KeptImages:
+    """Makes what takes the images of a plan. :meth:`of` says whether it can.
+
+    Batches lie in memory that is used again once the consumer has let go of them.
+    """
+
+    def __init__(self, setup: Setup):
+        self._memory_format = setup.pipeline.memory_format
+        self._memory = BatchPool(keep=(setup.prefetch_factor + 1) * len(setup.pipeline.outputs))
+
+    @classmethod
+    def of(cls, setup: Setup) -> KeptImages | None:
+        """``None`` unless decoded images are kept, for the CPU, and no function of the script's is among the ops."""
+        if setup.cuda or setup.cache is None or any(map(_has_function, setup.pipeline.skeleton)):
+            return None
+        return cls(setup)
+
+    def __call__(self, plan: Plan) -> ImageTaker:
+        ops = ops_for(plan, is_cut=np.ones(len(plan), np.bool_))
+        return _Taker(ImageBatch(len(plan), ops, self._memory, self._memory_format))
+
+    def close(self) -> None:
+        """Free what is not handed out."""
+        self._memory.close()
+
+
+def _has_function(op: Op) -> bool:
+    return isinstance(op, Call) or any(_has_function(inner) for branch in op.branches for inner in branch)
+
+
+class _Taker(ImageTaker):
+    def __init__(self, batch: ImageBatch):
+        self._batch = batch
+
+    def put(self, row: int, pixels: Array) -> None:
+        self._batch.put(pixels, row)
+
+    def media(self) -> Any:
+        made = self._batch.tensors
+        return made if self._batch.has_views else made[0]

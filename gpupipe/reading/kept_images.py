@@ -1,0 +1,98 @@
+"""Images that are kept decoded, handed on by the thread that read them, while they are in its cache."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs.files import Undecodable
+from ..types import Plan
+from .base import AheadReader, Loaded, Pending
+from .sample import bad_sample, naming
+from .setup import Setup
+from .targets import targets_of
+from .windows import window_of
+
+__all__ = ["ImageTaker", "KeptImageReader"]
+
+
+class ImageTaker(ABC):
+    """Takes the images of one plan."""
+
+    @abstractmethod
+    def put(self, row: int, pixels: npt.NDArray[np.uint8]) -> None:
+        """Image ``row``: u8[H, W, 3], and gone after the call. Called once for each, by several threads at a time."""
+
+    @abstractmethod
+    def media(self) -> Any:
+        """What the engine is given, once all images were put."""
+
+
+@dataclass
+class _Part:
+    """What one thread did of a plan."""
+
+    bad: list[tuple[int, Undecodable]] = field(default_factory=list)
+    """(row, what is wrong with it)"""
+    decoded: int = 0
+    """How many images had to be decoded, by Pillow."""
+    seconds: float = 0.0
+    """That this took."""
+
+
+class KeptImageReader(AheadReader[_Part]):
+    """Reads images out of a setup's ``cache``, or decodes and keeps them: no more of each than a first crop takes.
+
+    Each thread takes one image after another of a plan. Nothing is handed from thread to thread, and what is read needs
+    no memory beyond one image in each.
+
+    Args:
+        taker: of a plan, with its ops for what is read (see :attr:`gpupipe.reading.base.Loaded.ops`).
+    """
+
+    def __init__(self, setup: Setup, taker: Callable[[Plan], ImageTaker]):
+        # One batch less than others that read ahead: these are finished ones.
+        super().__init__(setup.threads, max(setup.prefetch_factor - 1, 1), "gpupipe-images")
+        assert setup.cache is not None
+        self._dataset, self._cache, self._taker = setup.dataset, setup.cache, taker
+
+    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[_Part]:
+        bad = self._dataset.bad(plan.indices)
+        if bad:
+            return Pending(plan, bad=tuple(bad))
+        taker, rows = self._taker(plan), iter(range(len(plan)))
+        futures = [pool.submit(self._part, plan, rows, taker) for _ in range(min(self.threads, len(plan)))]
+        return Pending(plan, futures, owner=taker)
+
+    def _part(self, plan: Plan, rows: Iterator[int], taker: ImageTaker) -> _Part:
+        """What of the ``rows``, which all threads take from, came to this one."""
+        part, window, row = _Part(), window_of(plan.ops or ()), 0
+        with naming(lambda: self._dataset.describe(int(plan.indices[row]))):
+            for row in rows:
+                began = time.perf_counter()
+                try:
+                    pixels, was_there = self._cache.pixels(self._dataset, plan, row, window)
+                except Undecodable as e:
+                    part.bad.append((row, e))
+                    continue
+                if not was_there:
+                    part.decoded += 1
+                    part.seconds += time.perf_counter() - began
+                taker.put(row, pixels)
+        return part
+
+    def _end(self, pending: Pending[_Part]) -> Loaded:
+        plan, parts = pending.plan, [future.result() for future in pending.futures]
+        wrong = sorted((row, e) for part in parts for row, e in part.bad)
+        bad = [*pending.bad, *(bad_sample(self._dataset, int(plan.indices[row]), e) for row, e in wrong)]
+        if bad:
+            return Loaded(plan, bad=tuple(bad))
+        by_pillow = sum(part.decoded for part in parts), sum(part.seconds for part in parts)
+        return Loaded(plan, pending.owner.media(), targets_of(self._dataset, plan), by_pillow=by_pillow)
