@@ -108,8 +108,6 @@ def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
     height, width = int(op.height[i]), int(op.width[i])
     if size_of(image) == (height, width):
         return image
-    if isinstance(image, np.ndarray) and image.strides[1:] == (image.shape[2], 1):
-        image = np.ascontiguousarray(image)  # of a window torch would not see that its channels lie side by side
     return _interpolate(image, height, width, op.interpolation, antialias=True)
 
 
