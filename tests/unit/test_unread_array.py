@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from support import write_photos
 
+from gpupipe.codecs.unread import unread
 from gpupipe.codecs.unread_array import LookedAtArray, UnreadArray, unread_arrays
 
 
@@ -20,18 +21,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_shape_is_no_look(path: Path) -> None:
-    want = np.array(Image.open(path))
-    with unread_arrays() as made:
-        for array in (
-            np.array(Image.open(path)),
-            np.asarray(Image.open(path).convert("RGB")),
-            np.array(Image.open(path), dtype=np.uint8),
-        ):
-            unread: Any = array
-            assert type(unread) is UnreadArray and np.asarray(unread) is unread
-            assert unread.shape == want.shape and unread.dtype == want.dtype and unread.ndim == want.ndim
-            assert unread[:, :, ::-1].swapped and not unread[..., ::-1][:, :, ::-1].swapped
-        assert len(made) == 3 and not any(one.looked for one in made)
+    want = np.array(Image.open(path).convert("RGB"))
+    with Image.open(path) as opened, unread(), unread_arrays() as made:
+        for image in (opened, opened.convert("RGB")):
+            array: Any = np.array(image, dtype=np.uint8)
+            assert type(array) is UnreadArray and np.asarray(array) is array
+            assert array.shape == want.shape and array.dtype == want.dtype and array.ndim == want.ndim
+            assert array[:, :, ::-1].swapped and not array[..., ::-1][:, :, ::-1].swapped
+        assert len(made) == 2 and not any(one.looked for one in made)
 
 
 LOOKS: list[Any] = [
@@ -43,24 +40,24 @@ LOOKS: list[Any] = [
 
 @pytest.mark.parametrize("number", range(len(LOOKS)))
 def test_who_looks_gets_an_exception_and_is_seen(number: int, path: Path) -> None:
-    with unread_arrays() as made:
-        array = np.array(Image.open(path))
+    with unread(), unread_arrays() as made:
+        array = np.array(Image.open(path).convert("RGB"))
         with pytest.raises((LookedAtArray, AttributeError, TypeError)):
             LOOKS[number](array)
         assert [one.looked for one in made] == [number != 3]  # a comparison with > has no method, and says so
 
 
 def test_other_arrays_are_as_ever(path: Path) -> None:
-    decoded, gray = Image.open(path), Image.open(path).convert("L")
-    decoded.load()
-    with unread_arrays() as made:
+    decoded, gray = Image.open(path).convert("RGB"), Image.open(path).convert("L")
+    with unread(), unread_arrays() as made:
         assert np.array([1, 2]).tolist() == [1, 2] and np.asarray((3.5,)).dtype == float
         for image in (decoded, gray, Image.new("RGB", (3, 4))):
             assert type(np.array(image)) is np.ndarray
-        assert type(np.array(Image.open(path), dtype=np.float32)) is np.ndarray
+        assert type(np.array(Image.open(path).convert("RGB"), dtype=np.float32)) is np.ndarray
         assert made == []
         found: list[type] = []
-        thread = threading.Thread(target=lambda: found.append(type(np.array(Image.open(path)))))
+        image = Image.open(path).convert("RGB")
+        thread = threading.Thread(target=lambda: found.append(type(np.array(image))))
         thread.start()
         thread.join()
         assert found == [np.ndarray]
