@@ -86,7 +86,7 @@ class UnreadArray:
         return self.turned() if parts in ((whole, whole, back), (..., back)) else self._look()
 
     __array__ = __setitem__ = __len__ = __iter__ = __bool__ = _look
-    __eq__ = __ne__ = __repr__ = _look  # type: ignore[assignment]
+    __eq__ = __ne__ = __repr__ = _look
     __hash__ = object.__hash__
 
 

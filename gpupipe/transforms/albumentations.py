@@ -82,7 +82,8 @@ class _MaxSize(Transform):
         factor = self.max_size / (images.sizes.max(axis=1) if self.longest else images.sizes.min(axis=1))
 
         def scaled(have: I64) -> I64:
-            return np.maximum(np.rint(have * factor), 1).astype(np.int64)
+            edge: I64 = np.maximum(np.rint(have * factor), 1).astype(np.int64)
+            return edge
 
         height, width = scaled(images.height), scaled(images.width)
         return resized(self, images, height, width), images.sized(height, width)

@@ -259,7 +259,7 @@ def test_windows_have_the_same_distribution(step: tuple[Any, ...]) -> None:
     theirs.set_random_seed(5)
     want = np.array(list(windows_of_theirs(theirs, size, count)))
     pipeline = Compose(of_albumentations(theirs, type(theirs)))
-    crop = pipeline.resolve(1, 0, np.arange(count, dtype=np.uint64), np.array([size] * count)).ops[0]
+    crop: Any = pipeline.resolve(1, 0, np.arange(count, dtype=np.uint64), np.array([size] * count)).ops[0]
     got = np.stack([crop.top, crop.left, crop.height, crop.width], axis=1)
     for a, b in zip((*got.T, got[:, 2] * got[:, 3]), (*want.T, want[:, 2] * want[:, 3]), strict=True):
         at = np.union1d(a, b)
@@ -272,7 +272,8 @@ def test_what_some_images_draw(tmp_path: Path) -> None:
     steps = [A.Resize(40, 40), A.SmallestMaxSize(64, p=0.4), A.VerticalFlip(p=0.3), A.RandomCrop(40, 40)]
     dataset: Any = Photos(write_photos(tmp_path), A.Compose([*steps, A.ToTensorV2()]), by_pillow)
     pipeline = translate_dataset(dataset).transform
-    _, resize, flip, _ = pipeline.resolve(2, 0, np.arange(4000, dtype=np.uint64), np.full((4000, 2), 90)).ops
+    ops: Any = pipeline.resolve(2, 0, np.arange(4000, dtype=np.uint64), np.full((4000, 2), 90)).ops
+    _, resize, flip, _ = ops
     assert abs((resize.height == 64).mean() - 0.4) < 0.04 and set(resize.height.tolist()) == {40, 64}
     assert abs(flip.mask.mean() - 0.3) < 0.04
 
