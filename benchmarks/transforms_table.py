@@ -195,6 +195,12 @@ NOTES = tuple(
             "`Lambda` runs on the host, in both engines; with `batch=True`, on the device, on the batch. "
             '`returns="float32[9, 3, 12, 12]"`\nsays what it makes of an image if that has another shape or type.',
             "`MixUp` and `CutMix` are done in torch on the batch, with their targets, the same in both engines.",
+            "Of albumentations 2 are translated: `Compose`, `RandomResizedCrop`, `RandomCrop`, `CenterCrop`,\n"
+            "`Resize`, `SmallestMaxSize`, `LongestMaxSize` (`cv2.INTER_LINEAR` and `INTER_NEAREST`),\n"
+            "`HorizontalFlip`, `VerticalFlip`, `Normalize`, `ToFloat` and `ToTensorV2`, each with its `p`. What\n"
+            "they draw has their distributions, with the numbers of the plan. OpenCV resizes on the host, so bytes\n"
+            "are equal there; DALI's own graph rounds each linear resize within a level of it. `Normalize` is\n"
+            "within one millionth of the range of values.",
         )
     )
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-__all__ = ["encoded_of", "unread"]
+__all__ = ["encoded_of", "is_unread", "unread"]
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """What others decode to: colour of any mode; and the gray of those modes whose colour has the same."""
@@ -80,6 +80,13 @@ def encoded_of(image: Image.Image) -> tuple[str | bytes, str] | None:
     if encoded is not None:
         _close(image)
     return None if encoded is None else (encoded, image.mode)
+
+
+def is_unread(image: Image.Image) -> bool:
+    """Whether :func:`encoded_of` would give a file; closes nothing."""
+    if isinstance(image, _Unread):
+        return not image.decoded
+    return image.mode in _FROM and _encoded_of_file(image) is not None
 
 
 def _close(image: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..datasets.sample_form import leaves
-from .recording import StandIn, marked, watched
+from .recording import StandIn, marked_function, watched
 from .same_names import Refused
 
 __all__ = ["arranged"]
@@ -17,7 +17,7 @@ def arranged(t: Any) -> Any:
 
     Raises :class:`Refused` if it holds transforms, and does something else as well.
     """
-    other, found = marked(t)
+    other, found = marked_function(t)
     if not found:
         return None
     first, second = _called(other), _called(other)

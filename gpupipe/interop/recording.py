@@ -18,9 +18,12 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ..codecs.unread_array import UnreadArray, unread_arrays
 from ..datasets.sample_form import rebuilt
 from ..reading.global_rng import drawn, lent, seed_all
 from ..transforms import Compose, Transform
+from ..transforms.albumentations import ToArray
+from . import albumentations
 from .classes import known_class
 from .same_names import Refused
 
@@ -48,12 +51,16 @@ class StandIn(Image.Image):
         """The transforms that were done to it."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("image", "steps", "then", "__class__", "__dict__"):
+        if name in ("image", "steps", "then", "as_array", "__class__", "__dict__"):
             return object.__getattribute__(self, name)
         raise Looked(f"it looks at the image itself ({name})")
 
     def then(self, step: Any) -> StandIn:
         return StandIn(self.image, (*self.steps, step))
+
+    def as_array(self) -> StandIn:
+        """What ``np.array()`` makes of it."""
+        return self.then(_TO_ARRAY)
 
     def __len__(self) -> int:
         raise Looked("it looks at the image itself (len)")
@@ -76,19 +83,35 @@ class StandIn(Image.Image):
     __bool__ = __float__ = __int__ = __lt__ = __gt__ = __le__ = __ge__ = _looked
 
 
+_TO_ARRAY = ToArray()
+
+
 class Mark:
     """In the place of a transform: notes that it was done to an image, and does nothing."""
 
     def __init__(self, transform: Any):
         self._transform = transform
 
-    def __call__(self, image: Any, *more: Any, **named: Any) -> Any:
-        if not more and not named:
-            if isinstance(image, StandIn):
-                return image.then(self._transform)
-            if isinstance(image, Image.Image):
-                return StandIn(image, (self._transform,))
-        return self._transform(image, *more, **named)
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if len(given) == 1 and not named:
+            if isinstance(given[0], StandIn):
+                return given[0].then(self._transform)
+            if isinstance(given[0], Image.Image):
+                return StandIn(given[0], (self._transform,))
+        if known_class(self._transform, albumentations.MODULE) is not None:
+            return self._of_array(given, named)
+        return self._transform(*given, **named)
+
+    def _of_array(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if given or named.keys() != {"image"}:
+            raise Refused(f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image")
+        image = named["image"]
+        if isinstance(image, StandIn):
+            return {"image": image.then(self._transform)}
+        is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
+        if type(image) is not UnreadArray and not is_image:
+            raise Refused("it gives something else to albumentations than an image uint8[H, W, 3]")
+        return {"image": StandIn(image, (_TO_ARRAY, self._transform))}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -100,7 +123,7 @@ def is_transform(value: Any) -> bool:
     """Whether it is a transform of a library, or of gpupipe."""
     if isinstance(value, (Transform, Compose)):
         return True
-    cls = known_class(value, "torchvision.transforms", "torch.nn.modules.container", "timm.data")
+    cls = known_class(value, "torchvision.transforms", "torch.nn.modules.container", "timm.data", albumentations.MODULE)
     return cls is not None and callable(value) and not isinstance(value, type)
 
 
@@ -156,7 +179,10 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
         seed_all(seed)
         before = drawn()
         try:
-            made = other(given)
+            with unread_arrays():
+                made = other(given)
+        except Refused:
+            raise
         except Looked as e:
             raise Refused(f"{who} does more than to arrange the transforms that it holds: {e}") from None
         except Exception as e:

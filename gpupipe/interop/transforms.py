@@ -1,4 +1,4 @@
-"""torchvision's transforms, of both generations, as gpupipe's."""
+"""torchvision's transforms, of both generations, as gpupipe's; and where those of other libraries come in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from .. import transforms as ours
 from ..datasets.sample_form import View, leaves, mapped
 from ..errors import GpupipeError, TranslationError
 from ..transforms import Compose, Transform
+from ..transforms.albumentations import ToArray, ToTensorV2
 from ..transforms.ops.returned import Returned
+from . import albumentations
 from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .handwritten import Place, recognised
@@ -28,8 +30,12 @@ _CHOICES = (
 )
 
 
+_ARRAY = "  its pipeline ends with an array: end it with ToTensorV2()"
+
+
 class _Place:
-    """What torchvision would hold between two transforms: a PIL image, its own Image, or a plain tensor."""
+    """What the script would hold between two transforms: a PIL image, torchvision's own Image, a plain tensor, or an
+    array."""
 
     def __init__(self, channels: int, size: tuple[int, int] | None):
         self.kind = "pil"
@@ -84,6 +90,9 @@ def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None
             reasons.append(f"transform{where} {shown(item)}: {e}")
             continue
         _follow(item, translated, place)
+    if place.kind == "array" and not problems:
+        problems.append(_ARRAY)
+        reasons.append(_ARRAY)
     if problems:
         raise TranslationError(
             "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES]),
@@ -107,6 +116,8 @@ def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
             inner = list(t.transforms)
         elif cls.__name__ == "Sequential":
             inner = list(t)  # not children(), which leaves out repetitions
+    else:
+        inner = albumentations.parts(t)
     if inner is None:
         yield where, t
         return
@@ -122,17 +133,14 @@ def _hooked(t: Any) -> bool:
 def _translate(t: Any, place: _Place) -> list[Transform]:
     if isinstance(t, Transform):
         return [t]
-    cls = known_class(t, "torchvision.transforms")
     if exact_name(t, "torch.nn.modules.linear") == "Identity":
         return []
-    if (timms := known_class(t, "timm")) is not None:  # some of which are subclasses of torchvision's
-        if changed := changed_methods(t, timms):
-            raise Refused(f"a subclass of {timms.__name__} with its own {', '.join(changed)}")
-        if timms.__name__ not in TIMM:
-            raise Refused("gpupipe has no such transform of timm")
-        if timms.__name__ == "MaybeToTensor" and place.kind != "pil":
-            return []
-        return TIMM[timms.__name__](t)
+    for module, translate in _LIBRARIES.items():
+        if (theirs := known_class(t, module)) is not None:
+            return translate(t, theirs, place)
+    if place.kind == "array":
+        raise Refused("it gets an array, which albumentations' transforms are known to take; put ToTensorV2() before")
+    cls = known_class(t, "torchvision.transforms")
     if cls is None:
         return _user_code(t, place)
     if changed := changed_methods(t, cls):
@@ -149,6 +157,31 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     if made.temporal:
         raise Refused("it chooses frames, and what is translated are images; use gpupipe.datasets.VideoFolder")
     return [made]
+
+
+def _of_timm(t: Any, cls: type, place: _Place) -> list[Transform]:
+    if changed := changed_methods(t, cls):
+        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+    if cls.__name__ not in TIMM:
+        raise Refused("gpupipe has no such transform of timm")
+    if cls.__name__ == "MaybeToTensor" and place.kind != "pil":
+        return []
+    return TIMM[cls.__name__](t)
+
+
+def _of_albumentations(t: Any, cls: type, place: _Place) -> list[Transform]:
+    if place.kind != "array" or place.channels != 3:
+        raise Refused(
+            "albumentations is known with arrays [H, W, 3], and gets something else; put np.array() before it"
+        )
+    return albumentations.of_albumentations(t, cls)
+
+
+_LIBRARIES: dict[str, Callable[[Any, type, _Place], list[Transform]]] = {
+    "timm": _of_timm,  # some of which are subclasses of torchvision's
+    albumentations.MODULE: _of_albumentations,
+}
+"""By module: the transforms of libraries beside torchvision."""
 
 
 def _inner(t: Any, place: _Place) -> Any:
@@ -195,7 +228,11 @@ def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
     outside, place.steps = place.steps, list(place.steps)
     for step in steps:
         for _, item in _flatten(step, ""):
-            _follow(item, _translate(item, place), place)
+            try:
+                made = _translate(item, place)
+            except Refused as e:
+                raise Refused(f"{shown(item)}: {e}") from None
+            _follow(item, made, place)
     inside, place.steps = place.steps[len(outside) :], outside
     return [t for *_, made in inside for t in made]
 
@@ -251,16 +288,24 @@ def _follow(item: Any, made: list[Transform], place: _Place) -> None:
     """Go on to what ``place`` is after a transform of the script's, and what it became."""
     place.steps.append((item, place.kind, made))
     for t in made:
-        if isinstance(t, ours.ToImage):
-            place.kind = "image"
-        elif isinstance(t, (ours.ToTensor, ours.PILToTensor)):
-            place.kind = "tensor"
+        if (kind := _BECOMES.get(type(t))) is not None:
+            place.kind = kind
         elif isinstance(t, ours.Grayscale):
             place.channels = t.num_output_channels
         elif isinstance(t, ours.FiveCrop):
             place.views = True
         elif isinstance(t, ours.Lambda) and t.returns is not None:
             place.kind, place.channels = t.returns.kind, t.returns.channels
+
+
+_BECOMES: dict[type[Transform], str] = {
+    ToArray: "array",
+    ToTensorV2: "tensor",
+    ours.PILToTensor: "tensor",
+    ours.ToImage: "image",
+    ours.ToTensor: "tensor",
+}
+"""What ``place`` is after them."""
 
 
 # ---- parameters

@@ -25,6 +25,8 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
     antialias = transform.antialias or images.kind == "pil"  # PIL always filters when it reduces
     if images.kind == "tensor" and not {"box", "hamming"}.isdisjoint(modes):
         raise transform.refuse(f"interpolation {transform.interpolation!r} exists for PIL images only")
+    if images.kind == "array" and (images.dtype != "uint8" or not {"nearest", "bilinear"}.issuperset(modes)):
+        raise transform.refuse(f"of arrays, OpenCV resizes bytes here, nearest or bilinear, and not {images.dtype}")
     ops: list[Op] = []
     choice = np.zeros(len(height), np.int64) if u is None else below(u, len(modes))
     for k, mode in enumerate(modes):

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 __all__ = ["KNOWN"]
 
-LIBRARIES = "pipelines of albumentations stay with torch's loader"
 MODES = "images of several modes, converted after a resize, are opened by torch's loader"
 
 KNOWN: dict[str, dict[str, str]] = {
     "clip_captions": {"engine": MODES},
-    "albumentations_csv": {"engine": LIBRARIES},
 }
 """By script and check."""

@@ -96,6 +96,8 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
         return image
     if op.kind == "pil":
         return pil(image).resize((width, height), PIL_FILTERS[op.interpolation])
+    if op.kind == "array":
+        return _by_opencv(array(image), height, width, op.interpolation)
     return _interpolate(image, height, width, op.interpolation, op.antialias)
 
 
@@ -131,6 +133,15 @@ def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: 
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
     return hwc(x[0])
+
+
+def _by_opencv(image: Array, height: int, width: int, mode: str) -> Array:
+    """Who has arrays resized has a script that uses OpenCV; what it computes depends on how it was built."""
+    import cv2
+
+    flag = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}[mode]
+    made: Array = cv2.resize(image, (width, height), interpolation=flag)
+    return made.reshape(height, width, -1)  # of one channel it leaves out the axis
 
 
 @lru_cache

@@ -21,9 +21,9 @@ U64 = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
-Kind = Literal["pil", "tensor"]
-"""Which of torchvision's two image libraries a transform would have met at this place: PIL before ``ToTensor`` and
-``ToImage``, tensors after. They round and resize differently."""
+Kind = Literal["pil", "tensor", "array"]
+"""Which image library a transform would have met at this place: of torchvision's two, PIL before ``ToTensor`` and
+``ToImage``, tensors after; or OpenCV, after ``ToArray``. They round and resize differently."""
 
 _Op = TypeVar("_Op", bound="Op")
 

@@ -278,6 +278,112 @@ def albumentations_csv(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(Images(args.data, valid), batch_size=8)
 
 
+@script(engine="dali", needs=("albumentations", "cv2"))
+def albumentations_opencv(args: Args, DataLoader: Any) -> Epochs:
+    """Kaggle notebook of a competition: cv2.imread, colours turned round, random windows and flips."""
+    import albumentations as A
+    import cv2
+    from albumentations.pytorch import ToTensorV2
+
+    class TrainDataset(Dataset[Any]):
+        def __init__(self, rows: list[dict[str, str]], root: Any, transform: Any = None):
+            self.labels = [int(row["label"]) for row in rows]
+            self.file_names = [str(root / "images" / (row["image_id"] + ".jpg")) for row in rows]
+            self.transform = transform
+
+        def __len__(self) -> int:
+            return len(self.file_names)
+
+        def __getitem__(self, idx: int) -> Any:
+            image = cv2.imread(self.file_names[idx])
+            image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+            if self.transform:
+                image = self.transform(image=image)["image"]
+            return image, torch.tensor(self.labels[idx]).long()
+
+    train = A.Compose(
+        [
+            A.RandomResizedCrop(size=(32, 32), scale=(0.5, 1.0)),
+            A.HorizontalFlip(p=0.5),
+            A.VerticalFlip(p=0.5),
+            A.Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD),
+            ToTensorV2(),
+        ],
+        seed=args.seed,
+    )
+    valid = A.Compose([A.Resize(32, 32), A.Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD), ToTensorV2()])
+    rows = table(args.data / "train.csv")
+    loader = DataLoader(
+        TrainDataset(rows, args.data, train), batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True
+    )
+    for _ in range(args.epochs):
+        yield loader
+    yield DataLoader(TrainDataset(rows, args.data, valid), batch_size=8, shuffle=False, num_workers=args.workers)
+
+
+@script(engine="dali", needs=("albumentations",))
+def albumentations_folder(args: Args, DataLoader: Any) -> Epochs:
+    """torchvision's ImageFolder with albumentations: a small class or a lambda between them."""
+    import albumentations as A
+    from albumentations.pytorch import ToTensorV2
+
+    class Transforms:
+        def __init__(self, transforms: Any):
+            self.transforms = transforms
+
+        def __call__(self, img: Any, *args: Any, **kwargs: Any) -> Any:
+            return self.transforms(image=np.array(img))["image"]
+
+    train = A.Compose(
+        [A.SmallestMaxSize(40), A.RandomCrop(32, 32), A.HorizontalFlip(), A.Normalize(), ToTensorV2()], seed=args.seed
+    )
+    valid = A.Compose([A.SmallestMaxSize(40), A.CenterCrop(32, 32), A.Normalize(), ToTensorV2()])
+    loader = DataLoader(datasets.ImageFolder(args.data / "train", transform=Transforms(train)), 8, shuffle=True)
+    for _ in range(args.epochs):
+        yield loader
+    folder = datasets.ImageFolder(args.data / "val", transform=lambda x: valid(image=np.array(x))["image"])
+    yield DataLoader(folder, batch_size=8, num_workers=args.workers)
+
+
+@script(engine="torch", because=("CoarseDropout",), needs=("albumentations",))
+def albumentations_holes(args: Args, DataLoader: Any) -> Epochs:
+    """Kaggle notebook with a step that has no form here: torch's loader does all of it."""
+    import albumentations as A
+    from albumentations.pytorch import ToTensorV2
+
+    steps = [A.Resize(32, 32), A.CoarseDropout(p=0.5), A.Normalize(), ToTensorV2()]
+    whole = A.Compose(steps, seed=args.seed)
+    dataset = datasets.ImageFolder(args.data / "train", transform=lambda x: whole(image=np.array(x))["image"])
+    loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers)
+    for _ in range(args.epochs):
+        yield loader
+
+
+@script(engine="torch", because=("mask",), needs=("albumentations",))
+def albumentations_masks(args: Args, DataLoader: Any) -> Epochs:
+    """Segmentation with albumentations, which moves the mask with the image."""
+    import albumentations as A
+    from albumentations.pytorch import ToTensorV2
+
+    class Pairs(Dataset[Any]):
+        def __init__(self, root: Any, transform: Any):
+            self.rows, self.root, self.transform = table(root / "train.csv"), root, transform
+
+        def __len__(self) -> int:
+            return len(self.rows)
+
+        def __getitem__(self, i: int) -> Any:
+            image = np.array(Image.open(self.root / "images" / (self.rows[i]["image_id"] + ".jpg")).convert("RGB"))
+            mask = (image[:, :, 0] > 128).astype(np.uint8)
+            made = self.transform(image=image, mask=mask)
+            return made["image"], made["mask"].long()
+
+    steps = [A.Resize(32, 32), A.HorizontalFlip(), A.Normalize(), ToTensorV2()]
+    loader = DataLoader(Pairs(args.data, A.Compose(steps, seed=args.seed)), batch_size=8, shuffle=True)
+    for _ in range(args.epochs):
+        yield loader
+
+
 @script(engine="dali", needs=("kornia",))
 def kornia_in_dataset(args: Args, DataLoader: Any) -> Epochs:
     """kornia's augmentations as the last steps of a torchvision Compose."""

@@ -41,13 +41,11 @@ def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
 
 
 def _is_another_filter(op: ops.Resize) -> bool:
-    """Of tensors, torch's "nearest" takes other pixels than DALI, and its bicubic filter without antialias is another
-    one."""
+    """Of tensors and arrays, "nearest" takes other pixels than DALI; and torch's bicubic filter without antialias is
+    another one."""
     if op.interpolation not in _INTERPOLATION:
         return True
-    return op.kind == "tensor" and (
-        op.interpolation == "nearest" or (op.interpolation == "bicubic" and not op.antialias)
-    )
+    return op.kind != "pil" and (op.interpolation == "nearest" or (op.interpolation == "bicubic" and not op.antialias))
 
 
 @canvas_lowering(ops.Resize, cost=Cost(0.65, 0.1, 0.1, far=True), unless=_is_another_filter)

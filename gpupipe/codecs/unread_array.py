@@ -1,0 +1,217 @@
+"""Arrays that user code makes of image files and hands on without looking at their pixels.
+
+``np.array(Image.open(path))`` and ``cv2.imread(path)`` decode a file at once. Within :func:`unread_arrays` they give an
+:class:`UnreadArray`, which has a shape; who wants more of it gets an exception, and has to read the real one. It is
+no numpy array, so compiled code refuses it and never reads pixels that are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+from PIL import Image
+
+from .decode import Pixels, peek_size
+from .files import Undecodable
+from .unread import is_unread
+
+__all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
+
+_JPEG = b"\xff\xd8\xff"
+_COLOUR, _COLOUR_RGB = 1, 256
+"""OpenCV's ``IMREAD_COLOR`` and ``IMREAD_COLOR_RGB``."""
+_SWAP = 4
+"""``COLOR_BGR2RGB``, which is ``COLOR_RGB2BGR``."""
+
+
+class LookedAtArray(Exception):
+    """Somebody wants to know more of an array than its shape."""
+
+
+class Made:
+    """One read of an image: a PIL image in RGB that is not decoded, or the bytes of a JPEG file, which OpenCV turns
+    upright."""
+
+    def __init__(self, image: Any):
+        self.image = image
+        self.looked = False
+
+
+class UnreadArray:
+    """In the place of u8[H, W, 3].
+
+    Args:
+        made: what it is of.
+        swapped: whether its channels are blue, green, red.
+    """
+
+    __array_priority__ = 1000.0
+    dtype, ndim = np.dtype(np.uint8), 3
+
+    def __init__(self, made: Made, swapped: bool = False):
+        self.made, self.swapped = made, swapped
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        image = self.made.image
+        try:
+            size = peek_size(image, exif=True) if isinstance(image, bytes) else (image.height, image.width)
+        except (Undecodable, OSError):
+            self._look()
+        return (*size, 3)
+
+    def turned(self) -> UnreadArray:
+        """The same with its channels in the other order."""
+        return UnreadArray(self.made, not self.swapped)
+
+    def _look(self, *_: Any, **__: Any) -> NoReturn:
+        self.made.looked = True
+        raise LookedAtArray
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.made.looked = True
+        # Who asks whether there is such an attribute goes on without it, and the sample is read once more.
+        raise AttributeError(name)
+
+    def __getitem__(self, key: Any) -> UnreadArray:
+        whole, back = slice(None), slice(None, None, -1)
+        parts = key if type(key) is tuple and all(type(part) in (slice, type(...)) for part in key) else ()
+        return self.turned() if parts in ((whole, whole, back), (..., back)) else self._look()
+
+    __array__ = __setitem__ = __len__ = __iter__ = __bool__ = _look
+    __eq__ = __ne__ = __repr__ = _look
+    __hash__ = object.__hash__
+
+
+_here = threading.local()
+_lock = threading.Lock()
+_users = [0]
+"""Threads, and levels of them, that are within."""
+_put: list[tuple[Any, str, Any, Any]] = []
+"""(module, name, what was there, what is there now)"""
+
+
+@contextmanager
+def unread_arrays() -> Iterator[list[Made]]:
+    """Within it this thread gets such arrays; the list grows by what they are of. What is no image as Pillow or OpenCV
+    opens it is as ever.
+
+    Functions of ours stand in the place of numpy's and OpenCV's for as long; in other threads they hand everything on.
+    """
+    outer, _here.made = getattr(_here, "made", None), []
+    with _lock:
+        _users[0] += 1
+        if _users[0] == 1:
+            _put_in()
+    try:
+        yield _here.made
+    finally:
+        _here.made = outer
+        with _lock:
+            _users[0] -= 1
+            if not _users[0]:
+                _take_out()
+
+
+def _in_forked_child() -> None:
+    global _lock
+    _lock, _users[0] = threading.Lock(), int(_within())  # other threads are gone
+    if not _users[0]:
+        _take_out()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+
+
+def _put_in() -> None:
+    makers: list[tuple[Any, str, Callable[[Any], Any]]] = [(np, "array", _array), (np, "asarray", _array)]
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None and hasattr(cv2, "imread"):
+        makers += [(cv2, "imread", _imread), (cv2, "cvtColor", _cvt_color)]
+    for module, name, make in makers:
+        was = getattr(module, name)
+        now = _made_once(make, was)
+        _put.append((module, name, was, now))
+        setattr(module, name, now)
+
+
+@lru_cache(maxsize=16)
+def _made_once(make: Callable[[Any], Any], was: Any) -> Any:
+    now = make(was)
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):  # pickle asks for these
+        setattr(now, attribute, getattr(was, attribute, None))
+    return now
+
+
+def _take_out() -> None:
+    while _put:
+        module, name, was, now = _put.pop()
+        if getattr(module, name) is now:  # else somebody has put another one there since
+            setattr(module, name, was)
+
+
+def _within() -> bool:
+    return getattr(_here, "made", None) is not None
+
+
+def _unread(image: Any, swapped: bool = False) -> UnreadArray:
+    made = Made(image)
+    _here.made.append(made)
+    return UnreadArray(made, swapped)
+
+
+def _array(really: Any) -> Any:
+    def array(*args: Any, **kwargs: Any) -> Any:
+        plain = len(args) == 1 and kwargs in ({}, {"dtype": np.uint8})
+        if plain and isinstance(args[0], (Image.Image, UnreadArray)) and _within():
+            image: Any = args[0]
+            if type(image) is UnreadArray:
+                return image
+            if hasattr(type(image), "as_array"):  # in the place of an image
+                return image.as_array()
+            if image.mode == "RGB" and is_unread(image):
+                return _unread(image)
+        return really(*args, **kwargs)
+
+    return array
+
+
+def _imread(really: Any) -> Any:
+    def imread(filename: Any, flags: int = _COLOUR, *args: Any, **kwargs: Any) -> Any:
+        if _within() and not args and not kwargs and flags in (_COLOUR, _COLOUR_RGB):
+            try:
+                with open(filename, "rb") as file:
+                    encoded = file.read()
+            except (OSError, TypeError, ValueError):
+                return really(filename, flags)
+            if encoded.startswith(_JPEG):
+                return _unread(encoded, flags == _COLOUR)
+        return really(filename, flags, *args, **kwargs)
+
+    return imread
+
+
+def _cvt_color(really: Any) -> Any:
+    def cvt_color(src: Any, code: int, *args: Any, **kwargs: Any) -> Any:
+        if type(src) is UnreadArray and code == _SWAP and not args and not kwargs:
+            return src.turned()
+        return really(src, code, *args, **kwargs)
+
+    return cvt_color
+
+
+def by_opencv(encoded: bytes) -> Pixels:
+    """u8[H, W, 3], RGB, as ``cv2.imread`` and ``cvtColor`` give them. Raises :class:`Undecodable`."""
+    import cv2
+
+    pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
+    if pixels is None:
+        raise Undecodable("undecodable", "OpenCV cannot decode it")
+    return np.ascontiguousarray(pixels[:, :, ::-1])

@@ -1,0 +1,113 @@
+"""albumentations' transforms, of arrays, as gpupipe's.
+
+They draw from generators of their own; what comes out has the same distribution, with the plan's random numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .. import transforms as ours
+from ..transforms import Transform, albumentations as theirs
+from .classes import changed_methods, exact_name
+from .same_names import Refused
+
+__all__ = ["MODULE", "of_albumentations", "parts"]
+
+MODULE = "albumentations"
+_FILTERS = {0: "nearest", 1: "bilinear"}
+"""By OpenCV's number."""
+
+
+def parts(t: Any) -> list[Any] | None:
+    """What a Compose does to every image, in order, if images are all that it knows; ``None`` of anything else."""
+    if exact_name(t, MODULE) != "Compose" or t.p < 1:
+        return None
+    return None if t.processors or t.additional_targets or t.save_applied_params else list(t.transforms)
+
+
+def of_albumentations(t: Any, cls: type) -> list[Transform]:
+    """Raises :class:`Refused` if there is no rule for it, or for one of its arguments."""
+    if cls.__name__ == "Compose":
+        raise Refused("with p below 1, boxes, keypoints, additional targets, saved parameters, or methods of its own")
+    rule, arguments = _RULES.get(cls.__name__, (None, ""))
+    if rule is None:
+        raise Refused("gpupipe has no such transform of albumentations")
+    if changed := changed_methods(t, cls):
+        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+    # A release of theirs that has other arguments may do something else.
+    if unknown := set(inspect.signature(cls).parameters) ^ {*arguments.split(), "p"}:
+        raise Refused(f"of a release of albumentations with another {', '.join(sorted(unknown))}")
+    made = rule(t)
+    if isinstance(made, (ours.RandomHorizontalFlip, ours.RandomVerticalFlip)) or t.p >= 1:
+        return [made]
+    if cls.__name__ == "ToTensorV2" or t.p <= 0:
+        raise Refused(f"with p={t.p}, which does it to some images only; leave it out")
+    return [ours.RandomApply([made], p=t.p)]
+
+
+def _filter(t: Any) -> str:
+    if t.area_for_downscale is not None:
+        raise Refused(f"area_for_downscale={t.area_for_downscale!r}; leave it out")
+    if t.interpolation not in _FILTERS:
+        raise Refused(f"interpolation={t.interpolation}; use cv2.INTER_LINEAR or cv2.INTER_NEAREST")
+    return _FILTERS[t.interpolation]
+
+
+def _random_resized_crop(t: Any) -> Transform:
+    return ours.RandomResizedCrop(t.size, t.scale, t.ratio, _filter(t), antialias=False)
+
+
+def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) -> Callable[[Any], Transform]:
+    def rule(t: Any) -> Transform:
+        if type(t.max_size) is not int:
+            raise Refused("one number for max_size is known, and no list or max_size_hw")
+        return kind(t.max_size, _filter(t))
+
+    return rule
+
+
+def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[Any], Transform]:
+    def rule(t: Any) -> Transform:
+        if t.pad_if_needed:
+            raise Refused("with pad_if_needed=True; put a SmallestMaxSize before it")
+        return kind((t.height, t.width))
+
+    return rule
+
+
+def _normalize(t: Any) -> Transform:
+    if t.normalization != "standard":
+        raise Refused(f"normalization={t.normalization!r} depends on the image")
+    mean, factor = t.mean_np.reshape(-1).tolist(), t.denominator.reshape(-1).tolist()
+    return theirs.Normalize(mean, [1 / f for f in factor])
+
+
+def _to_float(t: Any) -> Transform:
+    if t.max_value not in (None, 255):
+        raise Refused(f"max_value={t.max_value}; of bytes it is 255")
+    return theirs.ToFloat()
+
+
+_RESIZES = "interpolation mask_interpolation area_for_downscale"
+_CROPS = "height width pad_if_needed pad_position border_mode fill fill_mask"
+
+_RULES: dict[str, tuple[Callable[[Any], Transform], str]] = {
+    "CenterCrop": (_crop(theirs.CenterCrop), _CROPS),
+    "HorizontalFlip": (lambda t: ours.RandomHorizontalFlip(t.p), ""),
+    "LongestMaxSize": (_max_size(theirs.LongestMaxSize), f"max_size max_size_hw {_RESIZES}"),
+    "Normalize": (_normalize, "mean std max_pixel_value normalization"),
+    "RandomCrop": (_crop(ours.RandomCrop), _CROPS),
+    "RandomResizedCrop": (_random_resized_crop, f"size scale ratio {_RESIZES}"),
+    "Resize": (
+        lambda t: ours.Resize((t.height, t.width), _filter(t), antialias=False),
+        f"height width {_RESIZES}",
+    ),
+    "SmallestMaxSize": (_max_size(theirs.SmallestMaxSize), f"max_size max_size_hw {_RESIZES}"),
+    "ToFloat": (_to_float, "max_value"),
+    "ToTensorV2": (lambda t: theirs.ToTensorV2(), "transpose_mask"),
+    "VerticalFlip": (lambda t: ours.RandomVerticalFlip(t.p), ""),
+}
+"""By class name: ours, and the arguments that they take beside ``p``."""

@@ -1,0 +1,150 @@
+"""albumentations' ways, if torchvision has others: sizes and windows round differently, and OpenCV resizes.
+
+Beside these its pipelines are made of torchvision's transforms, which do the same to arrays as to images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from . import fields
+from .base import Images, Ops, Transform
+from .fields import Converted, Interpolation, Pair, frozen, items
+from .numbers import filled, i32
+from .ops import Crop, Dtype, Normalize as NormalizeOp, ToDtype as ToDtypeOp
+from .ops.base import F64, I64
+from .resize import resized
+
+__all__ = ["CenterCrop", "LongestMaxSize", "Normalize", "SmallestMaxSize", "ToArray", "ToFloat", "ToTensorV2"]
+
+
+@frozen
+class ToArray(Transform):
+    """``np.array(image)``: resizes that come after it are OpenCV's, which does not filter when it reduces.
+
+    >>> ToArray()
+    ToArray()
+    """
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        return (), replace(images, kind="array")
+
+
+@frozen
+class ToTensorV2(Transform):
+    """An array to a tensor, channels first, of the same type.
+
+    >>> ToTensorV2()
+    ToTensorV2()
+    """
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        return (), replace(images, kind="tensor")
+
+
+@frozen
+class CenterCrop(Transform):
+    """The middle ``size`` of the image, which may not be smaller. The offset is rounded down; torchvision's is rounded.
+
+    >>> CenterCrop((224, 192))
+    CenterCrop(size=(224, 192))
+    """
+
+    size: Pair = Converted(fields.pair)
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        margins = images.sizes - np.array(self.size)
+        if (margins < 0).any():
+            height, width = images.sizes[int(np.argmax((margins < 0).any(axis=1)))]
+            raise self.refuse(
+                f"an image of {height}x{width} pixels is smaller than the crop; put a SmallestMaxSize before it"
+            )
+        top, left = (margins // 2).T
+        height, width = (filled(len(margins), n) for n in self.size)
+        return (Crop(i32(top), i32(left), i32(height), i32(width)),), images.sized(height, width)
+
+
+@frozen
+class _MaxSize(Transform):
+    """Both edges times the same factor, rounded, halves to even."""
+
+    longest: ClassVar[bool]
+
+    max_size: int
+    interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
+    antialias: ClassVar[bool] = False
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        factor = self.max_size / (images.sizes.max(axis=1) if self.longest else images.sizes.min(axis=1))
+
+        def scaled(have: I64) -> I64:
+            edge: I64 = np.maximum(np.rint(have * factor), 1).astype(np.int64)
+            return edge
+
+        height, width = scaled(images.height), scaled(images.width)
+        return resized(self, images, height, width), images.sized(height, width)
+
+
+@frozen
+class SmallestMaxSize(_MaxSize):
+    """Resize so that the shorter edge is ``max_size``. The longer one is rounded; torchvision's is rounded down.
+
+    >>> SmallestMaxSize(256)
+    SmallestMaxSize(max_size=256, interpolation='bilinear')
+    """
+
+    longest: ClassVar[bool] = False
+
+
+@frozen
+class LongestMaxSize(_MaxSize):
+    """Resize so that the longer edge is ``max_size``, and the shorter one follows.
+
+    >>> LongestMaxSize(256, "nearest")
+    LongestMaxSize(max_size=256, interpolation='nearest')
+    """
+
+    longest: ClassVar[bool] = True
+
+
+@frozen
+class ToFloat(Transform):
+    """0..255 to float32 in 0..1.
+
+    >>> ToFloat()
+    ToFloat()
+    """
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        return _float(images, scale=True), replace(images, dtype="float32")
+
+
+def _floats(value: Sequence[float], what: str) -> tuple[float, ...]:
+    return tuple(float(x) for x in items(value))
+
+
+@frozen
+class Normalize(Transform):
+    """``(x - mean) / std`` by channel in float32, of the values as they are: for bytes in 0..255.
+
+    >>> Normalize((127.5,), (255.0,))
+    Normalize(mean=(127.5,), std=(255.0,))
+    """
+
+    mean: Converted[Sequence[float], tuple[float, ...]] = Converted(_floats)
+    std: Converted[Sequence[float], tuple[float, ...]] = Converted(_floats)
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        if {len(self.mean), len(self.std)} - {1, images.channels}:
+            raise self.refuse(f"{len(self.mean)} means and {len(self.std)} deviations for {images.channels} channel(s)")
+        op = NormalizeOp(self.mean, self.std)
+        return (*_float(images, scale=False), op), replace(images, dtype="float32")
+
+
+def _float(images: Images, *, scale: bool) -> Ops:
+    wanted: Dtype = "float32"
+    return () if images.dtype == wanted else (ToDtypeOp(wanted, scale=scale, kind="pil"),)
