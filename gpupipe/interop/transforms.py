@@ -20,7 +20,7 @@ from .handwritten import Place, recognised
 from .recording import StandIn
 from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
-from .user_functions import Chain, Failed, does_nothing, given, returned
+from .user_functions import Chain, Failed, given, returned
 
 __all__ = ["translate_transform", "translated"]
 
@@ -240,8 +240,6 @@ def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
 def _function(function: Any, place: _Place) -> list[Transform]:
     if place.views:
         return _function_of_views(function, place)
-    if place.kind == "pil" and does_nothing(function, place.channels):
-        return []
     if (found := _recognised(function, place)) is not None:
         return found
     try:

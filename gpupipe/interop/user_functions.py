@@ -1,5 +1,4 @@
-"""Functions of user code among transforms: whether they do nothing here, such as ``convert("RGB")`` of what is RGB, and
-what they return."""
+"""Functions of user code among transforms, and what they return."""
 
 from __future__ import annotations
 
@@ -12,43 +11,15 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..reading.global_rng import drawn, lent, seed_all
+from ..reading.global_rng import lent, seed_all
 from ..transforms.lambda_ import name_of
 from ..transforms.ops.returned import Returned
-from .recording import StandIn
 from .same_names import Refused
 
-__all__ = ["Chain", "Failed", "does_nothing", "given", "returned"]
+__all__ = ["Chain", "Failed", "given", "returned"]
 
 _TRIED = ((256, 320), (347, 283))
 """(height, width) of images that functions are tried on, if those of the dataset have several sizes."""
-
-
-class _Untouched(StandIn):
-    """An image of known mode, which nobody may ask for anything else."""
-
-    def __init__(self, mode: str):
-        super().__init__(None)
-        self._is = mode
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("convert", "_is"):
-            return object.__getattribute__(self, name)
-        return self._is if name == "mode" else super().__getattribute__(name)
-
-    def convert(self, mode: str | None = None) -> Any:  # type: ignore[override]
-        return self if mode == self._is else None
-
-
-def does_nothing(function: Callable[[Any], Any], channels: int) -> bool:
-    """Whether a function gives back every image as it is: it asks for no more than its mode, and draws nothing."""
-    image = _Untouched("RGB" if channels == 3 else "L")
-    with lent():
-        before = drawn()
-        try:
-            return function(image) is image and drawn() == before
-        except Exception:
-            return False  # it looked at the image
 
 
 @dataclass(frozen=True)

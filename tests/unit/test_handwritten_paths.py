@@ -279,8 +279,20 @@ def imports(image: Any) -> Any:
     return ImageOps.invert(image) if t.time() > 0 else image
 
 
+class Later:
+    """As augmentation that begins after some epochs."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        self.calls += 1
+        return ImageOps.invert(image) if self.calls > 1000 else image
+
+
 UNKNOWN: dict[str, Any] = {
     "a counter": Counts(),
+    "one that does nothing at first": Later(),
     "a list": Notes(),
     "a generator": OwnGenerator(random.Random(0)),
     "numpy's": OwnGenerator(np.random.default_rng(0)),
@@ -297,6 +309,9 @@ UNKNOWN: dict[str, Any] = {
     "a box": lambda image: image.filter(ImageFilter.BoxBlur(2)),
     "cutoff": lambda image: ImageOps.autocontrast(image, cutoff=2),
     "another draw": lambda image: ImageOps.invert(image) if random.gauss(0, 1) < 0 else image,
+    "one that seldom does something": lambda image: (
+        ImageOps.invert(image) if random.Random().random() < 1e-3 else image
+    ),
     "a new generator": lambda image: ImageOps.invert(image) if random.Random().random() < 0.5 else image,
     "whole numbers": lambda image: ImageOps.posterize(image, int(random.random() * 4) + 4),
     "a product": lambda image: ImageEnhance.Color(image).enhance(random.random() * random.random()),
