@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick scripts lint bench gpu clean
+.PHONY: help demo test quick pytest scripts lint bench gpu clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -21,18 +21,22 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## train a small network through DALI and through the reference, and compare (no data, no GPU needed)
 	$(BIN)/gpupipe demo
 
-# Two processes at once; a file's tests stay together, because they share what is expensive. What they import is compiled
-# once, also on a machine that otherwise keeps nothing compiled: hundreds of processes are started here.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
-
-test: lint  ## lint, types and all tests; what needs a GPU is skipped by name
-	$(PYTEST)
+# Three processes for two cores: what waits for files, signals and other processes leaves room. A file's tests stay
+# together, because they share what is expensive. What they import is compiled once, also on a machine that otherwise keeps
+# nothing compiled: hundreds of processes are started here.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile
 
 # One part of everything: numbers, plans, pixels of both engines, and what every engine promises of its batches.
 QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips output resume)
 
-quick: lint  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
-	$(PYTEST) -q -m "not slow" $(QUICK)
+test: $(READY)  ## lint, types and all tests; what needs a GPU is skipped by name
+	@$(MAKE) --no-print-directory -j 2 lint pytest
+
+quick: $(READY)  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
+	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-q -m "not slow" $(QUICK)'
+
+pytest: $(READY)
+	$(PYTEST) $(ONLY)
 
 scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
 	$(BIN)/python -m tests.scripts

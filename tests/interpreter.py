@@ -10,6 +10,7 @@ are those of ``python script.py``. Only its imports are there already, so what t
 from __future__ import annotations
 
 import builtins
+import faulthandler
 import gc
 import json
 import os
@@ -74,6 +75,11 @@ class Script:
     def kill(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
+
+    def abort(self) -> None:
+        """The same, and where each of its threads stood is on ``stderr``."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGABRT)
 
     def __enter__(self) -> Script:
         return self
@@ -200,6 +206,7 @@ def _become(job: dict[str, Any]) -> tuple[types.CodeType, types.ModuleType]:
     os.environ.clear()
     os.environ.update(job["env"])
     tempfile.tempdir = None  # of TMPDIR, which may be another one
+    faulthandler.enable()
     for option in job["warn"]:
         action, _, category = option.partition("::")
         warnings.simplefilter(cast(Any, action), getattr(builtins, category or "Warning"))

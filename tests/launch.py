@@ -28,8 +28,8 @@ def launch(warm: Interpreter, script: Path, world: int, out: Path, *arguments: A
 def run_ranks(warm: Interpreter, world: int, *argv: object, timeout: float = 90, dies: int | None = None) -> list[str]:
     """What each rank of a script, which gets the arguments after it, wrote to its standard output.
 
-    Fails if a rank fails, or has not ended in time. If one is to die of SIGKILL, the others are ended after it, as
-    torchrun does.
+    Fails if a rank fails, or has not ended in time, with where it stood then. If one is to die of SIGKILL, the others
+    are ended after it, as torchrun does.
     """
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -58,8 +58,13 @@ def run_ranks(warm: Interpreter, world: int, *argv: object, timeout: float = 90,
             code = ranks[dies].wait(10)
             assert code == -signal.SIGKILL, f"rank {dies} of {world} ended with {code}:\n{ranks[dies].stderr}"
             return [r.stdout for r in ranks]
-        for rank in sorted(range(world), key=lambda r: not ranks[r].returncode):
-            ranks[rank].kill()
-            code = ranks[rank].wait(10)
-            assert code == 0, f"rank {rank} of {world} ended with {code}:\n{ranks[rank].stdout}{ranks[rank].stderr}"
+        failed = [rank for rank in range(world) if ranks[rank].poll()]
+        for rank in ranks:
+            rank.abort()
+        # First those that failed by themselves, then those that waited, for them or for ever.
+        codes = {rank: ranks[rank].wait(10) for rank in (*failed, *range(world))}
+        assert not any(codes.values()), "\n".join(
+            f"rank {rank} of {world} ended with {code}:\n{ranks[rank].stdout}{ranks[rank].stderr}"
+            for rank, code in codes.items()
+        )
         return [r.stdout for r in ranks]
