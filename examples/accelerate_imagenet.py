@@ -89,7 +89,7 @@ def main() -> None:
     train, val = make_loaders(args, accelerator)
     torch.manual_seed(0)
     net = SmallResNet(len(train.dataset.classes))
-    optimizer = torch.optim.SGD(net.parameters(), 0.03, momentum=0.9, weight_decay=5e-5)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, weight_decay=5e-5)
     model, optimizer, train, val = accelerator.prepare(net, optimizer, train, val)
     accelerator.register_for_checkpointing(train)
     checkpoint = str(args.out / "checkpoint")

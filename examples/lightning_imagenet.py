@@ -90,7 +90,7 @@ class Classifier(L.LightningModule):
             )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.03, momentum=0.9, weight_decay=5e-5)
+        return torch.optim.SGD(self.parameters(), 0.01, momentum=0.9, weight_decay=5e-5)
 
 
 def parse() -> argparse.Namespace:
