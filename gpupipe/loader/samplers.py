@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sa
 from ..errors import ConfigError
 from ..planning.blocks import BlockShuffle
 from ..types import Shard
+from .warnings import warn_once
 
 if TYPE_CHECKING:
     from .batching import Batching
@@ -141,6 +142,15 @@ def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
     within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
     if isinstance(sampler, DistributedSampler) and isinstance(within, _ByBlocks):
         return within.shuffle, Shard(sampler.rank, sampler.num_replicas)
+    held = vars(sampler) if hasattr(sampler, "__dict__") else {}
+    deeper = (vars(value) for value in held.values() if hasattr(value, "__dict__"))
+    if any(isinstance(value, _ByBlocks) for values in (held, *deeper) for value in values.values()):
+        warn_once(
+            f"{type(sampler).__name__} picks from the order of a loader that shuffles by blocks: its indices are "
+            "honoured, but a batch may be of all blocks, so that slow storage is read as with shuffle=True. To keep "
+            "the blocks on several ranks leave the sampler out, and make the loader with shuffle='blocks' and "
+            "shard=Shard.from_env()"
+        )
     return None
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support import BATCH, SEED, TRAIN, N, all_seen, seen, write_photos
+from torch.utils.data import DistributedSampler
 
 from gpupipe import BlockShuffle, DataLoader, Shard, datasets
 from gpupipe.errors import ConfigError, StateError
@@ -171,3 +174,30 @@ def test_a_subset_has_blocks_of_its_own(tars: str) -> None:
     subset = datasets.Subset(datasets.WebDataset(tars, TRAIN), list(range(3, 15)))
     with DataLoader(subset, BATCH, shuffle=SMALL, engine="torch", device="cpu", seed=1) as it:
         assert sorted(all_seen(it)) == list(range(3, 15))
+
+
+class OfRank(DistributedSampler[int]):
+    """Picks every second index of another sampler, as Catalyst's ``DistributedSamplerWrapper``."""
+
+    def __init__(self, sampler: Any, rank: int):
+        super().__init__(list(sampler), num_replicas=2, rank=rank, shuffle=True)
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[int]:
+        inner = list(self.sampler)
+        return iter([inner[i] for i in super().__iter__()])
+
+
+def test_a_sampler_around_that_of_a_loader_with_blocks_is_honoured_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = datasets.ImageFolder(write_photos(tmp_path), TRAIN)
+    given: dict[str, Any] = {"batch_size": BATCH, "engine": "null", "device": "cpu", "seed": SEED}
+    with DataLoader(data, **given, shuffle=SMALL) as blocks, DataLoader(data, **given) as plain:
+        sampler = OfRank(blocks.sampler, 0)
+        assert not caplog.messages and plain.sampler is not None
+        with DataLoader(data, **given, sampler=sampler) as loader:
+            assert all_seen(loader) == list(sampler)
+        with DataLoader(data, **given, sampler=OfRank(plain.sampler, 0)):
+            pass
+    assert len(caplog.messages) == 1 and "OfRank picks from" in caplog.messages[0]
