@@ -54,7 +54,7 @@ class Model(L.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-def main(out: str, how: str) -> None:
+def train(out: str, how: str) -> None:
     trainer = L.Trainer(
         accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, num_sanity_val_steps=0,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
@@ -65,9 +65,11 @@ def main(out: str, how: str) -> None:
     else:
         trainer.fit(model, datamodule=Data(how == "shard"))
     seen = {"trained": model.trained, "validated": model.validated}
-    Path(out, f"{trainer.global_rank}.json").write_text(json.dumps(seen))
+    Path(out, f"{how}-{trainer.global_rank}.json").write_text(json.dumps(seen))
     trainer.strategy.barrier()  # the first process ends the other one when it ends
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    folder, *ways = sys.argv[1:]
+    for way in ways:  # the first trainer starts the other process, and the next ones find it
+        train(folder, way)

@@ -51,7 +51,7 @@ def weights(framework: str, out: Path) -> dict[str, Any]:
 
 
 def test_without_data_it_makes_some_and_learns(run: Callable[..., list[str]], tmp_path: Path) -> None:
-    lines = run(tmp_path)
+    lines = run(tmp_path, "--size", 96)
     assert len(lines) == 2 and all("images 32" in line for line in lines)
     right = re.search(r"top1 (\S+)", lines[-1])
     assert right is not None and float(right[1]) > 0.5  # of four classes

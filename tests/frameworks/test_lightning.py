@@ -253,15 +253,25 @@ def test_fabric_iterates_over_the_loader_itself() -> None:
     assert loader.state_dict()["epoch"] == EPOCHS
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
-@pytest.mark.parametrize("how", ["shard", "hook", "directly"])
-def test_two_ranks_that_lightning_starts_itself(tmp_path: Path, how: str) -> None:
+WAYS = ("shard", "hook", "directly")
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What each of two ranks saw, in a file for each way. They import Lightning for seconds, so once for all."""
+    out = tmp_path_factory.mktemp("ranks")
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(HERE / "lightning_ranks.py"), str(tmp_path), how]
+    command = [sys.executable, str(HERE / "lightning_ranks.py"), str(out), *WAYS]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+@pytest.mark.parametrize("how", WAYS)
+def test_two_ranks_that_lightning_starts_itself(two_ranks: Path, how: str) -> None:
+    ranks = [json.loads((two_ranks / f"{how}-{rank}.json").read_text()) for rank in range(2)]
     for epoch in range(2):
         steps = list(zip(*(r["trained"][epoch] for r in ranks), strict=True))
         assert len(steps) == 3
