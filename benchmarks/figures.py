@@ -26,7 +26,7 @@ PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
-    "docs/sources.md": ("stores", "blocks"),
+    "docs/sources.md": ("formats", "stores", "blocks"),
 }
 """What is written into which page, between marks of these names."""
 
@@ -105,6 +105,22 @@ def clips(result: dict[str, Any]) -> str:
     text = f"Clips of 16 frames at 224, H.264, to PyAV in torch's DataLoader ({machine(result)}).\n\n"
     columns = ["random clips", "by CPU time", "clips one after another", "by CPU time"]
     return text + table(["loader", *columns, "MB"], rows)
+
+
+def kept(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{c['median_images_per_second']:.0f}",
+            ratio(result["ratios"][name]["to_torchvision"]),
+            ratio(result["ratios"][name]["to_plain"]),
+            f"{c['cpu_ms_per_image']:.2f}",
+            f"{c['pss_mb']:.0f}",
+        ]
+        for name, c in result["candidates"].items()
+    ]
+    text = f"Decoded images kept for later epochs, `cache=` ({machine(result)}). Files in the page cache.\n\n"
+    return text + table(["loader", "images/s", "to torch + torchvision", "to no cache", "CPU ms/image", "MB"], rows)
 
 
 def scaled(result: dict[str, Any]) -> str:
@@ -226,6 +242,43 @@ def strictness(result: dict[str, Any]) -> str:
     )
 
 
+def formats() -> str:
+    """Speed of each format beside files, and of other libraries beside gpupipe on the same shards."""
+    parts = []
+    if result := load("sources_cpu"):
+        rows = []
+        for name, seconds in result["seconds_to_a_dataset"].items():
+            speed = (ratio(found["ratios"][name]) for found in result["engines"].values())
+            memory = next(iter(result["engines"].values()))["candidates"][name]["uss_mb"]
+            rows.append([name, *speed, f"{memory:.0f}", *(f"{seconds[k] * 1e3:.0f}" for k in ("built", "opened"))])
+        s, f = result["settings"], result["files"]
+        about = (
+            f"The same {f['files']} photographs in every format, `imagenet.train(224)`, batches of {s['batch_size']}, "
+            f"{s['workers']} workers, {s['rounds']} rounds ({machine(result)}): speed as a ratio to the files, private "
+            "memory, and the time until the dataset is there without an index and with one."
+        )
+        head = ["format", "DALI", "reference engine", "MB", "ms without index", "ms with it"]
+        parts.append(f"{about}\n\n{table(head, rows)}")
+    if result := load("peers_cpu"):
+        rows = []
+        for peer, found in result["peers"].items():
+            both = [found["candidates"][name] for name in (peer, "gpupipe")]
+            numbers = (f"{c[key]:{form}}" for key, form in _SHOWN.items() for c in both)
+            rows.append([peer, found["format"], ratio(found["ratios"]["gpupipe"]), *numbers])
+        s = result["settings"]
+        about = (
+            "Other libraries' loaders, as their documentation shows them, beside gpupipe on the very same shards "
+            f"({s['rounds']} rounds, {machine(result)}):"
+        )
+        head = ["library", "format", "gpupipe to it"]
+        head += [f"{what}, {whose}" for what in ("images/s", "CPU ms", "private MB") for whose in ("it", "gpupipe")]
+        parts.append(f"{about}\n\n{table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+_SHOWN = {"median_images_per_second": ".0f", "cpu_ms_per_image": ".2f", "uss_mb": ".0f"}
+
+
 def stores() -> str:
     """Speed beside local files, what a request costs, and what got lost."""
     result = load("remote")
@@ -304,6 +357,7 @@ def figures() -> str:
         "training_equal",
         "video_index",
         "video_clips_cpu",
+        "decoded_cache_cpu",
         "scaled_cpu",
         "plan_cost",
         "index_scale",
@@ -316,8 +370,14 @@ def figures() -> str:
     )
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
-    tables = (recipes, "recipes_cpu"), (scaled, "scaled_cpu"), (clips, "video_clips_cpu"), (decoders, "fuzz_decoders")
-    parts += [show(r) for show, n in tables if (r := results[n])]
+    shown = {
+        "recipes_cpu": recipes,
+        "decoded_cache_cpu": kept,
+        "scaled_cpu": scaled,
+        "video_clips_cpu": clips,
+        "fuzz_decoders": decoders,
+    }
+    parts += [show(r) for name, show in shown.items() if (r := results[name])]
     lines = [small(results), *([strictness(r)] if (r := results["strict"]) else [])]
     return "\n\n".join([*parts, "\n".join(lines)])
 

@@ -111,7 +111,7 @@ def one_class(paths: list[str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="gpupipe-bench-") as folder:
         (Path(folder) / "all").mkdir()
         for i, path in enumerate(paths):
-            os.symlink(path, Path(folder) / "all" / f"{i:06}.jpg")
+            os.symlink(Path(path).resolve(), Path(folder) / "all" / f"{i:06}.jpg")
         yield Path(folder)
 
 

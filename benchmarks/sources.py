@@ -11,7 +11,9 @@ DALI beside each of them, on two cores: 1.8 to 2.3 times as fast, as beside torc
 Measured: ``imagenet.train(224)`` on DALI and on the reference engine, each source in a process of its own, in turn in
 one run, in steady state (see ``_candidates.py``). Before that the index of each source is built twice and opened once.
 
-    python benchmarks/sources.py [FOLDER] [--sources NAME ...] [--peers NAME ...]    # results/sources_<cpu|gpu>.json
+    python benchmarks/sources.py [FOLDER] [--sources NAME ...] [--peers NAME ...]
+
+writes results/sources_<cpu|gpu>.json and results/peers_<cpu|gpu>.json.
 """
 
 from __future__ import annotations
@@ -104,28 +106,24 @@ def against_peers(work: Work, args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[str, Any]:
+def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> None:
     formats = packed([*args.sources, *(PEERS[peer][0] for peer in args.peers)], paths, folder)
     work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch, packed=formats)
-    result: dict[str, Any] = {
-        **heading(__doc__, args),
-        "files": describe_files(paths),
-        "seconds_to_a_dataset": {name: opening(name, work) for name in (BASE, *args.sources)},
-        "engines": {},
-        "peers": {},
-    }
-    name = result_name("sources", args)
+    about = {**heading(__doc__, args), "files": describe_files(paths)}
     table = Table("engine", "source", "images/s", "CPU ms/image", "private MB", "ratio")
-    for engine in ("gpupipe-dali", "gpupipe-torch"):
-        jobs = [Job(source, engine, source=source) for source in (BASE, *args.sources)]
-        result["engines"][engine] = compared(jobs, BASE, work, args)
-        show(table, engine, result["engines"][engine])
-        print(save(name, result))
-    result["peers"] = against_peers(work, args)
-    for peer, found in result["peers"].items():
-        show(table, f"beside {peer}", found)
-    print(save(name, result))
-    return result
+    if args.sources:
+        names = (BASE, *args.sources)
+        opened_in, engines = {name: opening(name, work) for name in names}, {}
+        for engine in ("gpupipe-dali", "gpupipe-torch"):
+            engines[engine] = compared([Job(source, engine, source=source) for source in names], BASE, work, args)
+            show(table, engine, engines[engine])
+            result = {**about, "seconds_to_a_dataset": opened_in, "engines": engines}
+            print(save(result_name("sources", args), result))
+    if args.peers:
+        found = against_peers(work, args)
+        for peer, readings in found.items():
+            show(table, f"beside {peer}", readings)
+        print(save(result_name("peers", args), {**about, "peers": found}))
 
 
 def show(table: Table, what: str, found: dict[str, Any]) -> None:
