@@ -196,6 +196,10 @@ class Dataset(ABC):
         """The absolute paths as bytes, u8[L] each; of ``whole_files`` only."""
         raise NotImplementedError
 
+    def encoded_sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """The bytes of each of these files when it was indexed, i64[L]; ``None`` if nobody knows."""
+        return None
+
     def choose(
         self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64] | None:

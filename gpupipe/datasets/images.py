@@ -159,6 +159,9 @@ class EncodedImages(Dataset):
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
         return self._index.encoded(indices, self._prefix)
 
+    def encoded_sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._index.sample_size.rows(indices)
+
     def _named(self, rows: list[tuple[int, str, str]]) -> list[BadSample]:
         return [BadSample(i, self.describe(i), kind, reason) for i, kind, reason in rows]
 

@@ -138,6 +138,9 @@ class Subset(Dataset):
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
         return self.dataset.encoded_paths(self.indices[indices])
 
+    def encoded_sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        return self.dataset.encoded_sizes(self.indices[indices])
+
     def choose(
         self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64] | None:

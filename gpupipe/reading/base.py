@@ -62,6 +62,8 @@ class Loaded:
     target: Any = None
     bad: tuple[BadSample, ...] = ()
     """Samples that cannot be read; then nothing else is there."""
+    exchanged: tuple[int, ...] = ()
+    """Rows whose files are not those that were indexed: nobody has seen that DALI's decoder is safe with them."""
     owner: Any = None
     """What ``media`` points into: it must live until it was read."""
     pixels: Sequence[npt.NDArray[np.uint8]] | None = None

@@ -79,10 +79,11 @@ class FileReader(AheadReader[Rows]):
         by_pillow = self._by_pillow(plan, factors)
         if self._feed.form == "paths":
             own = np.flatnonzero(~by_pillow)
-            problems = self._look(self._dataset.encoded_paths(plan.indices[own]))
+            indices = plan.indices[own]
+            problems, exchanged = self._look(self._dataset.encoded_paths(indices), self._dataset.encoded_sizes(indices))
             if problems:
-                indices = plan.indices[own].tolist()
-                return Pending(plan, bad=tuple(bad_sample(self._dataset, indices[i], why) for i, why in problems))
+                return Pending(plan, bad=tuple(bad_sample(self._dataset, int(indices[i]), why) for i, why in problems))
+            by_pillow[own[exchanged]] = True
         rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
         places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
         shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows, factors)]

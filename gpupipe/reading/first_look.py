@@ -17,6 +17,7 @@ from ..codecs.files import NOT_A_FILE, Undecodable, refuse_large
 __all__ = ["FirstLook"]
 
 U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
 
 _SLOW = 50e-6
 """Seconds for each file, on average over a batch, before threads share the work."""
@@ -25,7 +26,8 @@ _THREADS = 16
 
 class FirstLook:
     """Finds what must not be opened, whatever it was when it was indexed: a FIFO would stop the engine for ever, and a
-    file that has grown beyond ``max_bytes`` would take the memory.
+    file that has grown beyond ``max_bytes`` would take the memory. And files that have another size than then: of what
+    is in them nobody has seen that the engine's decoder is safe with it.
 
     A file that is exchanged between the look and the opening is not seen. All other faults are the engine's to find.
     It takes 3 microseconds for a file of this machine, and a round trip behind a network.
@@ -35,11 +37,14 @@ class FirstLook:
         self._max_bytes = max_bytes
         self._pool: ThreadPoolExecutor | None = None
 
-    def __call__(self, paths: Sequence[U8]) -> list[tuple[int, Undecodable]]:
-        """(position, what is wrong) for those of ``paths``, u8[L] each, that must not be opened."""
+    def __call__(
+        self, paths: Sequence[U8], sizes: I64 | None = None
+    ) -> tuple[list[tuple[int, Undecodable]], list[int]]:
+        """(position, what is wrong) for those of ``paths``, u8[L] each, that must not be opened; and the positions of
+        those that have another size than that of ``sizes``, i64[N]."""
         names = [path.tobytes() for path in paths]
         if not names:
-            return []
+            return [], []
         if self._pool is None:
             began = time.perf_counter()
             found = self._look(names)
@@ -49,12 +54,17 @@ class FirstLook:
             size = -(-len(names) // _THREADS)
             parts = [names[at : at + size] for at in range(0, len(names), size)]
             found = [problem for part in self._pool.map(self._look, parts) for problem in part]
-        return [(i, problem) for i, problem in enumerate(found) if problem is not None]
+        problems = [(i, problem) for i, problem in enumerate(found) if isinstance(problem, Undecodable)]
+        if problems or sizes is None:
+            return problems, []
+        then = sizes.tolist()
+        return [], [i for i, now in enumerate(found) if now is not None and now != then[i]]
 
-    def _look(self, names: list[bytes]) -> list[Undecodable | None]:
-        return [self._problem(name) for name in names]
+    def _look(self, names: list[bytes]) -> list[Undecodable | int | None]:
+        return [self._one(name) for name in names]
 
-    def _problem(self, name: bytes) -> Undecodable | None:
+    def _one(self, name: bytes) -> Undecodable | int | None:
+        """What is wrong with a file, or its size, or ``None`` if nothing is known of it."""
         try:
             found = os.stat(name)
         except OSError as e:
@@ -66,7 +76,7 @@ class FirstLook:
             refuse_large(found.st_size, self._max_bytes)
         except Undecodable as e:
             return e
-        return None
+        return found.st_size
 
     def close(self) -> None:
         pool, self._pool = self._pool, None

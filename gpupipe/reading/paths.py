@@ -37,14 +37,15 @@ class PathReader(Reader):
         if bad:
             return Loaded(plan, bad=tuple(bad))
         paths = self._dataset.encoded_paths(plan.indices)
-        bad = [bad_sample(self._dataset, int(plan.indices[row]), problem) for row, problem in self._look(paths)]
-        if bad:
-            return Loaded(plan, bad=tuple(bad))
+        problems, exchanged = self._look(paths, self._dataset.encoded_sizes(plan.indices))
+        if problems:
+            indices = plan.indices.tolist()
+            return Loaded(plan, bad=tuple(bad_sample(self._dataset, indices[row], why) for row, why in problems))
         media, target = padded(paths), targets_of(self._dataset, plan)
         if not self._turned:
-            return Loaded(plan, media, target)
+            return Loaded(plan, media, target, exchanged=tuple(exchanged))
         turns = turns_of(self._dataset, plan)
-        return Loaded(plan, media, target, turns=turns, ops=ops_for(plan, turns=turns))
+        return Loaded(plan, media, target, exchanged=tuple(exchanged), turns=turns, ops=ops_for(plan, turns=turns))
 
     def stop(self) -> None:
         pass

@@ -197,3 +197,50 @@ def test_frames_of_a_gpu_cannot_be_decoded_again(numbered: Path) -> None:
 def test_what_dali_says_is_made_one_sentence() -> None:
     assert clean(REFUSAL) == "Nobody knows why." and clean("[/opt/dali/a.cc:3] ") == "DALI gave no reason"
     assert clean("plain\nwords") == "plain words"
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_was_exchanged_is_not_given_to_dali(
+    mixed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``mixed``: beside a file that Pillow decodes anyway."""
+    paths = [tmp_path / f"{i}.jpg" for i in range(9)]
+    for i, path in enumerate(paths):
+        Image.fromarray(photograph(61, 83, i)).save(path, "PNG" if mixed and i == 0 else "JPEG")
+    dataset = ImageList(paths, transform=T.Compose([T.RandomResizedCrop(32), T.PILToTensor()]))
+    pixels = Image.open(paths[4]).convert("RGB")
+    pixels.save(paths[4], "PNG")
+    given: dict[str, Any] = {"batch_size": 3, "seed": 5, "device": "cpu"}
+    with DataLoader(dataset, engine="torch", **given) as loader:
+        want = [images_of(batch) for batch in loader]
+    given_to_dali, schedule = list[bytes](), DaliEngine.schedule
+
+    def noted(self: DaliEngine, ready: Any) -> None:
+        given_to_dali.extend(bytes(media).rstrip(b"\0") for media in ready.media)
+        schedule(self, ready)
+
+    monkeypatch.setattr(DaliEngine, "schedule", noted)
+    with DataLoader(dataset, engine="dali", **given) as loader:
+        made = [images_of(batch) for batch in loader]
+        again = [images_of(batch) for batch in loader]
+    assert str(paths[4]).encode() not in given_to_dali and str(paths[6]).encode() in given_to_dali
+    assert made[1].shape == want[1].shape and torch.equal(made[1][1], want[1][1])
+    assert all((a.float() - b.float()).abs().mean() < 1 for a, b in zip(made, want, strict=True)) and len(again) == 3
+    assert sum("4.jpg" in text and "have changed" in text for text in caplog.messages) == (not mixed)
+
+
+def test_a_bomb_in_place_of_a_file_is_named_before_it_is_decoded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{i}.jpg" for i in range(4)]
+    for i, path in enumerate(paths):
+        Image.fromarray(photograph(61, 83, i)).save(path)
+    dataset = ImageList(paths, transform=EVAL, max_pixels=10_000)
+    Image.new("1", (300, 300)).save(paths[2], "PNG")
+    monkeypatch.setattr(DaliEngine, "outputs", lambda self: pytest.fail("DALI was asked"))
+    with (
+        DataLoader(dataset, batch_size=4, engine="dali", device="cpu") as loader,
+        pytest.raises(SampleError, match="300x300 pixels") as caught,
+    ):
+        next(iter(loader))
+    assert [(bad.index, bad.kind) for bad in caught.value.samples] == [(2, "bomb")]

@@ -168,14 +168,28 @@ class TestFirstLook:
         want = [(i, kind) for i, kind in enumerate(odd.values()) if kind != "empty"]
         want.append((len(odd) + 1, "missing"))
         for _ in range(3):
-            assert [(i, problem.kind) for i, problem in look(paths * 9)][: len(want)] == want
+            assert [(i, problem.kind) for i, problem in look(paths * 9)[0]][: len(want)] == want
             monkeypatch.setattr(first_look, "_SLOW", 0.0)
         assert look._pool is not None
         look.close()
-        assert [i for i, _ in first_look.FirstLook(10)(paths)] == [i for i, _ in want[:-1]] + [len(odd), len(odd) + 1]
+        large = [i for i, _ in first_look.FirstLook(10)(paths)[0]]
+        assert large == [i for i, _ in want[:-1]] + [len(odd), len(odd) + 1]
 
     def test_other_faults_are_left_to_the_engine(self) -> None:
-        assert first_look.FirstLook(MAX_BYTES)([np.frombuffer(b"x" * 5000, np.uint8)]) == []  # ENAMETOOLONG
+        path = np.frombuffer(b"x" * 5000, np.uint8)  # ENAMETOOLONG
+        assert first_look.FirstLook(MAX_BYTES)([path], np.array([7])) == ([], [])
+
+    def test_files_of_another_size_are_told_from_those_that_were_indexed(self, tmp_path: Path) -> None:
+        files = [tmp_path / name for name in "abc"]
+        for file in files:
+            file.write_bytes(JPEG)
+        sizes = np.array([len(JPEG), len(JPEG) + 1, len(JPEG)])
+        paths = [np.frombuffer(str(file).encode(), np.uint8) for file in files]
+        assert first_look.FirstLook(MAX_BYTES)(paths, sizes) == ([], [1])
+        assert first_look.FirstLook(MAX_BYTES)(paths) == ([], [])
+        files[0].unlink()
+        problems, exchanged = first_look.FirstLook(MAX_BYTES)(paths, sizes)
+        assert [i for i, _ in problems] == [0] and not exchanged
 
 
 class TestShards:

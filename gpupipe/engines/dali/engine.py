@@ -71,6 +71,7 @@ class DaliEngine(Engine):
         """What DALI works on, oldest first: it reads their bytes in place."""
         self.pillow_speed = PillowSpeed()
         self.unexplained = 0
+        self._told = False
         """Batches that DALI failed on although Pillow decodes all of their samples."""
 
     @property
@@ -226,10 +227,7 @@ class DaliEngine(Engine):
         """
         if self.nvdec:
             raise EngineError(f"DALI failed on frames that it decoded itself: {clean(str(error))}") from error
-        ops = self._ops(ready.plan), self._ops(ready.plan, ready.ops)
-        bad, images = second_look(self.setup, ready, self.feed.form, *ops)
-        if bad:
-            raise SampleError(bad) from None
+        images = self._by_pillow(ready)
         self.unexplained += 1
         log.log(
             logging.WARNING if self.unexplained == 1 else logging.INFO,
@@ -239,6 +237,25 @@ class DaliEngine(Engine):
             ready.plan.step,
             clean(str(error)),
         )
+        return images
+
+    def exchanged(self, ready: Loaded) -> Any:
+        """The same of a plan with files that are not those that were indexed. Raises :class:`SampleError`."""
+        images = self._by_pillow(ready)
+        if not self._told:
+            self._told = True
+            log.warning(
+                "files have changed since they were indexed, such as %s: their batches are made as the torch engine "
+                "makes them, slower than by DALI; to have them indexed make the dataset anew",
+                self.setup.dataset.describe(int(ready.plan.indices[ready.exchanged[0]])),
+            )
+        return images
+
+    def _by_pillow(self, ready: Loaded) -> Any:
+        ops = self._ops(ready.plan), self._ops(ready.plan, ready.ops)
+        bad, images = second_look(self.setup, ready, self.feed.form, *ops)
+        if bad:
+            raise SampleError(bad) from None
         return to_device(images, self.setup)
 
     def rest(self) -> None:
@@ -374,6 +391,12 @@ class DaliRun(Run):
         """Wait for DALI to be done with a plan, and let the host go on."""
         if ready.bad:
             return _Begun(ready, bad=ready.bad)
+        if ready.exchanged:
+            try:
+                made = self._engine.exchanged(ready)
+            except SampleError as e:
+                return _Begun(ready, bad=e.samples)
+            return _Begun(ready, lambda: made)
         try:
             images, shapes = self._engine.outputs()
         except RuntimeError as e:
@@ -398,9 +421,12 @@ class DaliRun(Run):
                 return
             if ready is None:
                 return
-            if not ready.bad:
-                self._engine.schedule(ready)
+            self._schedule(ready)
             self._flight.append(ready)
+
+    def _schedule(self, ready: Loaded) -> None:
+        if not (ready.bad or ready.exchanged):
+            self._engine.schedule(ready)
 
     def _recover(self, failed: Loaded, error: RuntimeError) -> _Begun:
         """The images of a batch that DALI failed on, or :class:`SampleError`. DALI goes on with the batches in flight;
@@ -413,8 +439,7 @@ class DaliRun(Run):
             self._rebuilt = True
             self._engine.rebuild()
             for ready in self._flight:
-                if not ready.bad:
-                    self._engine.schedule(ready)
+                self._schedule(ready)
         self._failing = True
         return _Begun(failed, lambda: images)
 

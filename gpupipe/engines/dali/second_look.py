@@ -1,5 +1,5 @@
-"""After a failed iteration: Pillow decodes its batch once more. It names the bad samples; if there are none it is DALI
-that refuses something, and what Pillow decoded is the batch."""
+"""After a failed iteration, or where DALI must not decode a file: Pillow decodes the batch. It names the bad samples;
+if there are none it is DALI that refuses something, and what Pillow decoded is the batch."""
 
 from __future__ import annotations
 
@@ -43,12 +43,18 @@ def second_look(
         fed: the same for what came as pixels, see :attr:`gpupipe.reading.base.Loaded.ops`.
     """
     look = _Look(setup, ready, form, planned, fed)
-    count = len(ready.media)
+    others = [row for row in range(len(ready.media)) if row not in ready.exchanged]
+    found: dict[int, Any] = {}
     with ThreadPoolExecutor(setup.threads, "gpupipe-second-look") as pool:
-        made = list(pool.map(look, range(count)))
-    bad = {one.index: one for one in made if isinstance(one, BadSample)}
-    if bad:
-        return list(bad.values()), None
+        for rows in (
+            ready.exchanged,
+            others,
+        ):  # if one of the first is bad the others need not be made
+            found |= zip(rows, pool.map(look, rows), strict=True)
+            bad = {one.index: one for one in found.values() if isinstance(one, BadSample)}
+            if bad:
+                return list(bad.values()), None
+    made = [found[row] for row in range(len(ready.media))]
     plan, memory_format = ready.plan, setup.pipeline.memory_format
     tail = head_and_tail(plan.ops or ())[1]
     if plan.frames is not None:
