@@ -420,6 +420,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "figures": figures,
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
+        "formats": formats,
         "stores": stores,
         "blocks": blocks,
         "costs": costs,

@@ -185,7 +185,8 @@ class FileReader(AheadReader[Rows]):
 
     def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
         dataset, factors = self._dataset, self._factors(plan)
-        by_pillow = self._by_pillow(plan, factors)
+        by_pillow = np.zeros(len(plan), np.bool_)
+        by_pillow[[row for row, data in found.items() if data is None or isinstance(data, float)]] = True
         turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
         seconds = [data for data in found.values() if isinstance(data, float)]
         pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
