@@ -281,7 +281,8 @@ def test_an_earlier_iterator_goes_on_between_two_epochs(make: Maker) -> None:
 
 def test_a_file_that_changed(images: Maker) -> None:
     """What was read of the next epoch is of the old file; a reader that begins with the epoch sees the new one."""
-    loader = images()
+    dataset = images.dataset()
+    loader = images(dataset)
     list(loader)
     run = run_of(loader)
     for i in range(N):
@@ -290,7 +291,7 @@ def test_a_file_that_changed(images: Maker) -> None:
             image.transpose(Image.Transpose.ROTATE_180).save(path, quality=90)
     first, iterator, now = begun(loader)
     assert now is not run
-    fresh = images(images.dataset())
+    fresh = images(dataset)  # indexed anew, they would be DALI's to decode
     fresh.set_epoch(1)
     assert same([first, *iterator], list(fresh))
 
