@@ -30,8 +30,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile
 # One part of everything: numbers, plans, pixels of both engines, and what every engine promises of its batches.
 QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips output resume)
 
-test: $(READY)  ## lint, types and all tests; what needs a GPU is skipped by name
-	@$(MAKE) --no-print-directory -j 2 lint pytest
+test: $(READY)  ## lint, types and all tests but the statistics of make scripts; what needs a GPU is skipped by name
+	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-m "not thorough"'
 
 quick: $(READY)  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
 	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-q -m "not slow" $(QUICK)'
@@ -41,6 +41,7 @@ pytest: $(READY)
 
 scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
 	$(BIN)/python -m tests.scripts
+	$(BIN)/python -m pytest -q -m thorough tests/scripts/test_harness.py
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -327,6 +327,7 @@ CROP = transforms.RandomResizedCrop(32)
 CENTER = transforms.Compose([transforms.Resize(40), transforms.CenterCrop(32)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("steps", "others"),
     [

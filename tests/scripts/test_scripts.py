@@ -35,7 +35,7 @@ def cases() -> Iterator[Any]:
     for script in SCRIPTS.values():
         known = KNOWN.get(script.name, {})
         for check in ("runs",) if "runs" in known else CHECKS:
-            marks = [pytest.mark.slow] if check == "distribution" else []
+            marks = [pytest.mark.slow, pytest.mark.thorough] if check == "distribution" else []
             if check in known:
                 marks.append(pytest.mark.xfail(strict=True, raises=AssertionError, reason=known[check]))
             yield pytest.param(script, check, id=f"{script.name}-{check}", marks=marks)
