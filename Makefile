@@ -12,7 +12,7 @@ help:  ## what there is
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	# What is never imported is never compiled: that is two fifths of the time that installing takes.
+	# What is never imported need not be compiled, and the rest is when it is imported.
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
 	# Only the tests compare with torchvision and timm. torchvision has no build for torch without CUDA, and without its
 	# dependencies it does not pull another torch.

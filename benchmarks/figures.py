@@ -52,26 +52,30 @@ def ratio(r: dict[str, float]) -> str:
     return f"**{r['median']:.2f}** ({r['min']:.2f} to {r['max']:.2f})"
 
 
-def loaders(result: dict[str, Any]) -> str:
+def candidates(result: dict[str, Any], other: str, key: str) -> str:
+    """Each loader's speed, beside torch's and beside ``other``, the one of the ratios ``key``."""
     rows = [
         [
             name,
             f"{c['median_images_per_second']:.0f}",
             ratio(result["ratios"][name]["to_torchvision"]),
-            ratio(result["ratios"][name]["to_by_hand"]),
+            ratio(result["ratios"][name][key]),
             f"{c['cpu_ms_per_image']:.2f}",
             f"{c['pss_mb']:.0f}",
         ]
         for name, c in result["candidates"].items()
     ]
+    return table(["loader", "images/s", "to torch + torchvision", other, "CPU ms/image", "MB"], rows)
+
+
+def loaders(result: dict[str, Any]) -> str:
     s, f = result["settings"], result["files"]
     text = (
         f"Loading alone: random resized crop to 224, flip, normalize, float32; {f['files']} photographs of "
         f"{f['mean_megapixels']:.2f} megapixels on average, again and again; batch {s['batch_size']}, {s['workers']} "
         f"threads or workers, {s['rounds']} rounds ({machine(result)}). Memory is the process tree's share (PSS).\n\n"
     )
-    head = ["loader", "images/s", "to torch + torchvision", "to DALI by hand", "CPU ms/image", "MB"]
-    return text + table(head, rows)
+    return text + candidates(result, "to DALI by hand", "to_by_hand")
 
 
 def recipes(result: dict[str, Any]) -> str:
@@ -108,19 +112,8 @@ def clips(result: dict[str, Any]) -> str:
 
 
 def kept(result: dict[str, Any]) -> str:
-    rows = [
-        [
-            name,
-            f"{c['median_images_per_second']:.0f}",
-            ratio(result["ratios"][name]["to_torchvision"]),
-            ratio(result["ratios"][name]["to_plain"]),
-            f"{c['cpu_ms_per_image']:.2f}",
-            f"{c['pss_mb']:.0f}",
-        ]
-        for name, c in result["candidates"].items()
-    ]
     text = f"Decoded images kept for later epochs, `cache=` ({machine(result)}). Files in the page cache.\n\n"
-    return text + table(["loader", "images/s", "to torch + torchvision", "to no cache", "CPU ms/image", "MB"], rows)
+    return text + candidates(result, "to no cache", "to_plain")
 
 
 def scaled(result: dict[str, Any]) -> str:
@@ -262,8 +255,10 @@ def formats() -> str:
     if result := load("peers_cpu"):
         rows = []
         for peer, found in result["peers"].items():
-            both = [found["candidates"][name] for name in (peer, "gpupipe")]
-            numbers = (f"{c[key]:{form}}" for key, form in _SHOWN.items() for c in both)
+            it, ours = (found["candidates"][name] for name in (peer, "gpupipe"))
+            numbers = [f"{c['median_images_per_second']:.0f}" for c in (it, ours)]
+            numbers += [f"{c['cpu_ms_per_image']:.2f}" for c in (it, ours)]
+            numbers += [f"{c['uss_mb']:.0f}" for c in (it, ours)]
             rows.append([peer, found["format"], ratio(found["ratios"]["gpupipe"]), *numbers])
         s = result["settings"]
         about = (
@@ -274,9 +269,6 @@ def formats() -> str:
         head += [f"{what}, {whose}" for what in ("images/s", "CPU ms", "private MB") for whose in ("it", "gpupipe")]
         parts.append(f"{about}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
-
-
-_SHOWN = {"median_images_per_second": ".0f", "cpu_ms_per_image": ".2f", "uss_mb": ".0f"}
 
 
 def stores() -> str:

@@ -138,7 +138,7 @@ class _Length:
 
 def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
     """What Lightning's wrapper around the sampler of a loader that shuffles by blocks stands for; ``None`` if it is
-    something else."""
+    something else. Of another one around such a sampler a warning says that the blocks are lost."""
     within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
     if isinstance(sampler, DistributedSampler) and isinstance(within, _ByBlocks):
         return within.shuffle, Shard(sampler.rank, sampler.num_replicas)

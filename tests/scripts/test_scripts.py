@@ -59,6 +59,13 @@ def test_what_is_known_exists() -> None:
         assert "runs" not in checks or len(checks) == 1, f"{name}: what does not run has no other checks"
 
 
+def test_what_the_readme_says() -> None:
+    plain = [script for script in SCRIPTS.values() if not script.needs]
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    assert f"All of the {len(plain)} scripts" in text and "four in five on DALI" in text
+    assert 0.78 <= sum(script.engine == "dali" for script in plain) / len(plain) < 0.83
+
+
 def test_what_the_corpus_expects() -> None:
     assert len(SCRIPTS) >= 70
     assert sum(script.engine == "dali" for script in SCRIPTS.values()) >= 0.75 * len(SCRIPTS)
