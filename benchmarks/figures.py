@@ -106,7 +106,12 @@ def clips(result: dict[str, Any]) -> str:
         ]
         for name in result["random"]
     ]
-    text = f"Clips of 16 frames at 224, H.264, to PyAV in torch's DataLoader ({machine(result)}).\n\n"
+    files = result["files"]
+    text = (
+        f"Clips of 16 frames at 224, to PyAV in torch's DataLoader: {'made' if files['made'] else 'recorded'} H.264 "
+        f"videos of {files['frames']['mean']:.0f} frames, {' or '.join(files['sizes'])} pixels, a key frame every "
+        f"{files['frames_between_entries']:.0f} ({machine(result)}).\n\n"
+    )
     columns = ["random clips", "by CPU time", "clips one after another", "by CPU time"]
     return text + table(["loader", *columns, "MB"], rows)
 
@@ -114,6 +119,24 @@ def clips(result: dict[str, Any]) -> str:
 def kept(result: dict[str, Any]) -> str:
     text = f"Decoded images kept for later epochs, `cache=` ({machine(result)}). Files in the page cache.\n\n"
     return text + candidates(result, "to no cache", "to_plain")
+
+
+def sliceable(result: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{c['median_images_per_second']:.0f}",
+            ratio(c["to_untouched"]),
+            ratio(c["to_torchvision"]) if "to_torchvision" in c else "",
+            f"{c['cpu_ms_per_image']:.2f}",
+            f"{c['pss_mb']:.0f}",
+        ]
+        for found in result["sets"].values()
+        for name, c in found.items()
+    ]
+    text = f"Sliceable JPEGs, of `gpupipe pack --sliceable`, beside what they were made of ({machine(result)}).\n\n"
+    head = ["files, loader", "images/s", "to untouched files", "to torch + torchvision", "CPU ms/image", "MB"]
+    return text + table(head, rows)
 
 
 def scaled(result: dict[str, Any]) -> str:
@@ -349,7 +372,9 @@ def figures() -> str:
         "training_equal",
         "video_index",
         "video_clips_cpu",
+        "recorded_clips_cpu",
         "decoded_cache_cpu",
+        "sliceable_cpu",
         "scaled_cpu",
         "plan_cost",
         "index_scale",
@@ -365,8 +390,10 @@ def figures() -> str:
     shown = {
         "recipes_cpu": recipes,
         "decoded_cache_cpu": kept,
+        "sliceable_cpu": sliceable,
         "scaled_cpu": scaled,
         "video_clips_cpu": clips,
+        "recorded_clips_cpu": clips,
         "fuzz_decoders": decoders,
     }
     parts += [show(r) for name, show in shown.items() if (r := results[name])]

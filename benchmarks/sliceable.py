@@ -4,7 +4,8 @@ Predictions (two CPU cores, files in the page cache), to the untouched files in 
 ``RandomResizedCrop`` 0.55 of the bytes are read and decoded. DALI leaves the columns beside a window and the rows below
 it out of all but entropy decoding already, so of its 2.1 CPU ms per photograph of 0.2 megapixels 0.2 are saved: 1.1.
 Pillow decodes whole files, in 1.6 of the reference's 3.6 CPU ms, and then half of that: 1.3. Of photographs of 3
-megapixels decoding is nearly all there is: 1.4 on DALI, 1.7 on the reference.
+megapixels decoding is nearly all there is: 1.4 on DALI, 1.7 on the reference; with ``scaled=True`` as well, which makes
+fewer pixels of them, 2 and 3.
 
 Measured: ``imagenet.train(224)``, each candidate in a process of its own, in turn in one run, in steady state (see
 ``_candidates.py``). The large photographs are the others enlarged, with noise, because those of ImageNet are small.
@@ -35,6 +36,7 @@ from gpupipe.pack.journal import Journal
 from gpupipe.pack.sliceable import Sliceable
 
 LARGE = (2016, 1512)
+PHOTOGRAPHS = "photographs"
 
 
 def enlarged(arguments: tuple[str, str, tuple[int, int]]) -> None:
@@ -71,11 +73,11 @@ def packed(source: Path, target: Path, processes: int) -> dict[str, float]:
 
 def sets_of(paths: list[str], folder: Path, workers: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
     """(the files of each set, what packing took)"""
-    plain = {"photographs": folder / "photographs", "3 megapixels": folder / "large"}
+    plain = {PHOTOGRAPHS: folder / "photographs", "3 megapixels": folder / "large"}
     for place in plain.values():
         place.mkdir()
     for i, path in enumerate(paths):
-        (plain["photographs"] / f"{i:06d}.jpg").symlink_to(path)
+        (plain[PHOTOGRAPHS] / f"{i:06d}.jpg").symlink_to(path)
     jobs = [(path, str(plain["3 megapixels"] / f"{i:06d}.jpg"), LARGE) for i, path in enumerate(paths[:64])]
     with get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
         pool.map(enlarged, jobs)
@@ -103,9 +105,13 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> dict[st
         jobs = [Job(f"{base}, torchvision", "torchvision", files=base)]
         for loader in ("gpupipe-dali", "gpupipe-torch"):
             jobs += [Job(f"{files}, {loader}", loader, files=files) for files in (base, f"{base}, sliceable")]
+            if base != PHOTOGRAPHS:
+                jobs.append(
+                    Job(f"{base}, sliceable, {loader}, scaled", loader, files=f"{base}, sliceable", scaled=True)
+                )
         for found, speed in in_turns(left_out(jobs), work, args.rounds, args.seconds):
             for n, it in found.items():
-                it["to_untouched"] = ratio(speed[n], speed[n.replace(", sliceable", "")])
+                it["to_untouched"] = ratio(speed[n], speed[n.replace(", sliceable", "").replace(", scaled", "")])
                 if f"{base}, torchvision" in speed:
                     it["to_torchvision"] = ratio(speed[n], speed[f"{base}, torchvision"])
             result["sets"][base] = found

@@ -28,15 +28,15 @@ torchcodec's CUDA decoder with torchvision's transforms there. Predicted for 16 
 
     python benchmarks/video_clips.py [FOLDER] [--rounds N] [--seconds N] [--device cuda]
 
-``FOLDER`` holds one folder of videos per class. Without it, H.264 videos of 300 frames are made. Writes
-results/video_clips_<cpu|gpu>.json.
+``FOLDER`` holds one folder of videos per class; if they are few, each is taken several times, because at the end of
+short epochs torch's loader runs empty. Without it, H.264 videos of 300 frames are made. Writes
+results/video_clips_<cpu|gpu>.json, or of a folder results/recorded_clips_<cpu|gpu>.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,16 @@ def make_videos(root: Path, count: int) -> None:
                 moved = np.ascontiguousarray(np.roll(picture, (k, 2 * k), (0, 1)))
                 out.mux(stream.encode(av.VideoFrame.from_ndarray(moved, format="rgb24")))
             out.mux(stream.encode(None))
+
+
+def link_videos(root: Path, folder: Path, count: int) -> None:
+    """At least ``count`` names for the videos of ``folder``, by class."""
+    found = sorted(path for path in folder.glob("*/*") if path.is_file())
+    for i in range(-(-count // len(found)) * len(found)):
+        path = found[i % len(found)]
+        link = root / path.parent.name / f"{i:03d}{path.suffix}"
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(path.absolute())
 
 
 def missing(job: Job) -> str | None:
@@ -152,7 +162,7 @@ def measure(args: argparse.Namespace, root: str, jobs: list[Job], workload: Work
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder", nargs="?", type=Path)
-    p.add_argument("--videos", type=int, default=24, help="how many are made")
+    p.add_argument("--videos", type=int, default=24, help="how many are made, or taken at least")
     p.add_argument("--batch-size", type=int, default=4)
     p.add_argument("--workers", type=int, default=2)
     p.add_argument("--rounds", type=int, default=5)
@@ -162,12 +172,12 @@ def main() -> None:
     args = p.parse_args()
     if args.dry_run:
         args.videos, args.rounds, args.seconds = 4, 1, 0.5
-    name = result_name("video_clips", args)
-    made = None if args.folder else Path(tempfile.mkdtemp(prefix="gpupipe-video-"))
-    try:
-        if made is not None:
-            make_videos(made, args.videos)
-        root = str(args.folder or made)
+    name = result_name("recorded_clips" if args.folder else "video_clips", args)
+    with tempfile.TemporaryDirectory(prefix="gpupipe-video-") as root:
+        if args.folder:
+            link_videos(Path(root), args.folder, args.videos)
+        else:
+            make_videos(Path(root), args.videos)
         left_out = {job.name: why for job in JOBS[args.device] if (why := missing(job)) is not None}
         for which, why in left_out.items():
             print(f"left out: {which}: {why}", flush=True)
@@ -175,7 +185,7 @@ def main() -> None:
         result: dict[str, Any] = {
             **heading(__doc__, args),
             "versions": {name: version(name) for name in ("av", "torchcodec", "decord", "torchvision")},
-            "files": {"made": made is not None, **describe(root)},
+            "files": {"made": not args.folder, **describe(root)},
             "left_out": left_out,
         }
         for workload in ("random", "sequential"):
@@ -186,9 +196,6 @@ def main() -> None:
             result["predictions"] = compare(measured(result["random"]))
             save(name, result)
         print(path)
-    finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)  # a folder of our own, made above
 
 
 def measured(rows: dict[str, Any]) -> dict[str, float]:

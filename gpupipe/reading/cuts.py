@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Undecodable, attempts
+from ..codecs.files import Undecodable, attempts_by_descriptor
 from ..codecs.jpeg import is_sliceable
 from ..codecs.jpeg.tiles import Cut, cut as cut_out
 from ..datasets.base import Dataset
@@ -23,6 +23,7 @@ from .windows import window_of
 __all__ = ["Cuts", "fed", "moved"]
 
 I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 
@@ -69,36 +70,35 @@ class Cuts:
             around: so many pixels around the window are needed, too.
         """
         window, found = window_of(plan.ops or ()), dict[int, Cut | Undecodable]()
-        if window is None or plan.sizes is None:
+        if window is None or plan.sizes is None or not len(rows):
             return found
+        some = np.asarray(rows)
+        indices, sizes = plan.indices[some], plan.sizes[some]
         assert self.dataset.codings is not None
-        for row in rows:
-            index = int(plan.indices[row])
-            if not self.codes[self.dataset.codings[0][index]] or self._is_turned(index):
-                continue
+        fits = self.codes[self.dataset.codings[0][indices]]
+        if self.dataset.exif and self.dataset.orientations is not None:
+            fits &= self.dataset.orientations[indices] == 1
+        boxes = _boxes(window, some, sizes, around).tolist()
+        for k in np.flatnonzero(fits).tolist():
+            row = rows[k]
             try:
-                box = _box(window, row, plan.sizes[row], around)
-                cut = self._cut(index, box, None if whole is None else whole[row])
+                cut = self._cut(int(indices[k]), boxes[k], None if whole is None else whole[row])
             except Undecodable:
                 continue  # reading all of it says what is wrong
             if cut is not None:
-                planned = tuple(plan.sizes[row].tolist())
+                planned = tuple(sizes[k].tolist())
                 found[row] = cut if cut.size == planned else changed(planned, cut.size)
         return found
 
-    def _is_turned(self, index: int) -> bool:
-        turns = self.dataset.orientations if self.dataset.exif else None
-        return turns is not None and turns[index] != 1
-
-    def _cut(self, index: int, box: tuple[int, int, int, int], whole: bytes | U8 | None) -> Cut | None:
-        place = self.dataset.place(index)
+    def _cut(self, index: int, box: Sequence[int], whole: bytes | U8 | None) -> Cut | None:
         if whole is not None:
             return cut_out(lambda n, at: bytes(whole[at : at + n]), len(whole), box)
+        place = self.dataset.place(index)
         if place.packed is not None or not self.in_parts:
             return None
         source = self.dataset.source
         if self.dataset.whole_files:
-            return attempts(place.path, lambda file: _cut_out_of(file.fileno(), box))
+            return attempts_by_descriptor(place.path, lambda file: _cut_out_of(file, box))
 
         def read(n: int, at: int) -> bytes:
             part = place._replace(offset=place.offset + at, length=n)
@@ -110,15 +110,15 @@ class Cuts:
         return cut_out(read, place.length, box)
 
 
-def _box(window: Crop, row: int, size: I32, around: int) -> tuple[int, int, int, int]:
-    """Top, left, bottom and right."""
-    top, left = int(window.top[row]), int(window.left[row])
-    bottom, right = top + int(window.height[row]), left + int(window.width[row])
-    height, width = size.tolist()
-    return max(top - around, 0), max(left - around, 0), min(bottom + around, height), min(right + around, width)
+def _boxes(window: Crop, rows: I64, sizes: I32, around: int) -> I32:
+    """i32[len(rows), 4]: top, left, bottom and right."""
+    top, left = window.top[rows], window.left[rows]
+    bottom, right = top + window.height[rows], left + window.width[rows]
+    first = np.maximum(np.stack([top, left], axis=1) - around, 0)
+    return np.concatenate([first, np.minimum(np.stack([bottom, right], axis=1) + around, sizes)], axis=1)
 
 
-def _cut_out_of(file: int, box: tuple[int, int, int, int]) -> Cut | None:
+def _cut_out_of(file: int, box: Sequence[int]) -> Cut | None:
     return cut_out(partial(os.pread, file), os.fstat(file).st_size, box)
 
 

@@ -166,16 +166,15 @@ def read_tiles(read: ReadAt, size: int) -> Tiles | None:
     if len(lengths) != -(-height // tile[0]) * -(-width // tile[1]):
         return None
     starts = np.empty(len(lengths) + 1, np.int64)
-    starts[0] = start
-    np.cumsum(lengths, out=starts[1:])
-    starts[1:] += start
+    starts[0], starts[1:] = start, lengths
+    np.cumsum(starts, out=starts)
     if starts[-1] > size:
         return None
     plain = head[:at] + head[end:start]
     return Tiles(plain, height_at - (end - at), (height, width), tile, (down, right), starts)
 
 
-def cut(read: ReadAt, size: int, box: tuple[int, int, int, int]) -> Cut | None:
+def cut(read: ReadAt, size: int, box: Sequence[int]) -> Cut | None:
     """A window of a sliceable file, and some pixels around it, as a file of its own.
 
     Those pixels are as in the whole file, bit by bit, for every decoder that looks no further than one chroma sample.
@@ -191,28 +190,28 @@ def cut(read: ReadAt, size: int, box: tuple[int, int, int, int]) -> Cut | None:
     if found is None or not (0 <= top < bottom <= found.size[0] and 0 <= left < right <= found.size[1]):
         return None
     (first, last), (west, east) = found.range(0, top, bottom), found.range(1, left, right)
-    count, starts = found.across, found.starts
-    tiles = np.arange(first, last)[:, None] * count + np.arange(west, east)
-    start = int(starts[tiles[0, 0]])
-    length = int(starts[tiles[-1, -1] + 1]) - start
-    body = bytearray(read(length, start))
-    if len(body) != length:
+    count, wide = found.across, east - west
+    start, end = int(found.starts[first * count + west]), int(found.starts[(last - 1) * count + east])
+    body = bytearray(read(end - start, start))
+    if len(body) != end - start:
         return None
+    starts = found.starts - start
     # A marker stands behind each tile: RST0 to RST7 in turn, and EOI behind the last one of the file.
-    ends = (starts[tiles.reshape(-1) + 1] - start) if tiles.size else np.zeros(0, np.int64)
-    view, marks = np.frombuffer(body, np.uint8), 0xD0 + (tiles.reshape(-1) & 7)
-    if tiles[-1, -1] == len(starts) - 2:
+    ends = starts[1:].reshape(-1, count)[first:last, west:east].ravel()
+    numbers = np.arange(first * count + west, last * count + west, count)[:, None] + np.arange(wide)
+    marks = (0xD0 + (numbers & 7)).ravel()
+    if ends[-1] == starts[-1]:
         marks[-1] = EOI
-    if ends.min() < 2 or (view[ends - 2] != 0xFF).any() or (view[ends - 1] != marks).any():
+    view = np.frombuffer(body, np.uint8)
+    if ends[0] < 2 or view[ends - 2].min() != 0xFF or (view[ends - 1] != marks).any():
         return None
-    marks = 0xD0 + (np.arange(tiles.size) & 7)
+    marks = 0xD0 + (np.arange(len(ends)) & 7)
     marks[-1] = EOI
     view[ends - 1] = marks
-    if east - west < count:
-        rows = zip((starts[tiles[:, 0]] - start).tolist(), (starts[tiles[:, -1] + 1] - start).tolist(), strict=True)
-        parts: list[bytes | bytearray] = [body[a:b] for a, b in rows]
-    else:
-        parts = [body]
+    parts: list[bytearray | memoryview] = [body]
+    if wide < count:
+        whole, rows = memoryview(body), slice(first * count + west, (last - 1) * count + east, count)
+        parts = [whole[a:b] for a, b in zip(starts[rows].tolist(), ends[wide - 1 :: wide].tolist(), strict=True)]
     down, across = found.tile
     height = min(last * down, found.size[0]) - first * down
     width = min(east * across, found.size[1]) - west * across

@@ -30,16 +30,16 @@ def to_dtype(
     if not scaled:
         return x
     # Not a plain number: CUDA would multiply by its reciprocal, which rounds differently than the CPU.
-    return x.div_(_constant((255.0,), dtype, x.device)) if op.kind == "pil" else x.mul_(1.0 / 255)
+    return x.div_(constant((255.0,), dtype, x.device)) if op.kind == "pil" else x.mul_(1.0 / 255)
 
 
 @arithmetic(ops.Normalize)
 def normalize(x: Tensor, op: ops.Normalize, layout: torch.memory_format, inplace: bool) -> Tensor:
-    mean, std = (_constant(values, x.dtype, x.device) for values in (op.mean, op.std))
+    mean, std = (constant(values, x.dtype, x.device) for values in (op.mean, op.std))
     return (x.sub_(mean) if inplace else x.sub(mean)).div_(std)
 
 
 @lru_cache(maxsize=64)
-def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[len(values), 1, 1], kept: making one on a GPU waits for the stream."""
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)

@@ -17,7 +17,7 @@ from ...transforms.ops.base import Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
-__all__ = ["window"]
+__all__ = ["resizes_by_torch", "window"]
 
 
 @form(ops.Crop)
@@ -105,12 +105,18 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
 def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
     """Pillow's bilinear and bicubic filters as torch has them for bytes, with vector instructions: a quarter of the
     time and less. Pillow's weights have 22 bits, and torch's 16 at most."""
-    if op.kind != "pil" or op.interpolation not in _FILTERS_OF_TORCH or not _has_uint8_kernel(op.interpolation):
+    if op.kind != "pil" or not resizes_by_torch(op):
         return resize(image, op, i)
     height, width = int(op.height[i]), int(op.width[i])
     if size_of(image) == (height, width):
         return image
     return _interpolate(image, height, width, op.interpolation, antialias=True)
+
+
+def resizes_by_torch(op: ops.Resize) -> bool:
+    """Whether :data:`FAST_FORMS` resize bytes by torch's function with antialias."""
+    antialias = op.kind == "pil" or (op.kind == "tensor" and op.antialias)
+    return antialias and op.interpolation in _FILTERS_OF_TORCH and _has_uint8_kernel(op.interpolation)
 
 
 _FILTERS_OF_TORCH = ("bilinear", "bicubic")

@@ -13,6 +13,7 @@ from ...reading.buffers import BatchPool
 from ...transforms.ops import Call, Op, ToDtype, Views
 from ...transforms.ops.base import Array
 from .apply import apply_batch, apply_sample, head_and_tail
+from .at_once import AtOnce
 from .picture import chw, planes
 from .registry import FAST_FORMS, FORMS, different_sizes
 
@@ -50,11 +51,13 @@ class ImageBatch:
         self.has_views = bool(tail) and isinstance(tail[0], Views)
         tails = tail[0].branches if self.has_views else (tail,)
         ends = [_until_batch(tail) if whole else 0 for tail in tails]
-        # Whether an op has rows is asked once, and not for every image.
-        self._tails = tuple([(op, bool(op.rows)) for op in tail[:n]] for tail, n in zip(tails, ends, strict=True))
         self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
         """What is left for the whole batch, for each view."""
-        self.forms = FORMS if any(not op.sendable for op in self.head) else _ALL
+        fast = all(op.sendable for op in self.head)
+        self.forms = _ALL if fast else FORMS
+        last = AtOnce.last_moves(self.head) if fast and not self.has_views else 0
+        self._before, moves = self.head[: len(self.head) - last], self.head[len(self.head) - last :]
+        self._ends = [_End(moves, tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
 
@@ -66,29 +69,53 @@ class ImageBatch:
     def put(self, image: Array, row: int, ops: Sequence[Op] | None = None, view: int = 0) -> None:
         """Image ``row``, u8 or f32[H, W, C], which is left as it is: the ``ops`` are done to it, by default all of
         :attr:`head`, and then what comes after them."""
+        end = self._ends[view]
+        if ops is None and len(self._before) < len(self.head):
+            image = apply_sample(image, self._before, row, self.forms)  # type: ignore[assignment]
+            if end.at_once is not None and (found := end.at_once.steps(image, row)) is not None:
+                self._put_at_once(image, row, view, end, *found)
+                return
+            ops = self.head[len(self._before) :]
         made = apply_sample(image, self.head if ops is None else ops, row, self.forms)
         for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
             self._put(one, row, k)
 
+    def _put_at_once(
+        self, image: Array, row: int, view: int, end: _End, steps: list[int], size: tuple[int, int]
+    ) -> None:
+        assert end.at_once is not None
+        place = self._place(row, view, (image.shape[2], *size), torch.uint8)
+        end.at_once.put(image, steps, place)
+        if end.rest:
+            apply_batch(place[None], _mine(end.rest, row), inplace=True, out=place[None])
+
     def _put(self, image: Array, row: int, view: int) -> None:
+        end = self._ends[view]
+        if end.at_once is not None and image.dtype == np.uint8 and image.ndim == 3:
+            self._put_at_once(image, row, view, end, [], image.shape[:2])
+            return
         # Where the batch has planes, bytes are brought into that order, and not floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
-        x, tail = (planes if deep else chw)(image)[None], self._tails[view]
+        x = (planes if deep else chw)(image)
+        place = self._place(row, view, x.shape, x.dtype)
+        apply_batch(x[None], _mine(end.ops, row), out=place[None])
+
+    def _place(self, row: int, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Of an image of that shape, which had ``dtype`` before the end."""
         batch = self._tensors[view]
         if batch is None:
-            batch = self._batch(view, x)
-        if batch.shape[1:] != x.shape[1:]:
+            batch = self._batch(view, shape, dtype)
+        if batch.shape[1:] != shape:
             raise different_sizes()
-        mine = [op.take(slice(row, row + 1)) if has_rows else op for op, has_rows in tail]
-        apply_batch(x, mine, out=batch[row : row + 1])
+        return batch[row]
 
-    def _batch(self, view: int, like: Tensor) -> Tensor:
+    def _batch(self, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """[B, C, H, W], allocated for the first image that is there."""
         with self._allocating:
             batch = self._tensors[view]
             if batch is None:
-                types = [getattr(torch, op.dtype) for op, _ in self._tails[view] if isinstance(op, ToDtype)]
-                batch = self._empty((self._count, *like.shape[1:]), types[-1] if types else like.dtype)
+                types = [getattr(torch, op.dtype) for op, _ in self._ends[view].ops if isinstance(op, ToDtype)]
+                batch = self._empty((self._count, *shape), types[-1] if types else dtype)
                 self._tensors[view] = batch
             return batch
 
@@ -102,6 +129,29 @@ class ImageBatch:
             n, channels, *size = shape
             return self._memory.empty((n, *size, channels), dtype).permute(0, 3, 1, 2)
         return self._memory.empty(shape, dtype)
+
+
+class _End:
+    """What is done to an image where it is put to its place.
+
+    Args:
+        moves: the last ops of the head.
+        tail: what comes after it.
+    """
+
+    def __init__(self, moves: Sequence[Op], tail: Sequence[Op], layout: torch.memory_format):
+        # Whether an op has rows is asked once, and not for every image.
+        self.ops = [(op, bool(op.rows)) for op in tail]
+        n = AtOnce.first_of(tail)
+        again = any(isinstance(op, ToDtype) for op in tail[n:])  # then the places are not of the type in between
+        self.at_once = AtOnce(moves, tail[:n], layout) if (n or not tail) and not again else None
+        self.rest = self.ops[n:]
+        """What is left after it."""
+
+
+def _mine(ops: Sequence[tuple[Op, bool]], row: int) -> list[Op]:
+    """The ops of one image, of (op, whether it has rows)."""
+    return [op.take(slice(row, row + 1)) if has_rows else op for op, has_rows in ops]
 
 
 def _until_batch(tail: Sequence[Op]) -> int:

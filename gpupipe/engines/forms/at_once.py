@@ -1,0 +1,161 @@
+"""Crops, resizes and flips of bytes, and arithmetic after them, in one call that does not hold Python's lock.
+
+A thread that calls one of torch's functions after another takes Python's lock between them, and waits for the threads
+that have it. For one image these waits cost as much as half of the work. A function in TorchScript is one call, with
+the same functions of torch in it, and so the same values.
+"""
+
+# torch.jit reads annotations of functions as they are, so they may not become strings.
+import warnings
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...transforms.ops import Crop, Flip, Normalize, Op, Resize, ToDtype
+from ...transforms.ops.base import Array
+from .dtype import constant
+from .geometry import resizes_by_torch
+from .picture import nchw
+
+__all__ = ["AtOnce"]
+
+_STEP = 5
+"""Numbers that a step has: what is done, and four more."""
+_CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(_STEP)
+
+
+def _put(
+    x: Tensor, steps: list[int], planar: bool, out: Tensor, scale: int, normalizes: bool, mean: Tensor, std: Tensor
+) -> None:
+    """u8[1, C, H, W], which is left as it is, after ``steps`` and arithmetic, to ``out`` [C, h, w].
+
+    Args:
+        planar: whether the channels of ``out`` lie one after another.
+        scale: 0: the values stay as they are; 1: they are divided by 255; 2: multiplied by 1/255.
+    """
+    for k in range(0, len(steps), 5):
+        kind, a, b, c, d = steps[k], steps[k + 1], steps[k + 2], steps[k + 3], steps[k + 4]
+        if kind == 0:
+            # Packed: of a window torch would not see how its channels lie, and a resize takes twice the time.
+            x = x[:, :, a : a + c, b : b + d].contiguous(memory_format=torch.channels_last)
+        elif kind == 1:
+            x = torch.ops.aten._upsample_bilinear2d_aa(x, [a, b], False, None, None)
+        elif kind == 2:
+            x = torch.ops.aten._upsample_bicubic2d_aa(x, [a, b], False, None, None)
+        else:
+            if planar:  # of rows of single bytes a mirror image is quicker
+                x = x.contiguous()
+            x = x.flip(-1 if kind == 3 else -2)
+    if planar:  # bytes are brought into this order, and not floats
+        x = x.contiguous()
+    out.copy_(x[0])
+    if scale == 1:
+        out.div_(255.0)
+    elif scale == 2:
+        out.mul_(1.0 / 255)
+    if normalizes:
+        out.sub_(mean).div_(std)
+
+
+@lru_cache
+def _compiled() -> Callable[..., None]:
+    """:func:`_put` in TorchScript; itself, with the lock between the functions, from a torch that has no TorchScript
+    any more: it is called deprecated."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            compiled: Callable[..., None] = torch.jit.script(_put)
+            return compiled
+    except (AttributeError, RuntimeError):
+        return _put
+
+
+class AtOnce:
+    """Puts images to their places. Safe in any thread.
+
+    Args:
+        moves: crops, resizes and flips, with a row for each image; see :meth:`last_moves`.
+        tail: arithmetic; see :meth:`first_of`.
+        layout: of the places.
+    """
+
+    def __init__(self, moves: Sequence[Op], tail: Sequence[Op], layout: torch.memory_format):
+        self._run = _compiled()
+        self._moves = [_numbers(op) for op in moves]
+        self._planar = layout is torch.contiguous_format
+        self._scale, self._normalizes, self._mean, self._std = 0, False, _NONE, _NONE
+        for op in tail:
+            if isinstance(op, ToDtype):
+                self._scale = 1 if op.kind == "pil" else 2
+            elif isinstance(op, Normalize):
+                cpu = torch.device("cpu")
+                self._normalizes = True
+                self._mean, self._std = (constant(values, torch.float32, cpu) for values in (op.mean, op.std))
+
+    @staticmethod
+    def first_of(tail: Sequence[Op]) -> int:
+        """How many of the first ops can be done here at the end: bytes to float32 in 0..1, and normalizing them."""
+        if not tail or not isinstance(first := tail[0], ToDtype) or not first.scale or first.dtype != "float32":
+            return 0
+        return 1 + (len(tail) > 1 and isinstance(tail[1], Normalize))
+
+    @staticmethod
+    def last_moves(ops: Sequence[Op]) -> int:
+        """How many of the last ops can be done here."""
+        n = len(ops)
+        while n and _can_move(ops[n - 1]):
+            n -= 1
+        return len(ops) - n
+
+    def steps(self, image: Array, row: int) -> tuple[list[int], tuple[int, int]] | None:
+        """What :meth:`put` is to do with image ``row``, and the height and width that it gets; ``None`` if that cannot
+        be done here, because the image has no bytes or a window reaches beyond it."""
+        if image.dtype != np.uint8 or image.ndim != 3:
+            return None
+        steps: list[int] = []
+        height, width = image.shape[:2]
+        for kind, rows in self._moves:
+            numbers = rows[row]
+            if kind == _CROP:
+                top, left, h, w = numbers
+                if top < 0 or left < 0 or top + h > height or left + w > width:
+                    return None
+                needed = (h, w) != (height, width)
+                height, width = h, w
+            elif kind in (_BILINEAR, _BICUBIC):
+                needed = numbers[:2] != [height, width]
+                height, width = numbers[:2]
+            else:
+                needed = bool(numbers[0])
+            if needed:
+                steps += (kind, *numbers)
+        return steps, (height, width)
+
+    def put(self, image: Array, steps: list[int], out: Tensor) -> None:
+        """``image``, u8[H, W, C], which is left as it is, to ``out``, [C, h, w]."""
+        self._run(nchw(image), steps, self._planar, out, self._scale, self._normalizes, self._mean, self._std)
+
+
+_NONE = torch.empty(0, device="cpu")
+
+
+def _can_move(op: Op) -> bool:
+    if isinstance(op, Resize):
+        return resizes_by_torch(op)
+    return isinstance(op, (Crop, Flip))
+
+
+def _numbers(op: Op) -> tuple[int, list[list[int]]]:
+    """(what is done, its four numbers for each image)"""
+    if isinstance(op, Crop):
+        return _CROP, np.stack([op.top, op.left, op.height, op.width], axis=1).tolist()
+    if isinstance(op, Resize):
+        none = np.zeros_like(op.height)
+        kind = _BILINEAR if op.interpolation == "bilinear" else _BICUBIC
+        return kind, np.stack([op.height, op.width, none, none], axis=1).tolist()
+    assert isinstance(op, Flip)
+    kind = _SIDEWAYS if op.axis == "horizontal" else _UPSIDE_DOWN
+    return kind, [[int(drawn), 0, 0, 0] for drawn in op.mask.tolist()]

@@ -1,0 +1,179 @@
+"""Crops, resizes, flips and arithmetic in one call are, bit by bit, what the forms make one after another."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpupipe import transforms as T
+from gpupipe.engines.forms import at_once, image_batch
+from gpupipe.engines.forms.apply import apply_batch, apply_sample, head_and_tail
+from gpupipe.engines.forms.at_once import AtOnce
+from gpupipe.engines.forms.image_batch import ImageBatch
+from gpupipe.engines.forms.picture import chw
+from gpupipe.engines.forms.registry import FAST_FORMS, FORMS
+from gpupipe.reading.buffers import BatchPool
+from gpupipe.testing.photos import photograph
+from gpupipe.transforms.ops import Crop, Flip, Normalize, Resize, ToDtype
+
+N = 9
+SIZE = (60, 84)
+PIXELS = [photograph(*SIZE, i) for i in range(N)]
+SCALE: list[Any] = [T.ToTensor(), T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+CHAINS: dict[str, list[Any]] = {
+    "train": [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), *SCALE],
+    "val": [T.Resize(40), T.CenterCrop(32), *SCALE],
+    "bicubic": [T.RandomResizedCrop(32, interpolation="bicubic"), T.RandomVerticalFlip(), *SCALE],
+    "enlarged": [T.CenterCrop(24), T.Resize((90, 70)), T.RandomHorizontalFlip(), T.RandomVerticalFlip(), *SCALE],
+    "as tensors": [T.ToImage(), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)],
+    "bytes": [T.RandomCrop(32), T.RandomHorizontalFlip(), T.ToImage()],
+    "scaled": [T.RandomCrop(32), T.ToTensor()],
+    "nothing": [T.ToImage()],
+    "the same size": [T.Resize(SIZE), T.CenterCrop(SIZE), *SCALE],
+    "colours first": [T.ColorJitter(0.4, 0.4), T.RandomResizedCrop(32), *SCALE],
+    "colours last": [T.RandomResizedCrop(32), T.ColorJitter(0.4, 0.4), *SCALE],
+    "erased": [T.RandomResizedCrop(32), *SCALE, T.RandomErasing(0.5, value="random")],
+    "float16": [T.RandomResizedCrop(32), *SCALE, T.ToDtype("float16")],
+    "padded": [T.RandomCrop(64, padding=8, fill=(10, 20, 30)), T.RandomHorizontalFlip(), *SCALE],
+    "gray": [T.Grayscale(), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(0.5, 0.5)],
+}
+IN_ONE_CALL = {"train", "val", "bicubic", "enlarged", "as tensors", "bytes", "scaled", "nothing", "the same size"}
+LAYOUTS = ["contiguous_format", "channels_last"]
+
+
+def resolved(chain: str) -> Any:
+    sizes = np.tile(SIZE, (N, 1))
+    return T.Compose(CHAINS[chain]).resolve(3, 1, np.arange(N, dtype=np.uint64), sizes)[0]
+
+
+def one_after_another(ops: Any, memory_format: str) -> torch.Tensor:
+    head, tail = head_and_tail(ops)
+    forms = {**FORMS, **FAST_FORMS}
+    made = []
+    for i, pixels in enumerate(PIXELS):
+        image = chw(apply_sample(pixels.copy(), head, i, forms))[None]  # type: ignore[arg-type]
+        made.append(apply_batch(image, [op.take(slice(i, i + 1)) if op.rows else op for op in tail], memory_format))
+    return torch.cat(made).contiguous(memory_format=getattr(torch, memory_format))
+
+
+def batch_of(ops: Any, memory_format: str, images: Any = PIXELS) -> torch.Tensor:
+    batch = ImageBatch(N, ops, BatchPool(keep=1), memory_format)
+    for row, pixels in enumerate(images):
+        batch.put(pixels, row)
+    (made,) = batch.tensors
+    return made
+
+
+@pytest.fixture(params=["compiled", "without TorchScript"])
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
+    """The steps of every call."""
+    if request.param != "compiled":
+        monkeypatch.setattr(torch.jit, "script", _gone)
+    at_once._compiled.cache_clear()
+    seen, put = list[list[int]](), AtOnce.put
+
+    def watched(self: AtOnce, image: Any, steps: list[int], out: torch.Tensor) -> None:
+        seen.append(steps)
+        put(self, image, steps, out)
+
+    monkeypatch.setattr(AtOnce, "put", watched)
+    yield seen
+    at_once._compiled.cache_clear()
+
+
+def _gone(function: Any) -> Any:
+    raise RuntimeError("TorchScript is not there any more")
+
+
+@pytest.mark.parametrize("memory_format", LAYOUTS)
+@pytest.mark.parametrize("chain", list(CHAINS))
+def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, calls: list[list[int]]) -> None:
+    ops = resolved(chain)
+    before = [pixels.copy() for pixels in PIXELS]
+    got = batch_of(ops, memory_format)
+    want = one_after_another(ops, memory_format)
+    assert got.dtype == want.dtype and torch.equal(got, want)
+    assert got.is_contiguous(memory_format=getattr(torch, memory_format))
+    assert all(np.array_equal(a, b) for a, b in zip(PIXELS, before, strict=True))
+    if chain in IN_ONE_CALL:
+        moves = any(isinstance(op, (Crop, Resize, Flip)) for op in ops)
+        assert len(calls) == N and any(calls) == (moves and chain != "the same size")
+
+
+@pytest.mark.parametrize("memory_format", LAYOUTS)
+def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list[int]]) -> None:
+    """Windows of larger images, and images that may not be written to."""
+    ops = resolved("train")
+    wide = [np.pad(pixels, ((3, 2), (5, 4), (0, 0)))[3:-2, 5:-4] for pixels in PIXELS]
+    mirrored = [np.ascontiguousarray(pixels[:, ::-1])[:, ::-1] for pixels in PIXELS]
+    read_only = [pixels.copy() for pixels in PIXELS]
+    for pixels in read_only:
+        pixels.flags.writeable = False
+    want = one_after_another(ops, memory_format)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for images in (wide, mirrored, read_only):
+            assert torch.equal(batch_of(ops, memory_format, images), want)
+    assert len(calls) == 3 * N
+
+
+def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms(calls: list[list[int]]) -> None:
+    ops = resolved("padded")
+    head, tail = head_and_tail(ops)
+    once = AtOnce(head, tail, torch.contiguous_format)
+    found = [once.steps(pixels, row) for row, pixels in enumerate(PIXELS)]
+    outside = [
+        min(op.top[i], op.left[i]) < 0 or op.top[i] + op.height[i] > SIZE[0] or op.left[i] + op.width[i] > SIZE[1]
+        for op in head
+        for i in range(N)
+        if isinstance(op, Crop)
+    ]
+    assert all(outside) and found == [None] * N
+    inside = AtOnce(*head_and_tail(resolved("train")), torch.contiguous_format)
+    assert inside.steps(PIXELS[0], 0) is not None
+    assert inside.steps(PIXELS[0].astype(np.float32), 0) is None
+    assert inside.steps(PIXELS[0][:, :, 0], 0) is None
+
+
+def test_how_many_ops_it_does() -> None:
+    scale, normalize = ToDtype(), Normalize((0.5,), (0.5,))
+    assert AtOnce.first_of(()) == 0
+    assert AtOnce.first_of((scale,)) == 1
+    assert AtOnce.first_of((scale, normalize)) == 2
+    assert AtOnce.first_of((scale, ToDtype("float16"))) == 1
+    assert AtOnce.first_of((normalize,)) == 0
+    assert AtOnce.first_of((ToDtype("float16"), normalize)) == 0
+    assert AtOnce.first_of((ToDtype(scale=False),)) == 0
+    number = np.full(1, 8, np.int32)
+    resize, flip = Resize(number, number), Flip(np.ones(1, np.bool_))
+    nearest, plain = Resize(number, number, "nearest"), Resize(number, number, antialias=False, kind="tensor")
+    assert AtOnce.last_moves((resize, flip)) == 2
+    assert AtOnce.last_moves((nearest, flip)) == 1
+    assert AtOnce.last_moves((plain, flip)) == 1
+    assert AtOnce.last_moves((Resize(number, number, kind="array"),)) == 0
+
+
+def test_different_sizes_are_an_error_as_without_it(calls: list[list[int]]) -> None:
+    batch = ImageBatch(N, resolved("nothing"), BatchPool(keep=1))
+    batch.put(PIXELS[0], 0)
+    with pytest.raises(ValueError, match="different sizes"):
+        batch.put(PIXELS[0][:10], 1)
+
+
+def test_with_functions_of_the_script_pillow_resizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then all is to the reference's last bit."""
+    ops = T.Compose([T.Lambda(lambda image: image), T.Resize((20, 30)), *SCALE]).resolve(
+        0, 0, np.arange(N, dtype=np.uint64), np.tile(SIZE, (N, 1))
+    )[0]
+    batch = ImageBatch(N, ops, BatchPool(keep=1))
+    assert batch.forms is FORMS and image_batch._ALL is not FORMS
+    for row, pixels in enumerate(PIXELS):
+        batch.put(pixels, row)
+    head, tail = head_and_tail(ops)
+    want = torch.cat([apply_batch(chw(apply_sample(p, head, i))[None], tail) for i, p in enumerate(PIXELS)])  # type: ignore[arg-type]
+    assert torch.equal(batch.tensors[0], want)
