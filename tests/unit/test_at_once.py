@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -69,11 +71,22 @@ def batch_of(ops: Any, memory_format: str, images: Any = PIXELS) -> torch.Tensor
     return made
 
 
-@pytest.fixture(params=["compiled", "without TorchScript"])
+def _gone(function: Any) -> Any:
+    raise RuntimeError("TorchScript is not there any more")
+
+
+def _without_source(function: Any) -> Any:
+    raise OSError("could not get source code")
+
+
+WAYS = {"compiled": None, "without TorchScript": _gone, "without source": _without_source}
+
+
+@pytest.fixture(params=list(WAYS))
 def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
     """The steps of every call."""
-    if request.param != "compiled":
-        monkeypatch.setattr(torch.jit, "script", _gone)
+    if instead := WAYS[request.param]:
+        monkeypatch.setattr(torch.jit, "script", instead)
     at_once._compiled.cache_clear()
     seen, put = list[list[int]](), AtOnce.put
 
@@ -84,10 +97,6 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(AtOnce, "put", watched)
     yield seen
     at_once._compiled.cache_clear()
-
-
-def _gone(function: Any) -> Any:
-    raise RuntimeError("TorchScript is not there any more")
 
 
 @pytest.mark.parametrize("memory_format", LAYOUTS)
@@ -138,6 +147,30 @@ def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms(call
     assert inside.steps(PIXELS[0], 0) is not None
     assert inside.steps(PIXELS[0].astype(np.float32), 0) is None
     assert inside.steps(PIXELS[0][:, :, 0], 0) is None
+
+
+def test_a_forked_child_waits_for_no_lock_of_torchscript() -> None:
+    """A thread of the parent may have held one; then of 150 children one waits for ever."""
+    ops, done = resolved("train"), threading.Event()
+    want = batch_of(ops, "contiguous_format")
+
+    def works() -> None:
+        while not done.is_set():
+            batch_of(ops, "contiguous_format")
+
+    threads = [threading.Thread(target=works) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        child = os.fork()
+        if not child:
+            same = at_once._compiled() is at_once._put and torch.equal(batch_of(ops, "contiguous_format"), want)
+            os._exit(0 if same else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_how_many_ops_it_does() -> None:

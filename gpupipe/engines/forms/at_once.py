@@ -6,6 +6,7 @@ the same functions of torch in it, and so the same values.
 """
 
 # torch.jit reads annotations of functions as they are, so they may not become strings.
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -62,15 +63,31 @@ def _put(
 
 @lru_cache
 def _compiled() -> Callable[..., None]:
-    """:func:`_put` in TorchScript; itself, with the lock between the functions, from a torch that has no TorchScript
-    any more: it is called deprecated."""
+    """:func:`_put` in TorchScript; itself, with the lock between the functions, in a forked child, where there is no
+    source to compile, and from a torch that has no TorchScript any more: it is called deprecated."""
+    if _is_forked:
+        return _put
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             compiled: Callable[..., None] = torch.jit.script(_put)
             return compiled
-    except (AttributeError, RuntimeError):
+    except (AttributeError, OSError, RuntimeError):
         return _put
+
+
+_is_forked = False
+"""Whether threads of a parent may have held TorchScript's locks when it forked: in a child nobody lets go of them, and
+of 300 children beside three threads two waited for ever."""
+
+
+def _in_forked_child() -> None:
+    global _is_forked
+    _is_forked |= _compiled.cache_info().currsize > 0
+    _compiled.cache_clear()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class AtOnce:
