@@ -55,6 +55,9 @@ def main(out: str) -> None:
     resumed = rest(accelerator, train)
     seen = {"trained": trained, "exact": exact, "gathered": gathered, "resumed": resumed}
     Path(out, f"{accelerator.process_index}.json").write_text(json.dumps(seen))
+    # Else torch's DistributedDataParallel is the last to let go of the process group, with Python's lock, at the end of
+    # this function, and may wait for ever for a thread of gloo's that wants the lock.
+    model, optimizer = accelerator.free_memory(model, optimizer)
     accelerator.wait_for_everyone()  # gloo ends a process that is torn down while another still talks to it
     accelerator.end_training()
 
