@@ -52,19 +52,16 @@ def ratio(r: dict[str, float]) -> str:
     return f"**{r['median']:.2f}** ({r['min']:.2f} to {r['max']:.2f})"
 
 
+def speed_row(name: str, c: dict[str, Any], *ratios: dict[str, float] | None) -> list[str]:
+    """The row of a candidate: its images per second, ratios, CPU time and memory."""
+    beside = ["" if r is None else ratio(r) for r in ratios]
+    return [name, f"{c['median_images_per_second']:.0f}", *beside, f"{c['cpu_ms_per_image']:.2f}", f"{c['pss_mb']:.0f}"]
+
+
 def candidates(result: dict[str, Any], other: str, key: str) -> str:
     """Each loader's speed, beside torch's and beside ``other``, the one of the ratios ``key``."""
-    rows = [
-        [
-            name,
-            f"{c['median_images_per_second']:.0f}",
-            ratio(result["ratios"][name]["to_torchvision"]),
-            ratio(result["ratios"][name][key]),
-            f"{c['cpu_ms_per_image']:.2f}",
-            f"{c['pss_mb']:.0f}",
-        ]
-        for name, c in result["candidates"].items()
-    ]
+    ratios = result["ratios"]
+    rows = [speed_row(n, c, ratios[n]["to_torchvision"], ratios[n][key]) for n, c in result["candidates"].items()]
     return table(["loader", "images/s", "to torch + torchvision", other, "CPU ms/image", "MB"], rows)
 
 
@@ -123,14 +120,7 @@ def kept(result: dict[str, Any]) -> str:
 
 def sliceable(result: dict[str, Any]) -> str:
     rows = [
-        [
-            name,
-            f"{c['median_images_per_second']:.0f}",
-            ratio(c["to_untouched"]),
-            ratio(c["to_torchvision"]) if "to_torchvision" in c else "",
-            f"{c['cpu_ms_per_image']:.2f}",
-            f"{c['pss_mb']:.0f}",
-        ]
+        speed_row(name, c, c["to_untouched"], c.get("to_torchvision"))
         for found in result["sets"].values()
         for name, c in found.items()
     ]

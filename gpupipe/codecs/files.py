@@ -21,6 +21,7 @@ __all__ = [
     "ReadAt",
     "Undecodable",
     "attempts",
+    "attempts_by_descriptor",
     "ends_before",
     "open_regular",
     "pread",

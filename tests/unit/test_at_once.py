@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms import at_once, image_batch
+from gpupipe.engines.forms import at_once
 from gpupipe.engines.forms.apply import apply_batch, apply_sample, head_and_tail
-from gpupipe.engines.forms.at_once import AtOnce
+from gpupipe.engines.forms.at_once import AtOnce, Moves
 from gpupipe.engines.forms.image_batch import ImageBatch
 from gpupipe.engines.forms.picture import chw
 from gpupipe.engines.forms.registry import FAST_FORMS, FORMS
@@ -131,11 +131,10 @@ def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list
     assert len(calls) == 3 * N
 
 
-def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms(calls: list[list[int]]) -> None:
+def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms() -> None:
     ops = resolved("padded")
-    head, tail = head_and_tail(ops)
-    once = AtOnce(head, tail, torch.contiguous_format)
-    found = [once.steps(pixels, row) for row, pixels in enumerate(PIXELS)]
+    head, _ = head_and_tail(ops)
+    found = [Moves(head).steps(pixels, row) for row, pixels in enumerate(PIXELS)]
     outside = [
         min(op.top[i], op.left[i]) < 0 or op.top[i] + op.height[i] > SIZE[0] or op.left[i] + op.width[i] > SIZE[1]
         for op in head
@@ -143,7 +142,7 @@ def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms(call
         if isinstance(op, Crop)
     ]
     assert all(outside) and found == [None] * N
-    inside = AtOnce(*head_and_tail(resolved("train")), torch.contiguous_format)
+    inside = Moves(head_and_tail(resolved("train"))[0])
     assert inside.steps(PIXELS[0], 0) is not None
     assert inside.steps(PIXELS[0].astype(np.float32), 0) is None
     assert inside.steps(PIXELS[0][:, :, 0], 0) is None
@@ -185,10 +184,10 @@ def test_how_many_ops_it_does() -> None:
     number = np.full(1, 8, np.int32)
     resize, flip = Resize(number, number), Flip(np.ones(1, np.bool_))
     nearest, plain = Resize(number, number, "nearest"), Resize(number, number, antialias=False, kind="tensor")
-    assert AtOnce.last_moves((resize, flip)) == 2
-    assert AtOnce.last_moves((nearest, flip)) == 1
-    assert AtOnce.last_moves((plain, flip)) == 1
-    assert AtOnce.last_moves((Resize(number, number, kind="array"),)) == 0
+    assert Moves.last_of((resize, flip)) == 2
+    assert Moves.last_of((nearest, flip)) == 1
+    assert Moves.last_of((plain, flip)) == 1
+    assert Moves.last_of((Resize(number, number, kind="array"),)) == 0
 
 
 def test_different_sizes_are_an_error_as_without_it(calls: list[list[int]]) -> None:
@@ -198,15 +197,16 @@ def test_different_sizes_are_an_error_as_without_it(calls: list[list[int]]) -> N
         batch.put(PIXELS[0][:10], 1)
 
 
-def test_with_functions_of_the_script_pillow_resizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_functions_of_the_script_pillow_resizes() -> None:
     """Then all is to the reference's last bit."""
     ops = T.Compose([T.Lambda(lambda image: image), T.Resize((20, 30)), *SCALE]).resolve(
         0, 0, np.arange(N, dtype=np.uint64), np.tile(SIZE, (N, 1))
     )[0]
     batch = ImageBatch(N, ops, BatchPool(keep=1))
-    assert batch.forms is FORMS and image_batch._ALL is not FORMS
+    assert batch.forms is FORMS
     for row, pixels in enumerate(PIXELS):
         batch.put(pixels, row)
     head, tail = head_and_tail(ops)
     want = torch.cat([apply_batch(chw(apply_sample(p, head, i))[None], tail) for i, p in enumerate(PIXELS)])  # type: ignore[arg-type]
     assert torch.equal(batch.tensors[0], want)
+    assert not torch.equal(one_after_another(ops, "contiguous_format"), want)  # torch resizes a little differently

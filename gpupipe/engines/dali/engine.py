@@ -71,8 +71,9 @@ class DaliEngine(Engine):
         """What DALI works on, oldest first: it reads their bytes in place."""
         self.pillow_speed = PillowSpeed()
         self.unexplained = 0
-        self._told = False
         """Batches that DALI failed on although Pillow decodes all of their samples."""
+        self._told = False
+        """Whether the log has that files were exchanged."""
 
     @property
     def on_gpu(self) -> bool:

@@ -46,10 +46,7 @@ def second_look(
     others = [row for row in range(len(ready.media)) if row not in ready.exchanged]
     found: dict[int, Any] = {}
     with ThreadPoolExecutor(setup.threads, "gpupipe-second-look") as pool:
-        for rows in (
-            ready.exchanged,
-            others,
-        ):  # if one of the first is bad the others need not be made
+        for rows in (ready.exchanged, others):  # if one of the first is bad the others need not be made
             found |= zip(rows, pool.map(look, rows), strict=True)
             bad = {one.index: one for one in found.values() if isinstance(one, BadSample)}
             if bad:

@@ -113,18 +113,13 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
 
 
 def apply_batch(
-    batch: Tensor,
-    ops: Sequence[Op],
-    memory_format: str = "preserve_format",
-    out: Tensor | None = None,
-    *,
-    inplace: bool = False,
+    batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format", out: Tensor | None = None
 ) -> Tensor:
-    """Ops on a batch [B, C, H, W] on any device, which is left as it is unless ``inplace`` says that it may be written
-    to; arithmetic also on one image [C, H, W]. Returns it in ``memory_format``; or ``out``, which has the type and the
-    shape that the ops make. What functions made that is no image is contiguous."""
+    """Ops on a batch [B, C, H, W] on any device, which is left as it is unless it lies in ``out``; arithmetic also on
+    one image [C, H, W]. Returns it in ``memory_format``; or ``out``, which has the type and the shape that the ops
+    make. What functions made that is no image is contiguous."""
     layout = getattr(torch, memory_format if batch.ndim == 4 else "contiguous_format")
-    x = batch
+    x, inplace = batch, out is not None and out.data_ptr() == batch.data_ptr()
     for op in ops:
         ours = inplace or x.data_ptr() != batch.data_ptr()  # the caller's memory is not written to
         if out is not None and isinstance(op, ToDtype) and not ours:

@@ -21,11 +21,10 @@ from .dtype import constant
 from .geometry import resizes_by_torch
 from .picture import nchw
 
-__all__ = ["AtOnce"]
+__all__ = ["AtOnce", "Moves"]
 
-_STEP = 5
-"""Numbers that a step has: what is done, and four more."""
-_CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(_STEP)
+_CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
+"""What is done in a step. In TorchScript they stand as numbers."""
 
 
 def _put(
@@ -34,6 +33,8 @@ def _put(
     """u8[1, C, H, W], which is left as it is, after ``steps`` and arithmetic, to ``out`` [C, h, w].
 
     Args:
+        steps: five numbers for each: what is done, and top, left, height and width of a crop; height and width of a
+            resize; nothing of a flip.
         planar: whether the channels of ``out`` lie one after another.
         scale: 0: the values stay as they are; 1: they are divided by 255; 2: multiplied by 1/255.
     """
@@ -90,18 +91,60 @@ def _in_forked_child() -> None:
 os.register_at_fork(after_in_child=_in_forked_child)
 
 
+class Moves:
+    """Crops, resizes and flips of a batch's images, as steps of :meth:`AtOnce.put`.
+
+    Args:
+        ops: with a row for each image; see :meth:`last_of`.
+    """
+
+    def __init__(self, ops: Sequence[Op]):
+        self.ops = ops
+        self._numbers = [_numbers(op) for op in ops]
+
+    @staticmethod
+    def last_of(ops: Sequence[Op]) -> int:
+        """How many of the last ops are such that can be steps."""
+        n = len(ops)
+        while n and _can_move(ops[n - 1]):
+            n -= 1
+        return len(ops) - n
+
+    def steps(self, image: Array, row: int) -> tuple[list[int], tuple[int, int]] | None:
+        """What is to be done to image ``row``, and the height and width that it gets; ``None`` if that cannot be done
+        at once, because the image has no bytes or a window reaches beyond it."""
+        if image.dtype != np.uint8 or image.ndim != 3:
+            return None
+        steps: list[int] = []
+        height, width = image.shape[:2]
+        for kind, rows in self._numbers:
+            numbers = rows[row]
+            if kind == _CROP:
+                top, left, h, w = numbers
+                if top < 0 or left < 0 or top + h > height or left + w > width:
+                    return None
+                needed = (h, w) != (height, width)
+                height, width = h, w
+            elif kind in (_BILINEAR, _BICUBIC):
+                needed = numbers[:2] != [height, width]
+                height, width = numbers[:2]
+            else:
+                needed = bool(numbers[0])
+            if needed:
+                steps += (kind, *numbers)
+        return steps, (height, width)
+
+
 class AtOnce:
     """Puts images to their places. Safe in any thread.
 
     Args:
-        moves: crops, resizes and flips, with a row for each image; see :meth:`last_moves`.
         tail: arithmetic; see :meth:`first_of`.
         layout: of the places.
     """
 
-    def __init__(self, moves: Sequence[Op], tail: Sequence[Op], layout: torch.memory_format):
+    def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
         self._run = _compiled()
-        self._moves = [_numbers(op) for op in moves]
         self._planar = layout is torch.contiguous_format
         self._scale, self._normalizes, self._mean, self._std = 0, False, _NONE, _NONE
         for op in tail:
@@ -119,40 +162,8 @@ class AtOnce:
             return 0
         return 1 + (len(tail) > 1 and isinstance(tail[1], Normalize))
 
-    @staticmethod
-    def last_moves(ops: Sequence[Op]) -> int:
-        """How many of the last ops can be done here."""
-        n = len(ops)
-        while n and _can_move(ops[n - 1]):
-            n -= 1
-        return len(ops) - n
-
-    def steps(self, image: Array, row: int) -> tuple[list[int], tuple[int, int]] | None:
-        """What :meth:`put` is to do with image ``row``, and the height and width that it gets; ``None`` if that cannot
-        be done here, because the image has no bytes or a window reaches beyond it."""
-        if image.dtype != np.uint8 or image.ndim != 3:
-            return None
-        steps: list[int] = []
-        height, width = image.shape[:2]
-        for kind, rows in self._moves:
-            numbers = rows[row]
-            if kind == _CROP:
-                top, left, h, w = numbers
-                if top < 0 or left < 0 or top + h > height or left + w > width:
-                    return None
-                needed = (h, w) != (height, width)
-                height, width = h, w
-            elif kind in (_BILINEAR, _BICUBIC):
-                needed = numbers[:2] != [height, width]
-                height, width = numbers[:2]
-            else:
-                needed = bool(numbers[0])
-            if needed:
-                steps += (kind, *numbers)
-        return steps, (height, width)
-
     def put(self, image: Array, steps: list[int], out: Tensor) -> None:
-        """``image``, u8[H, W, C], which is left as it is, to ``out``, [C, h, w]."""
+        """``image``, u8[H, W, C], which is left as it is, after the steps of :class:`Moves` to ``out``, [C, h, w]."""
         self._run(nchw(image), steps, self._planar, out, self._scale, self._normalizes, self._mean, self._std)
 
 

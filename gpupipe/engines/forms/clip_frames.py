@@ -13,7 +13,7 @@ from ...transforms.ops import Crop, Flip, Resize
 from ...transforms.ops.base import Array
 from ...types import Plan
 from .apply import apply_batch, apply_sample, head_and_tail
-from .at_once import AtOnce
+from .at_once import AtOnce, Moves
 from .picture import chw, planes
 from .registry import FAST_FORMS, FORMS, is_arithmetic
 
@@ -72,12 +72,12 @@ class _Batch(FrameTaker):
             places = self.media if by_time else self.media.transpose(1, 2)
         self._places = [clip.unbind() for clip in places.unbind()]
         """[C, H, W]: where each frame of each clip belongs."""
-        here = AtOnce.last_moves(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
-        layout = torch.contiguous_format if self._tensor is planes else torch.channels_last
-        self._at_once = AtOnce(self._head, self._tail, layout) if here else None
+        here = Moves.last_of(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
+        self._moves = Moves(self._head if here else ())
+        self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None
 
     def put(self, row: int, t: int, pixels: Array) -> None:
-        if self._at_once is not None and (found := self._at_once.steps(pixels, row)) is not None:
+        if self._at_once is not None and (found := self._moves.steps(pixels, row)) is not None:
             self._at_once.put(pixels, found[0], self._places[row][t])
             return
         image = apply_sample(pixels, self._head, row, _ALL)

@@ -13,13 +13,14 @@ from ...reading.buffers import BatchPool
 from ...transforms.ops import Call, Op, ToDtype, Views
 from ...transforms.ops.base import Array
 from .apply import apply_batch, apply_sample, head_and_tail
-from .at_once import AtOnce
+from .at_once import AtOnce, Moves
 from .picture import chw, planes
 from .registry import FAST_FORMS, FORMS, different_sizes
 
 __all__ = ["ImageBatch"]
 
 _ALL = {**FORMS, **FAST_FORMS}
+_STAY = Moves(())
 
 
 class ImageBatch:
@@ -55,9 +56,9 @@ class ImageBatch:
         """What is left for the whole batch, for each view."""
         fast = all(op.sendable for op in self.head)
         self.forms = _ALL if fast else FORMS
-        last = AtOnce.last_moves(self.head) if fast and not self.has_views else 0
-        self._before, moves = self.head[: len(self.head) - last], self.head[len(self.head) - last :]
-        self._ends = [_End(moves, tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
+        last = Moves.last_of(self.head) if fast and not self.has_views else 0
+        self._first, self._moves = self.head[: len(self.head) - last], Moves(self.head[len(self.head) - last :])
+        self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
 
@@ -69,31 +70,21 @@ class ImageBatch:
     def put(self, image: Array, row: int, ops: Sequence[Op] | None = None, view: int = 0) -> None:
         """Image ``row``, u8 or f32[H, W, C], which is left as it is: the ``ops`` are done to it, by default all of
         :attr:`head`, and then what comes after them."""
-        end = self._ends[view]
-        if ops is None and len(self._before) < len(self.head):
-            image = apply_sample(image, self._before, row, self.forms)  # type: ignore[assignment]
-            if end.at_once is not None and (found := end.at_once.steps(image, row)) is not None:
-                self._put_at_once(image, row, view, end, *found)
-                return
-            ops = self.head[len(self._before) :]
-        made = apply_sample(image, self.head if ops is None else ops, row, self.forms)
+        first, moves = (self._first, self._moves) if ops is None else (ops, _STAY)
+        made = apply_sample(image, first, row, self.forms)
         for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
-            self._put(one, row, k)
+            self._put(one, row, k, moves)
 
-    def _put_at_once(
-        self, image: Array, row: int, view: int, end: _End, steps: list[int], size: tuple[int, int]
-    ) -> None:
-        assert end.at_once is not None
-        place = self._place(row, view, (image.shape[2], *size), torch.uint8)
-        end.at_once.put(image, steps, place)
-        if end.rest:
-            apply_batch(place[None], _mine(end.rest, row), inplace=True, out=place[None])
-
-    def _put(self, image: Array, row: int, view: int) -> None:
+    def _put(self, image: Array, row: int, view: int, moves: Moves) -> None:
         end = self._ends[view]
-        if end.at_once is not None and image.dtype == np.uint8 and image.ndim == 3:
-            self._put_at_once(image, row, view, end, [], image.shape[:2])
+        found = None if end.at_once is None else moves.steps(image, row)
+        if end.at_once is not None and found is not None:
+            steps, size = found
+            place = self._place(row, view, (image.shape[2], *size), torch.uint8)
+            end.at_once.put(image, steps, place)
+            apply_batch(place[None], _mine(end.rest, row), out=place[None])
             return
+        image = apply_sample(image, moves.ops, row, self.forms)  # type: ignore[assignment]
         # Where the batch has planes, bytes are brought into that order, and not floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
@@ -132,19 +123,14 @@ class ImageBatch:
 
 
 class _End:
-    """What is done to an image where it is put to its place.
+    """What is done to an image where it is put to its place: the tail, or its first part at once and the rest."""
 
-    Args:
-        moves: the last ops of the head.
-        tail: what comes after it.
-    """
-
-    def __init__(self, moves: Sequence[Op], tail: Sequence[Op], layout: torch.memory_format):
+    def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
         # Whether an op has rows is asked once, and not for every image.
         self.ops = [(op, bool(op.rows)) for op in tail]
         n = AtOnce.first_of(tail)
         again = any(isinstance(op, ToDtype) for op in tail[n:])  # then the places are not of the type in between
-        self.at_once = AtOnce(moves, tail[:n], layout) if (n or not tail) and not again else None
+        self.at_once = AtOnce(tail[:n], layout) if (n or not tail) and not again else None
         self.rest = self.ops[n:]
         """What is left after it."""
 
