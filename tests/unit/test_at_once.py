@@ -190,6 +190,13 @@ def test_how_many_ops_it_does() -> None:
     assert Moves.last_of((Resize(number, number, kind="array"),)) == 0
 
 
+def test_ops_that_are_given_are_done_in_the_place_of_the_others() -> None:
+    batch = ImageBatch(N, resolved("train"), BatchPool(keep=1))
+    for row, pixels in enumerate(PIXELS):
+        batch.put(pixels, row, ())
+    assert torch.equal(batch.tensors[0], one_after_another(resolved("train")[-2:], "contiguous_format"))
+
+
 def test_different_sizes_are_an_error_as_without_it(calls: list[list[int]]) -> None:
     batch = ImageBatch(N, resolved("nothing"), BatchPool(keep=1))
     batch.put(PIXELS[0], 0)

@@ -82,7 +82,8 @@ class ImageBatch:
             steps, size = found
             place = self._place(row, view, (image.shape[2], *size), torch.uint8)
             end.at_once.put(image, steps, place)
-            apply_batch(place[None], _mine(end.rest, row), out=place[None])
+            if end.rest:
+                apply_batch(place[None], _mine(end.rest, row), out=place[None])
             return
         image = apply_sample(image, moves.ops, row, self.forms)  # type: ignore[assignment]
         # Where the batch has planes, bytes are brought into that order, and not floats.
