@@ -26,7 +26,8 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads,
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
-from gpupipe.engines.forms.image_threads import Making
+from gpupipe.engines.dali.runner import Runner
+from gpupipe.engines.forms.image_threads import ImageThreads, Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
 from gpupipe.loader import epoch as iteration, native, plan_stream, running
 from gpupipe.planning import epoch as planning
@@ -133,7 +134,7 @@ def test_a_signal_ends_everything(
 
 
 BYTES_0, BYTES_2 = ("torch", "bytes-0"), ("torch", "bytes-2")
-FOLDER, DALI_2 = ("dali", "folder"), ("dali", "bytes-2")
+FOLDER, DALI_2, WHOLE = ("dali", "folder"), ("dali", "bytes-2"), ("dali whole", "folder")
 
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "begin": (native.NativeSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
@@ -146,10 +147,15 @@ PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "dali run": (dali.DaliEngine, "run", 1, [FOLDER, DALI_2]),
     "dali graph": (dali, "build_graph", 1, [FOLDER]),
     "dali schedule": (dali.DaliEngine, "schedule", 3, [FOLDER, DALI_2]),
-    "dali outputs": (dali.DaliEngine, "outputs", 3, [FOLDER, DALI_2]),
-    "dali start": (dali.DaliEngine, "start", 3, [FOLDER, DALI_2]),
-    "dali host": (Making, "result", 3, [FOLDER, DALI_2]),
-    "dali changed": (dali.DaliEngine, "changed", 3, [FOLDER]),
+    "dali pieces": (Runner, "add", 3, [FOLDER, DALI_2, WHOLE]),
+    "dali feed graph": (Runner, "_begin", 3, [WHOLE]),
+    "dali get": (Runner, "get", 3, [WHOLE]),
+    "dali outputs": (Runner, "outputs", 3, [WHOLE]),
+    "dali changed": (dali, "_changed", 3, [WHOLE]),
+    "dali host": (ImageThreads, "start", 3, [FOLDER, DALI_2]),
+    "dali host result": (Making, "result", 3, [FOLDER, DALI_2]),
+    "dali wait": (dali.DaliEngine, "wait", 3, [FOLDER, DALI_2, WHOLE]),
+    "dali finish": (dali.DaliEngine, "finish", 3, [FOLDER, DALI_2, WHOLE]),
     "dali feed": (paths.PathReader, "_load", 3, [FOLDER]),
     "dali workers": (user_code.UserCodeReader, "_load", 3, [DALI_2]),
     "torch tail": (reference, "apply_tail", 3, [BYTES_0, BYTES_2]),

@@ -18,6 +18,7 @@ from support import BATCH, EVAL, TRAIN, Case, Encoded, N, images_of, seen
 from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.datasets import ImageFolder, ImageList, VideoList, from_torch
 from gpupipe.engines.dali.engine import DaliEngine
+from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.dali.second_look import clean
 from gpupipe.errors import EngineError
 from gpupipe.testing.exif import odd_exif
@@ -35,16 +36,16 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
 
     def start(when: Callable[[int], bool]) -> list[int]:
         asked: list[int] = []
-        real = DaliEngine.outputs
+        real = Runner.outputs
 
-        def outputs(self: DaliEngine) -> Any:
+        def outputs(self: Runner) -> Any:
             found = real(self)
             asked.append(len(asked))
             if when(asked[-1]):
                 raise RuntimeError(REFUSAL)
             return found
 
-        monkeypatch.setattr(DaliEngine, "outputs", outputs)
+        monkeypatch.setattr(Runner, "outputs", outputs)
         return asked
 
     return start
@@ -144,8 +145,8 @@ def test_dali_goes_on_and_its_pipeline_is_built_anew_after_two_failures(
     when: tuple[int, ...], numbered: Path, fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuilt: list[int] = []
-    real = DaliEngine.rebuild
-    monkeypatch.setattr(DaliEngine, "rebuild", lambda self: (rebuilt.append(1), real(self))[1])
+    real = Runner.rebuild
+    monkeypatch.setattr(Runner, "rebuild", lambda self: (rebuilt.append(1), real(self))[1])
     dataset = ImageFolder(numbered, TRAIN)
     with DataLoader(dataset, batch_size=BATCH, engine="dali", device="cpu", seed=1) as loader:
         want = [images_of(batch).clone() for batch in loader]
@@ -215,9 +216,9 @@ def test_what_was_exchanged_is_not_given_to_dali(
         want = [images_of(batch) for batch in loader]
     given_to_dali, schedule = list[bytes](), DaliEngine.schedule
 
-    def noted(self: DaliEngine, ready: Any) -> None:
+    def noted(self: DaliEngine, ready: Any) -> Any:
         given_to_dali.extend(bytes(media).rstrip(b"\0") for media in ready.media)
-        schedule(self, ready)
+        return schedule(self, ready)
 
     monkeypatch.setattr(DaliEngine, "schedule", noted)
     with DataLoader(dataset, engine="dali", **given) as loader:
@@ -237,7 +238,7 @@ def test_a_bomb_in_place_of_a_file_is_named_before_it_is_decoded(
         Image.fromarray(photograph(61, 83, i)).save(path)
     dataset = ImageList(paths, transform=EVAL, max_pixels=10_000)
     Image.new("1", (300, 300)).save(paths[2], "PNG")
-    monkeypatch.setattr(DaliEngine, "outputs", lambda self: pytest.fail("DALI was asked"))
+    monkeypatch.setattr(Runner, "outputs", lambda self: pytest.fail("DALI was asked"))
     with (
         DataLoader(dataset, batch_size=4, engine="dali", device="cpu") as loader,
         pytest.raises(SampleError, match="300x300 pixels") as caught,

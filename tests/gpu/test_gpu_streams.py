@@ -17,7 +17,7 @@ from torch import Tensor
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali, Torch
-from gpupipe.engines.dali.engine import DaliEngine
+from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.delivery import KeepAlive
 from gpupipe.engines.staging import CopyStream, Ring
 from gpupipe.pipelines import imagenet
@@ -124,7 +124,7 @@ def unleased(patch: pytest.MonkeyPatch) -> None:
 
 
 def unbound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DaliEngine, "_stream", lambda self: {})
+    patch.setattr(Runner, "_stream", lambda self: {})
 
 
 def unrecorded(patch: pytest.MonkeyPatch) -> None:

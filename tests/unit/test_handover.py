@@ -103,7 +103,7 @@ def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, mon
     engine = module.DaliEngine(Setup(dataset, dataset.transform, "cuda:1", 2, 1), DecoderOptions(), end)
     engine.close()
     assert calls == []  # nothing was built
-    engine._graph = object()  # type: ignore[assignment]
+    engine.runner._graph = object()  # type: ignore[assignment]
     engine.close()
     engine.close()
     assert calls == (["wait for cuda:1"] if fails else ["wait for cuda:1", "release"])

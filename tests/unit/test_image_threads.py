@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,17 @@ from gpupipe.errors import PipelineError
 from gpupipe.testing.photos import photograph
 
 PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])
+N = len(PIXELS)
 FLOAT = [T.ToTensor(), T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
 
 
 def resolved(*transforms: Any) -> Any:
     return T.Compose(list(transforms)).resolve(0, 0, np.arange(7, dtype=np.uint64), np.tile([40, 56], (7, 1)))[0]
+
+
+def mine(images: Any) -> Iterator[tuple[Any, Any]]:
+    """Images that point into nothing else."""
+    return ((image, None) for image in images)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -37,7 +44,7 @@ def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -
     )
     before = batch.clone()
     pool = ImageThreads(threads)
-    (got,) = pool.start(list(PIXELS), ops, memory_format).result()
+    (got,) = pool.start(N, mine(PIXELS), ops, memory_format).result()
     pool.close()
     assert torch.equal(got, want) and got.is_contiguous(memory_format=getattr(torch, memory_format))
     assert torch.equal(batch, before)
@@ -58,7 +65,7 @@ def test_blur_goes_along_one_axis_after_the_other_and_stays_within_a_level() -> 
     ops = resolved(T.GaussianBlur((9, 5), (0.5, 2.0)))
     batch = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
     pool = ImageThreads(2)
-    got = pool.start(list(PIXELS), ops).result()[0].int()
+    got = pool.start(N, mine(PIXELS), ops).result()[0].int()
     pool.close()
     apart = (got - apply_batch(batch, ops).int()).abs()
     assert apart.max() <= 1 and apart.float().mean() < 0.001
@@ -71,7 +78,7 @@ def test_memory_is_used_again_when_nobody_has_the_batch_and_not_before(memory_fo
     pool = ImageThreads(2, keep=1)
 
     def batch() -> torch.Tensor:
-        return pool.start(list(PIXELS), ops, memory_format).result()[0]
+        return pool.start(N, mine(PIXELS), ops, memory_format).result()[0]
 
     first = batch()
     want, view, place = first.clone(), first[3, 1], first.data_ptr()
@@ -91,7 +98,7 @@ def test_types_that_come_out_are_those_of_the_last_step() -> None:
         ([T.ToImage()], torch.uint8),
     ):
         ops, pool = resolved(*steps), ImageThreads(1)
-        got = pool.start(list(PIXELS), ops).result()[0]
+        got = pool.start(N, mine(PIXELS), ops).result()[0]
         pool.close()
         want = apply_batch(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), ops, "contiguous_format")
         assert got.dtype == dtype and torch.equal(got, want)
@@ -106,7 +113,7 @@ def test_functions_of_the_batch_get_the_batch() -> None:
 
     ops = resolved(T.ToImage(), T.Lambda(look, batch=True), T.ToDtype("float32", scale=True))
     pool = ImageThreads(2)
-    making = pool.start(list(PIXELS), ops)
+    making = pool.start(N, mine(PIXELS), ops)
     (batch,), (rest,) = making.result(), making.rest
     pool.close()
     assert seen == [] and [type(op).__name__ for op in rest] == ["Call", "ToDtype"]
@@ -118,7 +125,7 @@ def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
     torch.set_num_threads(3)
     try:
         pool = ImageThreads(2)
-        pool.start(list(PIXELS), resolved(T.RandomEqualize(1.0))).result()
+        pool.start(N, mine(PIXELS), resolved(T.RandomEqualize(1.0))).result()
         inside = list(pool._threads().map(lambda _: torch.get_num_threads(), range(4)))
         later: list[int] = []
         thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
@@ -142,7 +149,7 @@ def test_an_error_is_raised_and_leaves_no_circle() -> None:
         gc.collect()
         gc.disable()
         try:
-            making = pool.start(images, ops)
+            making = pool.start(N, mine(images), ops)
             there = weakref.ref(making)
             with pytest.raises((PipelineError, IndexError)):
                 making.result()
@@ -153,12 +160,39 @@ def test_an_error_is_raised_and_leaves_no_circle() -> None:
             gc.enable()
 
 
+def test_after_an_error_no_other_image_is_asked_for() -> None:
+    asked: list[int] = []
+
+    def images() -> Iterator[tuple[Any, Any]]:
+        for i in range(3000):
+            asked.append(i)
+            yield (object() if i == 0 else PIXELS[0]), None
+
+    pool = ImageThreads(2)
+    with pytest.raises(IndexError):
+        pool.start(N, images(), resolved(T.RandomInvert(1.0))).result()
+    pool.close()
+    assert len(asked) < 3000
+
+
+def test_an_error_of_the_images_is_raised() -> None:
+    def images() -> Iterator[tuple[Any, Any]]:
+        yield PIXELS[0], None
+        raise OSError("the rest is gone")
+
+    pool = ImageThreads(2)
+    for ops in (resolved(T.RandomInvert(1.0)), resolved(T.Lambda(lambda image: image))):
+        with pytest.raises(OSError, match="the rest is gone"):
+            pool.start(N, images(), ops).result()
+    pool.close()
+
+
 def test_for_a_gpu_bytes_are_left_as_they_lie_and_the_arithmetic_to_the_batch() -> None:
     ops = resolved(T.RandomEqualize(), *FLOAT, T.RandomErasing(1.0))
     pool = ImageThreads(2)
-    making = pool.start(list(PIXELS), ops, "channels_last", whole=False)
+    making = pool.start(N, mine(PIXELS), ops, "channels_last", whole=False)
     (batch,), (rest,) = making.result(), making.rest
-    (want,) = pool.start(list(PIXELS), ops).result()
+    (want,) = pool.start(N, mine(PIXELS), ops).result()
     pool.close()
     assert batch.dtype == torch.uint8 and batch.is_contiguous(memory_format=torch.channels_last)
     assert [type(op).__name__ for op in rest] == ["ToDtype", "Normalize", "Erase"]

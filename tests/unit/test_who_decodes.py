@@ -56,9 +56,9 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     seen: list[Loaded] = []
     real = DaliEngine.schedule
 
-    def schedule(self: DaliEngine, ready: Loaded) -> None:
+    def schedule(self: DaliEngine, ready: Loaded) -> Any:
         seen.append(ready)
-        real(self, ready)
+        return real(self, ready)
 
     monkeypatch.setattr(DaliEngine, "schedule", schedule)
     return seen

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch.utils.dlpack import from_dlpack
 from ...errors import BadSample, EngineError, SampleError
 from ...memory import system
 from ...planning.epoch import clip_length
-from ...reading.base import Loaded, Reader
+from ...reading.base import Feed, Loaded, Reader
 from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, nothing, reader_for
 from ...reading.sample import bad_sample, changed, naming
@@ -29,7 +29,7 @@ from ...signal_handlers import pass_on
 from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
-from ..delivery import made_current, to_device
+from ..delivery import to_device
 from ..forms.apply import apply_batch
 from ..forms.clip_layout import repeat_per_frame, to_clip_layout
 from ..forms.image_threads import ImageThreads, Making
@@ -40,6 +40,7 @@ from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed,
 from .graph_end import GraphEnd
 from .nvdec import NvdecReader
 from .pillow_speed import PillowSpeed
+from .runner import Failed, Piece, Runner, rows_of_pieces
 from .second_look import clean, second_look
 
 __all__ = ["DaliEngine"]
@@ -61,14 +62,18 @@ class DaliEngine(Engine):
         self.nvdec = nvdec
         self.decoder = decoder
         self.device = torch.device(setup.device)
-        self._graph: Graph | None = None
         self._reader: Reader | None = None
         self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
         self._rested = 0.0
         decodes, scaled = is_safe if setup.cache is None else nothing, scaled_of(setup) is not None
         self.feed = feed_of(setup.dataset, ACCEPTS, decodes, scaled=scaled)
-        self._scheduled: deque[Loaded] = deque()
-        """What DALI works on, oldest first: it reads their bytes in place."""
+        self.runner = Runner(
+            partial(_graph, setup, end, self.feed, decoder, self.frames, nvdec),
+            self.device if self.on_gpu else torch.device("cpu"),
+            prefetch=setup.prefetch_factor,
+            in_pieces=end.on_host,
+            streams_media=nvdec,
+        )
         self.pillow_speed = PillowSpeed()
         self.unexplained = 0
         """Batches that DALI failed on although Pillow decodes all of their samples."""
@@ -79,24 +84,6 @@ class DaliEngine(Engine):
     def on_gpu(self) -> bool:
         """Whether DALI works on one."""
         return self.setup.cuda and not self.end.on_host
-
-    @property
-    def graph(self) -> Graph:
-        if self._graph is None:
-            s = self.setup
-            self._graph = build_graph(
-                s.pipeline,
-                end=self.end,
-                feed=self.feed,
-                decoder=self.decoder,
-                batch_size=s.batch_size * self.frames,
-                num_threads=s.threads,
-                prefetch=s.prefetch_factor,
-                device_id=self.device.index if self.on_gpu else None,
-                on_device=self.nvdec,
-            )
-            self._graph.pipe.build()
-        return self._graph
 
     @property
     def reader(self) -> Reader:
@@ -112,67 +99,71 @@ class DaliEngine(Engine):
         return ops if plan.frames is None else repeat_per_frame(ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
-        while self._scheduled:  # what an abandoned run left in flight; DALI cannot cancel it
-            with contextlib.suppress(RuntimeError):
-                self.outputs()
+        self.runner.drop()  # what an abandoned run left
         return DaliRun(self, plans)
 
-    def _stream(self) -> dict[str, Any]:
-        """On a GPU the output is ordered after DALI's work on the consumer's stream, and the host does not wait."""
-        return {"cuda_stream": torch.cuda.current_stream(self.device).cuda_stream} if self.on_gpu else {}
+    def schedule(self, ready: Loaded) -> Started:
+        """Start on one plan. Does not wait."""
+        if not self.end.on_host:
+            piece = Piece(ready, slice(None), self._fed(ready))
+            self.runner.add([piece])
+            self.runner.begin()
+            return Started(ready, (piece,))
+        count, fed = len(ready.plan) * self.frames, self._fed(ready)
+        pieces = tuple(
+            Piece(ready, rows, {name: value[rows] for name, value in fed.items()})
+            for rows in rows_of_pieces(ready, count, self.setup.threads)
+        )
+        self.runner.add(pieces)
+        images, (rest,) = _images(self.runner, self.setup, ready, pieces), self.end.rest(self._ops(ready.plan))
+        if self.setup.cuda:  # bytes are sent as they lie, and the device does what is cheaper on a batch
+            making = self._threads.start(count, images, rest, "channels_last", whole=False, pinned=True)
+        else:
+            making = self._threads.start(count, images, rest, self.setup.pipeline.memory_format)
+        return Started(ready, pieces, making)
 
-    def schedule(self, ready: Loaded) -> None:
-        """Feed one plan and start on it. Does not wait."""
-        graph, ops = self.graph, self._ops(ready.plan, ready.ops)
-        with made_current(self.device):
-            graph.pipe.feed_input(MEDIA, ready.media, **(self._stream() if self.nvdec else {}))
-        for fed in (
-            {} if ready.pixels is None else rows_fed(ready.pixels),
-            {} if ready.turns is None else turns_fed(ready.turns),
-        ):
-            for name, value in fed.items():
-                graph.pipe.feed_input(name, value)
-        for inp in graph.inputs:
+    def _fed(self, ready: Loaded) -> dict[str, Any]:
+        """By name of the input, for all rows."""
+        ops = self._ops(ready.plan, ready.ops)
+        fed: dict[str, Any] = {MEDIA: ready.media}
+        if ready.pixels is not None:
+            fed |= rows_fed(ready.pixels)
+        if ready.turns is not None:
+            fed |= turns_fed(ready.turns)
+        for inp in self.runner.graph.inputs:
             array = inp.array(ops)
             if inp.name:
-                graph.pipe.feed_input(inp.name, array)
-        # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
-        graph.pipe._run_once()
-        self._scheduled.append(ready)
+                fed[inp.name] = array
+        return fed
 
-    def outputs(self) -> tuple[Any, Any]:
-        """The images of the oldest scheduled plan, one list for each view, and i64[M, 3] the shapes of those that DALI
-        decoded, as their headers have them (``None`` of pixels), as DALI's lists. Raises RuntimeError if that plan
-        failed."""
-        graph, done = self.graph, self._scheduled.popleft()
-        with made_current(self.device):
-            images = graph.pipe.outputs(**self._stream())
-        del done  # now, and not before
-        views = len(graph.outputs)
-        return tuple(images[:views]), images[views] if len(images) > views else None
+    def wait(self, one: Started) -> tuple[Any, ...]:
+        """The images of a plan, one for each view: DALI's lists or, if the host goes on, tensors with
+        :attr:`Making.rest` to do. Runs user code for single images.
 
-    def start(self, images: tuple[Any, ...], ready: Loaded) -> Callable[[], Any]:
-        """Begin on what the graph left to do to the images of DALI's lists; does not wait.
-
-        Returns what makes the batch of it: [B, C, H, W], or a tuple of such for several views, of clips in the
-        dataset's layout. It runs user code.
+        Raises :class:`Failed`, or :class:`SampleError` if samples are not of the size that the plan was made for.
         """
-        rests = self.end.rest(self._ops(ready.plan))
-        if not self.end.on_host:
-            return lambda: self._finish(images, rests, ready)
-        arrays, owner = [np.asarray(image) for image in images[0]], (images, ready.owner)
-        memory_format = self.setup.pipeline.memory_format
-        if self.setup.cuda:  # bytes are sent as they lie, and the device does what is cheaper on a batch
-            making = self._threads.start(arrays, rests[0], "channels_last", whole=False, pinned=True, owner=owner)
-        else:
-            making = self._threads.start(arrays, rests[0], memory_format, owner=owner)
-        return lambda: self._finish_on_host(making, ready)
+        if one.making is None:
+            (piece,) = one.pieces
+            lists, shapes = self.runner.get(piece)
+            bad = _changed(self.setup, piece, shapes)
+            if bad:
+                raise SampleError(bad)
+            return lists
+        making, dataset, indices = one.making, self.setup.dataset, one.ready.plan.indices
+        with naming(lambda: dataset.describe(int(indices[making.row // self.frames]))):
+            return making.result()
 
-    def _finish(self, images: tuple[Any, ...], rests: tuple[tuple[Op, ...], ...], ready: Loaded) -> Any:
-        graph, made = self.graph, []
-        memory_format = self.setup.pipeline.memory_format
-        for one, rest, output in zip(images, rests, graph.outputs, strict=True):
-            tensor = from_dlpack(one.as_tensor())
+    def finish(self, images: tuple[Any, ...], one: Started) -> Any:
+        """The batch of what :meth:`wait` gave: [B, C, H, W], or a tuple of such for several views, of clips in the
+        dataset's layout. Runs user code for batches."""
+        memory_format, ready = self.setup.pipeline.memory_format, one.ready
+        if one.making is not None:
+            rested = zip(to_device(images, self.setup), one.making.rest, strict=True)
+            made = [self._laid_out(apply_batch(batch, rest, memory_format), ready) for batch, rest in rested]
+            return tuple(made) if one.making.has_views else made[0]
+        made, rests = [], self.end.rest(self._ops(ready.plan))
+        for one_view, rest, output in zip(images, rests, self.runner.graph.outputs, strict=True):
+            tensor = from_dlpack(one_view.as_tensor())
             if output.layout == "HWC":
                 tensor = tensor.permute(0, 3, 1, 2)
             if output.dtype == "bfloat16":
@@ -185,39 +176,10 @@ class DaliEngine(Engine):
             made.append(tensor)
         return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
 
-    def _finish_on_host(self, making: Making, ready: Loaded) -> Any:
-        memory_format, dataset, indices = self.setup.pipeline.memory_format, self.setup.dataset, ready.plan.indices
-        with naming(lambda: dataset.describe(int(indices[making.row // self.frames]))):
-            batches = to_device(making.result(), self.setup)
-        made = [
-            self._laid_out(apply_batch(batch, rest, memory_format), ready)
-            for batch, rest in zip(batches, making.rest, strict=True)
-        ]
-        return tuple(made) if making.has_views else made[0]
-
     def _laid_out(self, images: torch.Tensor, ready: Loaded) -> torch.Tensor:
         if ready.plan.frames is None:
             return images
         return to_clip_layout(images, self.frames, self.setup.dataset.layout, self.setup.pipeline.memory_format)
-
-    def changed(self, ready: Loaded, shapes: Any) -> list[BadSample]:
-        """Samples that are not of the size that the plan was made for."""
-        plan = ready.plan
-        if shapes is None or plan.sizes is None:
-            return []
-        rows, planned = np.arange(len(plan)), plan.sizes if ready.sizes is None else ready.sizes
-        if ready.turns is not None:  # headers have the size before images are turned
-            planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
-        if ready.pixels is not None:
-            rows = np.array([row for row, pixels in enumerate(ready.pixels) if not len(pixels)], np.int64)
-        if not len(rows):
-            return []
-        now = np.asarray(shapes.as_array())[:, :2]
-        return [
-            bad_sample(self.setup.dataset, int(plan.indices[row]), changed(tuple(planned[row]), tuple(size)))
-            for row, size in zip(rows.tolist(), now.tolist(), strict=True)
-            if tuple(planned[row]) != tuple(size)
-        ]
 
     def second_look(self, ready: Loaded, error: RuntimeError) -> Any:
         """The images of a plan that DALI failed on, as the torch engine would make them, on the loader's device.
@@ -270,15 +232,9 @@ class DaliEngine(Engine):
         if reader is not None:
             reader.close()
 
-    def rebuild(self) -> None:
-        """Throw the pipeline object away; the next access builds another."""
-        self._graph = None
-        self._scheduled.clear()
-
     def close(self) -> None:
-        built = self._graph is not None
-        self._graph = None  # before the memory that they read
-        self._scheduled.clear()
+        built = self.runner.is_built
+        self.runner.reset()
         if self._reader is not None:
             self._reader.close()
         self._reader = None
@@ -293,8 +249,7 @@ class DaliEngine(Engine):
                     pools.release()
 
     def forked(self) -> None:
-        if self._graph is not None:  # at exit DALI waits for its threads, which the child does not have
-            nvidia.dali.Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
+        self.runner.forked()
 
     def facts(self) -> dict[str, Any]:
         s = self.setup
@@ -329,32 +284,91 @@ class DaliEngine(Engine):
         return f"nvJPEG {'.'.join(map(str, version)) if version else '?'}, {what}, {upsampling} upsampling"
 
 
+def _graph(setup: Setup, end: GraphEnd, feed: Feed, decoder: DecoderOptions, frames: int, nvdec: bool) -> Graph:
+    """Of which nothing holds the engine: what does would be freed by the collector only."""
+    device = torch.device(setup.device)
+    return build_graph(
+        setup.pipeline,
+        end=end,
+        feed=feed,
+        decoder=decoder,
+        batch_size=setup.batch_size * frames,
+        num_threads=setup.threads,
+        prefetch=setup.prefetch_factor,
+        device_id=device.index if setup.cuda and not end.on_host else None,
+        on_device=nvdec,
+    )
+
+
+def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]) -> Iterator[tuple[Any, Any]]:
+    """u8[H, W, C] of a batch, each with what it points into. Waits for DALI. Raises as :meth:`DaliEngine.wait`."""
+    bad: list[BadSample] = []
+    for piece in pieces:
+        try:
+            (images,), shapes = runner.get(piece)
+        except Failed:
+            for other in pieces:
+                other.wanted = False
+            raise
+        bad += _changed(setup, piece, shapes)
+        if not bad:
+            owner = images, ready.owner
+            for image in images:
+                yield np.asarray(image), owner
+    if bad:
+        raise SampleError(bad)
+
+
+def _changed(setup: Setup, piece: Piece, shapes: Any) -> list[BadSample]:
+    """Samples of a piece that are not of the size that the plan was made for."""
+    ready, plan = piece.ready, piece.ready.plan
+    if shapes is None or plan.sizes is None:
+        return []
+    rows, planned = np.arange(len(plan))[piece.rows], plan.sizes if ready.sizes is None else ready.sizes
+    if ready.turns is not None:  # headers have the size before images are turned
+        planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
+    if ready.pixels is not None:
+        rows = np.array([row for row in rows.tolist() if not len(ready.pixels[row])], np.int64)
+    if not len(rows):
+        return []
+    now = np.asarray(shapes.as_array())[:, :2]
+    return [
+        bad_sample(setup.dataset, int(plan.indices[row]), changed(tuple(planned[row]), tuple(size)))
+        for row, size in zip(rows.tolist(), now.tolist(), strict=True)
+        if tuple(planned[row]) != tuple(size)
+    ]
+
+
 @dataclass(frozen=True)
-class _Begun:
-    """A plan that DALI is done with."""
+class Started:
+    """A plan on its way."""
 
     ready: Loaded
-    finish: Callable[[], Any] = tuple
-    """Makes its images."""
-    bad: Sequence[BadSample] = ()
-    """Samples that cannot be read; then there are no images."""
-    keep: Any = None
+    pieces: tuple[Piece, ...] = ()
+    """None of what DALI does not get."""
+    making: Making | None = None
+    """The batch, if the host goes on after the graph."""
+
+    def give_up(self) -> None:
+        """Begin nothing else of it."""
+        for piece in self.pieces:
+            piece.wanted = False
+        if self.making is not None:
+            self.making.cancel()
 
 
 class DaliRun(Run):
-    """One pass. Keeps at most ``prefetch_factor`` plans in flight, topped up by the consumer's own ``next()``:
-    feeding is cheap and does not wait for DALI, so no thread is needed for it.
+    """One pass. Keeps at most ``prefetch_factor`` plans in flight, topped up by the consumer's own ``next()``: feeding
+    is cheap and does not wait for DALI, so no thread is needed for it.
 
-    If the host goes on after the graph, one of these plans is with its threads: they work on a batch while the consumer
-    has the one before.
+    If the host goes on after the graph, its threads wait for DALI and feed it the pieces: all that is in flight gets
+    done while the consumer works on a batch.
     """
 
     def __init__(self, engine: DaliEngine, plans: Iterator[Plan]):
         self._engine = engine
         self._feed = engine.reader.run(plans)
-        self._flight: deque[Loaded] = deque()
-        self._begun: deque[_Begun] = deque()
-        self._ahead = int(engine.end.on_host)
+        self._flight: deque[Started] = deque()
         self._failure: Exception | None = None
         """What went wrong in making the plan behind those in flight."""
         self._failing = self._rebuilt = False
@@ -369,51 +383,40 @@ class DaliRun(Run):
         except BaseException:
             # Interrupted between two feeds, or between a run and its output, inputs and outputs would no longer belong
             # together: only a new pipeline object is safe.
-            self._engine.rebuild()
+            self._engine.runner.reset()
             self.close()
             raise
 
     def _next(self) -> Batch:
         self._top_up()
-        while self._flight and len(self._begun) <= self._ahead:
-            self._begun.append(self._begin(self._flight.popleft()))
-            self._top_up()  # DALI goes on while the consumer works on a batch
-        if not self._begun:
+        if not self._flight:
             raise self._failure or StopIteration
-        one = self._begun.popleft()
-        if one.bad:
-            raise SampleError(one.bad)
-        images = one.finish()
+        one = self._flight.popleft()
+        images, keep = self._images(one)
         self._engine.pillow_speed.add(*one.ready.by_pillow)
         target = to_device(one.ready.target, self._engine.setup)
-        return Batch(images, target, one.ready.plan, one.keep)
+        return Batch(images, target, one.ready.plan, keep)
 
-    def _begin(self, ready: Loaded) -> _Begun:
-        """Wait for DALI to be done with a plan, and let the host go on."""
+    def _images(self, one: Started) -> tuple[Any, Any]:
+        """Of a plan, and what they need to live. Waits."""
+        engine, ready = self._engine, one.ready
         if ready.bad:
-            return _Begun(ready, bad=ready.bad)
+            raise SampleError(ready.bad)
         if ready.exchanged:
-            try:
-                made = self._engine.exchanged(ready)
-            except SampleError as e:
-                return _Begun(ready, bad=e.samples)
-            return _Begun(ready, lambda: made)
+            return engine.exchanged(ready), None
+        if one.making is not None and one.making.in_threads:
+            self._top_up()  # they go on with the next batch when there is nothing left to begin of this one
         try:
-            images, shapes = self._engine.outputs()
-        except RuntimeError as e:
-            pass_on(e)
-            return self._recover(ready, e)
+            made = engine.wait(one)
+        except Failed as e:
+            return self._recovered(one, e.error), None
         self._failing = self._rebuilt = False
-        bad = self._engine.changed(ready, shapes)
-        if bad:
-            return _Begun(ready, bad=bad)
+        self._top_up()  # DALI goes on while the consumer works on a batch
         # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
-        keep = (images, ready) if self._engine.on_gpu else None
-        return _Begun(ready, self._engine.start(images, ready), keep=keep)
+        return engine.finish(made, one), (made, ready) if engine.on_gpu else None
 
     def _top_up(self) -> None:
-        room = self._engine.setup.prefetch_factor - max(len(self._begun) - 1, 0)  # the first is about to be handed out
-        while not self._closed and self._failure is None and len(self._flight) < room:
+        while not self._closed and self._failure is None and len(self._flight) < self._engine.setup.prefetch_factor:
             try:
                 ready = next(self._feed, None)
             except Exception as e:
@@ -422,30 +425,21 @@ class DaliRun(Run):
                 return
             if ready is None:
                 return
-            self._schedule(ready)
-            self._flight.append(ready)
+            skipped = bool(ready.bad or ready.exchanged)
+            self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
 
-    def _schedule(self, ready: Loaded) -> None:
-        if not (ready.bad or ready.exchanged):
-            self._engine.schedule(ready)
-
-    def _recover(self, failed: Loaded, error: RuntimeError) -> _Begun:
+    def _recovered(self, failed: Started, error: RuntimeError) -> Any:
         """The images of a batch that DALI failed on, or :class:`SampleError`. DALI goes on with the batches in flight;
         if it fails on the next one as well, and no sample is to blame, its pipeline object is built anew, once."""
-        try:
-            images = self._engine.second_look(failed, error)
-        except SampleError as e:
-            return _Begun(failed, bad=e.samples)
+        images = self._engine.second_look(failed.ready, error)
         if self._failing and not self._rebuilt:
             self._rebuilt = True
-            self._engine.rebuild()
-            for ready in self._flight:
-                self._schedule(ready)
+            self._engine.runner.rebuild()
         self._failing = True
-        return _Begun(failed, lambda: images)
+        return images
 
     def close(self) -> None:
         self._closed, self._failure = True, None
-        self._flight.clear()
-        self._begun.clear()
+        while self._flight:
+            self._flight.popleft().give_up()
         self._engine.reader.stop()

@@ -12,13 +12,15 @@ and after it is done in the threads.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from torch import Tensor
 
+from ...codecs.patience import gave_up
 from ...reading.buffers import BatchPool
 from ...reading.torch_threads import torch_threads
 from ...transforms.ops import Op, Views
@@ -40,23 +42,24 @@ class ImageThreads:
 
     def start(
         self,
-        images: Sequence[Array],
+        count: int,
+        images: Iterable[tuple[Array, Any]],
         ops: Sequence[Op],
         memory_format: str = "contiguous_format",
         *,
         whole: bool = True,
         pinned: bool = False,
-        owner: Any = None,
     ) -> Making:
-        """Begin on the ops; does not wait.
+        """Begin on the ops; does not wait. What was started before comes first.
 
         Args:
-            images: u8 or f32[H, W, C]; left as they are.
+            count: of the images.
+            images: u8 or f32[H, W, C], which are left as they are, each with what it points into: that lives until a
+                thread is done with the image. They are asked for in the threads, by one at a time, which may wait.
             ops, memory_format, whole, pinned: see :class:`~.image_batch.ImageBatch`.
-            owner: of what ``images`` point into; kept as long as a thread may read it.
         """
-        batch = ImageBatch(len(images), ops, self._memory, memory_format, whole=whole, pinned=pinned)
-        making = Making(images, batch, owner=owner)
+        batch = ImageBatch(count, ops, self._memory, memory_format, whole=whole, pinned=pinned)
+        making = Making(count, images, batch)
         making.begin(self._threads(), self._count)
         return making
 
@@ -76,48 +79,79 @@ class ImageThreads:
 class Making:
     """A batch on its way; see :meth:`ImageThreads.start`."""
 
-    def __init__(self, images: Sequence[Array], batch: ImageBatch, *, owner: Any):
-        self._images, self._batch, self._owner = images, batch, owner
+    def __init__(self, count: int, images: Iterable[tuple[Array, Any]], batch: ImageBatch):
+        self._batch = batch
         self.has_views, self.rest = batch.has_views, batch.rest
         head = batch.head
         first = next((n for n, op in enumerate(head) if not op.sendable), len(head))
         self._before, self._after = head[:first], head[first:]
         self.row = 0
         """The image that user code gets, or got last; or the one that went wrong."""
-        made: list[Future[Any]] = [Future() for _ in images] if self._after else []
-        self._made = deque(made)
+        self.in_threads = not self._after
+        """Whether there is no user code, so that :meth:`result` only waits."""
+        self._made: deque[Future[Any]] = deque([Future() for _ in range(count)] if self._after else [])
         """Each image as the first user code gets it."""
-        self._rows: Iterator[Any] = iter(list(enumerate(made))) if made else iter(range(len(images)))
+        self._unmade = dict(enumerate(self._made))
+        self._images, self._count, self._taking = enumerate(images), count, threading.Lock()
+        self._cancelled = False
         self._nothing_failed = iter((True,))
         self._working: deque[Future[None]] = deque()
 
     def begin(self, pool: ThreadPoolExecutor, threads: int) -> None:
         self._pool = pool
         work = self._work_for_user_code if self._after else self._work
-        for _ in range(min(threads, len(self._images))):
+        for _ in range(min(threads, self._count)):
             self._working.append(pool.submit(work))
 
     # ---- in the threads
 
+    def _take(self) -> tuple[int, tuple[Array, Any]] | None:
+        """The next row and its image, for which it may wait; ``None`` if there is none."""
+        with self._taking:
+            return None if self._cancelled or gave_up() else next(self._images, None)
+
     def _work(self) -> None:
-        for row in self._rows:
-            try:
-                self._batch.put(self._images[row], row)
-            except BaseException:
-                self.cancel()
-                if next(self._nothing_failed, False):
-                    self.row = row
-                    raise
+        while self._put_one():
+            pass
+
+    def _put_one(self) -> bool:
+        """Whether there was one. Nothing of it is kept while the next one is waited for."""
+        taken = self._take()
+        if taken is None:
+            return False
+        row, (image, _owner) = taken
+        try:
+            self._batch.put(image, row)
+        except BaseException:
+            self.cancel()
+            if next(self._nothing_failed, False):
+                self.row = row
+                raise
+        return True
 
     def _work_for_user_code(self) -> None:
-        for row, future in self._rows:
-            try:
-                future.set_result(apply_sample(self._images[row], self._before, row, self._batch.forms))
-            except BaseException as e:
+        try:
+            while self._make_one():
+                pass
+        except BaseException as e:  # of the images that would have come
+            for future in self._unmade.values():
                 future.set_exception(e)
+            self._unmade.clear()
+
+    def _make_one(self) -> bool:
+        taken = self._take()
+        if taken is None:
+            return False
+        row, (image, _owner) = taken
+        future = self._unmade.pop(row)
+        try:
+            future.set_result(apply_sample(image, self._before, row, self._batch.forms))
+        except BaseException as e:
+            future.set_exception(e)
             # The error knows this frame, so a future in it would make a circle of all that both know; and what only the
             # collector finds may be found in a forked process, where DALI must not be ended.
             del future
+        return True
 
     # ---- in the thread that asks for the batch
 
@@ -149,5 +183,4 @@ class Making:
 
     def cancel(self) -> None:
         """Begin no other image."""
-        for _ in self._rows:
-            pass
+        self._cancelled = True

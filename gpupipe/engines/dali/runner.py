@@ -1,0 +1,221 @@
+"""Runs DALI's pipeline object on pieces of batches, one after another.
+
+Images that the host goes on with come in pieces of some images, of which DALI works on two while the host has the one
+before. So few of them lie decoded in memory at a time, and what was decoded is still in the processor's cache when the
+host takes it up. A graph that is whole gets each batch in one piece.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import nvidia.dali
+import torch
+
+from ...reading.base import Loaded
+from ...reading.windows import window_of
+from ...signal_handlers import pass_on
+from ..delivery import made_current
+from .graph import MEDIA, Graph
+
+__all__ = ["Failed", "GivenUp", "Images", "Piece", "Runner", "rows_of_pieces"]
+
+_BYTES = 16 << 20
+"""Of the decoded images of a piece, unless its images are so large that these would be too few."""
+_FOR_EACH_THREAD = 8
+"""Images of a piece, at least: with less, DALI's threads wait for the last one too often."""
+_AHEAD = 2
+"""Pieces that DALI works on for the host: one, and the next one, which it begins without waiting for anybody."""
+
+Images = tuple[tuple[Any, ...], Any]
+"""The images of a piece, one list for each view, and i64[M, 3] the shapes of those that DALI decoded, as their headers
+have them (``None`` of pixels), as DALI's lists."""
+
+
+class GivenUp(Exception):
+    """Nobody wants the piece any more."""
+
+
+class Failed(Exception):
+    """DALI failed on a piece."""
+
+    def __init__(self, error: RuntimeError):
+        super().__init__(error)
+        self.error = error
+
+
+@dataclass(eq=False)
+class Piece:
+    """Some rows of a batch, and what DALI is given for them."""
+
+    ready: Loaded
+    """What they are rows of; DALI reads its bytes in place."""
+    rows: slice
+    fed: Mapping[str, Any]
+    """By name of the input."""
+    wanted: bool = True
+    """Whether somebody will ask for it."""
+    made: Images | RuntimeError | None = None
+    """What DALI made of it, or said, as long as nobody has asked for it."""
+
+
+class Runner:
+    """Safe in any thread: one that waits for a piece begins those after it. The pipeline object is made when it is
+    needed.
+
+    Args:
+        build: makes the graph.
+        device: of the graph: a GPU, or the CPU.
+        prefetch: batches that DALI works on at most if the graph is whole.
+        in_pieces: whether batches come in several pieces.
+        streams_media: whether what is fed lies on the GPU.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Graph],
+        device: torch.device,
+        *,
+        prefetch: int,
+        in_pieces: bool,
+        streams_media: bool = False,
+    ):
+        self._build, self._device, self._streams_media = build, device, streams_media
+        self._ahead = _AHEAD if in_pieces else prefetch
+        self._graph: Graph | None = None
+        self._using = threading.Lock()
+        """Held by who uses the pipeline object, or looks at what is in flight."""
+        self._waiting: deque[Piece] = deque()
+        self._running: deque[Piece] = deque()
+
+    @property
+    def graph(self) -> Graph:
+        if self._graph is None:
+            self._graph = self._build()
+            self._graph.pipe.build()
+        return self._graph
+
+    @property
+    def is_built(self) -> bool:
+        return self._graph is not None
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Behind all others. Nothing is begun."""
+        self._waiting.extend(pieces)
+
+    def begin(self) -> None:
+        """Start DALI on as many as it may work on; does not wait."""
+        with self._using:
+            self._begin_some()
+
+    def get(self, piece: Piece) -> Images:
+        """What DALI made of it. Waits.
+
+        Raises :class:`Failed`, or :class:`GivenUp` if it is not wanted any more.
+        """
+        with self._using:
+            while piece.wanted:
+                if piece.made is not None:
+                    made, piece.made = piece.made, None
+                    if isinstance(made, RuntimeError):
+                        raise Failed(made)
+                    return made
+                self._begin_some()
+                if not self._running:
+                    break
+                self._end_one()
+                self._begin_some()  # DALI goes on while this one is worked on
+        raise GivenUp
+
+    def drop(self) -> None:
+        """All that is in flight. Waits for what DALI works on, which it cannot leave."""
+        with self._using:
+            self._drop_all()
+            while self._running:
+                self._end_one()
+
+    def rebuild(self) -> None:
+        """Go on with another pipeline object, which begins again what this one had begun."""
+        with self._using:
+            self._graph = None
+            for piece in self._running:
+                self._begin(piece)
+
+    def reset(self) -> None:
+        """Throw the pipeline object away, and all that is in flight. The next piece builds another."""
+        with self._using:
+            self._graph = None  # before the memory that it reads
+            self._drop_all()
+            self._running.clear()
+
+    def forked(self) -> None:
+        """In a child, where no other thread is that might use it: at exit DALI would wait for its threads."""
+        self._using = threading.Lock()
+        if self._graph is not None:
+            nvidia.dali.Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
+
+    def outputs(self) -> Images:
+        """Of what DALI was begun on first. Raises :class:`RuntimeError` if it failed on that."""
+        graph = self.graph
+        with made_current(self._device):
+            images = graph.pipe.outputs(**self._stream())
+        views = len(graph.outputs)
+        return tuple(images[:views]), images[views] if len(images) > views else None
+
+    def _begin_some(self) -> None:
+        while self._waiting and len(self._running) < self._ahead:
+            piece = self._waiting.popleft()
+            if piece.wanted:
+                self._begin(piece)
+                self._running.append(piece)
+
+    def _begin(self, piece: Piece) -> None:
+        pipe = self.graph.pipe
+        with made_current(self._device):
+            for name, value in piece.fed.items():
+                pipe.feed_input(name, value, **(self._stream() if self._streams_media and name == MEDIA else {}))
+        # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
+        pipe._run_once()
+
+    def _end_one(self) -> None:
+        piece = self._running.popleft()
+        try:
+            made: Images | RuntimeError = self.outputs()
+        except RuntimeError as e:
+            pass_on(e)
+            made = e
+        if piece.wanted:
+            piece.made = made
+
+    def _drop_all(self) -> None:
+        for piece in (*self._waiting, *self._running):
+            piece.wanted = False
+        self._waiting.clear()
+
+    def _stream(self) -> dict[str, Any]:
+        """On a GPU the output is ordered after DALI's work on the consumer's stream, and the host does not wait."""
+        if self._device.type != "cuda":
+            return {}
+        return {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream}
+
+
+def rows_of_pieces(ready: Loaded, count: int, threads: int) -> list[slice]:
+    """The rows of each piece of a batch of ``count`` images, as equal as can be."""
+    rows = max(_FOR_EACH_THREAD * threads, int(_BYTES / max(_decoded_bytes(ready), 1)))
+    pieces = math.ceil(count / rows)
+    return [slice(k * count // pieces, (k + 1) * count // pieces) for k in range(pieces)]
+
+
+def _decoded_bytes(ready: Loaded) -> float:
+    """Of an image, on average; 0 if that is not known."""
+    plan = ready.plan
+    window = window_of((plan.ops if ready.ops is None else ready.ops) or ())
+    if window is not None:
+        return 3 * float((window.height.astype(float) * window.width).mean())
+    return 0.0 if plan.sizes is None else 3 * float(plan.sizes.astype(float).prod(axis=1).mean())
