@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from rich.filesize import decimal
 
 from ..errors import GpupipeError
@@ -67,6 +68,20 @@ class Workload:
         made = [(int(view.height[0]), int(view.width[0])) for view in images.views or (images,)]
         return tuple(replace(out, size=out.size or size) for out, size in zip(found, made, strict=True))
 
+    @cached_property
+    def _some_sizes(self) -> npt.NDArray[np.float64] | None:
+        """f64[N, 2] of what is decoded; ``None`` if nothing is, or no size is known."""
+        sizes = self.setup.dataset.sizes
+        if sizes is None or not len(sizes) or self.setup.dataset.kind == "pixels":
+            return None
+        # Of a large index only some rows: each may be another page of a file on a slow disk.
+        return np.asarray(sizes[np.unique(np.linspace(0, len(sizes) - 1, 1024).astype(np.int64))], np.float64)
+
+    @cached_property
+    def pixels(self) -> float:
+        """Of a decoded image or frame, on average; 0 if that is not known."""
+        return 0.0 if self._some_sizes is None else float(self._some_sizes.prod(axis=1).mean())
+
     def batches(self, what: str, place: Place, count: int, of: str, out: Output) -> list[MemoryUse]:
         """``count`` batches like ``out``, ``of`` what; none if their size is known only once images are read."""
         if out.shape is None:
@@ -100,14 +115,12 @@ class Workload:
 
         Certain if they are held ``at_once`` and all images have one size; else an average.
         """
-        dataset, sizes = self.setup.dataset, self.setup.dataset.sizes
-        if sizes is None or not len(sizes) or dataset.kind == "pixels":
+        some = self._some_sizes
+        if some is None:
             return []
-        samples = min(samples, self.samples)
-        # Of a large index only some rows: each may be another page of a file on a slow disk.
-        some = np.asarray(sizes[np.unique(np.linspace(0, len(sizes) - 1, 1024).astype(np.int64))], np.float64)
-        pixels, frames = float(some.prod(axis=1).mean()), clip_length(dataset, self.setup.pipeline)
+        dataset, samples = self.setup.dataset, min(samples, self.samples)
+        frames = clip_length(dataset, self.setup.pipeline)
         certain = at_once and bool((some == some[0]).all()) and dataset.common_size() is not None
-        formula = f"{samples:,}{f' × {frames} frames' * (frames > 1)} × {pixels / 1e6:.3g} megapixels × 3 bytes"
+        formula = f"{samples:,}{f' × {frames} frames' * (frames > 1)} × {self.pixels / 1e6:.3g} megapixels × 3 bytes"
         what = "decoded frames" if dataset.has_frames else "decoded images"
-        return [MemoryUse(what, place, int(samples * frames * pixels * 3), formula, certain)]
+        return [MemoryUse(what, place, int(samples * frames * self.pixels * 3), formula, certain)]

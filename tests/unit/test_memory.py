@@ -161,6 +161,17 @@ def test_decoded_images_are_certain_only_if_all_have_one_size_and_a_batch_is_dec
     assert decoded(even, engines.Dali(roi=False), T.RandomCrop(8)).certain
 
 
+def test_of_a_batch_that_dali_decodes_in_pieces_some_lie_decoded_at_a_time() -> None:
+    def decoded(side: int, batch: int, workers: int) -> Any:
+        dataset = Sized(np.full((4096, 2), side, np.int32), [T.Resize((8, 8)), T.PILToTensor()])
+        return memory.estimate(load(dataset, engine="dali", batch_size=batch, num_workers=workers)).uses[-1].nbytes
+
+    assert decoded(2000, 256, 2) == 4 * 32 * 12_000_000  # three pieces with DALI, and one with the host
+    assert decoded(2000, 256, 4) == 4 * 64 * 12_000_000
+    assert decoded(2000, 8, 2) == 3 * 8 * 12_000_000  # no more batches are in flight
+    assert decoded(100, 2048, 2) == 4 * ((16 << 20) // 30_000) * 30_000  # of small ones many megabytes
+
+
 def test_of_a_large_index_a_sample_is_read() -> None:
     class Counting:
         rows = 0

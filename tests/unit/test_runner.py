@@ -13,7 +13,8 @@ import torch
 
 from gpupipe import transforms as T
 from gpupipe.engines.dali.graph import MEDIA
-from gpupipe.engines.dali.runner import Failed, GivenUp, Piece, Runner, rows_of_pieces
+from gpupipe.engines.dali.pieces import rows_of_pieces
+from gpupipe.engines.dali.runner import Failed, GivenUp, Piece, Runner
 from gpupipe.reading.base import Loaded
 from gpupipe.types import Plan
 
@@ -50,9 +51,9 @@ class Graph:
         self.pipe, self.outputs = pipe, (None,)
 
 
-def runner_of(*pipes: Pipe, in_pieces: bool = True, prefetch: int = 3) -> Runner:
+def runner_of(*pipes: Pipe, ahead: int = 2) -> Runner:
     left = iter(pipes)
-    return Runner(lambda: Graph(next(left)), torch.device("cpu"), prefetch=prefetch, in_pieces=in_pieces)  # type: ignore[arg-type, return-value]
+    return Runner(lambda: Graph(next(left)), torch.device("cpu"), ahead=ahead)  # type: ignore[arg-type, return-value]
 
 
 def pieces_of(names: str) -> list[Piece]:
@@ -65,14 +66,14 @@ def got(runner: Runner, piece: Piece) -> str:
     return str(made)
 
 
-@pytest.mark.parametrize(("in_pieces", "most"), [(True, 2), (False, 3)])
-def test_a_few_are_begun_and_those_after_them_by_who_waits(in_pieces: bool, most: int) -> None:
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_a_few_are_begun_and_those_after_them_by_who_waits(ahead: int) -> None:
     pipe, pieces = Pipe(), pieces_of("abcdef")
-    runner = runner_of(pipe, in_pieces=in_pieces)
+    runner = runner_of(pipe, ahead=ahead)
     runner.add(pieces)
     assert pipe.fed == [] and not runner.is_built
     assert [got(runner, piece) for piece in pieces[:2]] == ["a", "b"]
-    assert pipe.queue == list("cdef"[:most]) and pipe.most == most
+    assert pipe.queue == list("cdef"[:ahead]) and pipe.most == ahead
     runner.add(pieces_of("g"))
     assert [got(runner, piece) for piece in pieces[2:]] == list("cdef") and pipe.queue == ["g"]
 
@@ -174,9 +175,9 @@ def loaded(side: int, count: int, *transforms: Any) -> Loaded:
     ("side", "count", "threads", "pieces"),
     [
         (32, 512, 2, 1),  # small images: as many as there are
-        (480, 64, 2, 3),  # 0.66 MiB each, of 16 MiB
-        (2000, 64, 2, 4),  # no fewer than eight for each thread
-        (2000, 64, 16, 1),
+        (360, 128, 2, 3),  # 0.37 MiB each, of 16 MiB
+        (2000, 128, 2, 4),  # no fewer than sixteen for each thread
+        (2000, 128, 8, 1),
         (2000, 3, 2, 1),
     ],
 )

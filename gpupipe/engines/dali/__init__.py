@@ -14,6 +14,7 @@ from ...reading.windows import window_of
 from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
 from .codings import by_pillow, is_safe, share_by_pillow
+from .pieces import AHEAD, images_of_a_piece
 from .presence import installed
 
 if TYPE_CHECKING:
@@ -185,8 +186,9 @@ class Dali(EngineConfig):
             uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
         first = next(iter(s.pipeline.skeleton), None)
         windows = isinstance(first, Crop) and not first.padded and self.roi is not False
-        if on_host:  # as DALI hands them out
-            return uses + workload.decoded("host", (s.prefetch_factor + 1) * batch, at_once=not windows)
+        if on_host:  # with DALI, and with the host
+            pieces = (AHEAD + 1) * images_of_a_piece(3 * workload.pixels, s.threads)
+            return uses + workload.decoded("host", min(pieces, (s.prefetch_factor + 1) * batch), at_once=not windows)
         return uses + workload.decoded("device" if s.cuda else "host", batch, at_once=not windows)
 
     def _roi(self, setup: Setup, fancy: bool) -> bool:

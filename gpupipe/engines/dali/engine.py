@@ -39,8 +39,9 @@ from .decoder import nvjpeg_version
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
 from .graph_end import GraphEnd
 from .nvdec import NvdecReader
+from .pieces import AHEAD, rows_of_pieces
 from .pillow_speed import PillowSpeed
-from .runner import Failed, Piece, Runner, rows_of_pieces
+from .runner import Failed, Piece, Runner
 from .second_look import clean, second_look
 
 __all__ = ["DaliEngine"]
@@ -70,8 +71,7 @@ class DaliEngine(Engine):
         self.runner = Runner(
             partial(_graph, setup, end, self.feed, decoder, self.frames, nvdec),
             self.device if self.on_gpu else torch.device("cpu"),
-            prefetch=setup.prefetch_factor,
-            in_pieces=end.on_host,
+            ahead=AHEAD if end.on_host else setup.prefetch_factor,
             streams_media=nvdec,
         )
         self.pillow_speed = PillowSpeed()
@@ -294,7 +294,7 @@ def _graph(setup: Setup, end: GraphEnd, feed: Feed, decoder: DecoderOptions, fra
         decoder=decoder,
         batch_size=setup.batch_size * frames,
         num_threads=setup.threads,
-        prefetch=setup.prefetch_factor,
+        prefetch=AHEAD if end.on_host else setup.prefetch_factor,
         device_id=device.index if setup.cuda and not end.on_host else None,
         on_device=nvdec,
     )

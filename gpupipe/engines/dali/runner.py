@@ -1,13 +1,11 @@
 """Runs DALI's pipeline object on pieces of batches, one after another.
 
-Images that the host goes on with come in pieces of some images, of which DALI works on two while the host has the one
-before. So few of them lie decoded in memory at a time, and what was decoded is still in the processor's cache when the
-host takes it up. A graph that is whole gets each batch in one piece.
+Images that the host goes on with come in pieces of some images, of which DALI works on a few while the host has the
+one before: so fewer of them lie decoded in memory at a time. A graph that is whole gets each batch in one piece.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections import deque
@@ -19,19 +17,11 @@ import nvidia.dali
 import torch
 
 from ...reading.base import Loaded
-from ...reading.windows import window_of
 from ...signal_handlers import pass_on
 from ..delivery import made_current
 from .graph import MEDIA, Graph
 
-__all__ = ["Failed", "GivenUp", "Images", "Piece", "Runner", "rows_of_pieces"]
-
-_BYTES = 16 << 20
-"""Of the decoded images of a piece, unless its images are so large that these would be too few."""
-_FOR_EACH_THREAD = 8
-"""Images of a piece, at least: with less, DALI's threads wait for the last one too often."""
-_AHEAD = 2
-"""Pieces that DALI works on for the host: one, and the next one, which it begins without waiting for anybody."""
+__all__ = ["Failed", "GivenUp", "Images", "Piece", "Runner"]
 
 Images = tuple[tuple[Any, ...], Any]
 """The images of a piece, one list for each view, and i64[M, 3] the shapes of those that DALI decoded, as their headers
@@ -72,8 +62,7 @@ class Runner:
     Args:
         build: makes the graph.
         device: of the graph: a GPU, or the CPU.
-        prefetch: batches that DALI works on at most if the graph is whole.
-        in_pieces: whether batches come in several pieces.
+        ahead: pieces that DALI works on at most.
         streams_media: whether what is fed lies on the GPU.
     """
 
@@ -82,12 +71,11 @@ class Runner:
         build: Callable[[], Graph],
         device: torch.device,
         *,
-        prefetch: int,
-        in_pieces: bool,
+        ahead: int,
         streams_media: bool = False,
     ):
         self._build, self._device, self._streams_media = build, device, streams_media
-        self._ahead = _AHEAD if in_pieces else prefetch
+        self._ahead = ahead
         self._graph: Graph | None = None
         self._using = threading.Lock()
         """Held by who uses the pipeline object, or looks at what is in flight."""
@@ -203,19 +191,3 @@ class Runner:
         if self._device.type != "cuda":
             return {}
         return {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream}
-
-
-def rows_of_pieces(ready: Loaded, count: int, threads: int) -> list[slice]:
-    """The rows of each piece of a batch of ``count`` images, as equal as can be."""
-    rows = max(_FOR_EACH_THREAD * threads, int(_BYTES / max(_decoded_bytes(ready), 1)))
-    pieces = math.ceil(count / rows)
-    return [slice(k * count // pieces, (k + 1) * count // pieces) for k in range(pieces)]
-
-
-def _decoded_bytes(ready: Loaded) -> float:
-    """Of an image, on average; 0 if that is not known."""
-    plan = ready.plan
-    window = window_of((plan.ops if ready.ops is None else ready.ops) or ())
-    if window is not None:
-        return 3 * float((window.height.astype(float) * window.width).mean())
-    return 0.0 if plan.sizes is None else 3 * float(plan.sizes.astype(float).prod(axis=1).mean())
