@@ -68,8 +68,8 @@ def _read(batches: Batches, work: Work, warm: int, seconds: float) -> Reading:
         images += len(next(batches)[1])
     _finish(work)
     elapsed, cpu = time.perf_counter() - began, cpu_seconds() - cpu
-    memory = memory_mb(os.getpid())
     settle()
+    memory = memory_mb(os.getpid())  # with full queues, as beside a device that is busy
     return Reading(images, elapsed, cpu, memory["pss"], memory["uss"])
 
 

@@ -143,25 +143,46 @@ def describe_files(paths: Sequence[str]) -> dict[str, Any]:
 # ---- memory
 
 
+_SHARED = "/dev/shm/"
+
+
 def memory_mb(pid: int) -> dict[str, float]:
     """MB of a process tree: ``pss`` counts shared pages by share, ``uss`` only what it would give back.
 
     Both count the pages of library files, and change when any other process of the machine that uses the same library
-    starts or ends. ``own`` leaves those out: memory that the tree filled, by share.
+    starts or ends. ``own`` leaves those out: memory that the tree filled, by share. All of them count batches in
+    a queue of worker processes that lie in shared memory and that no process has mapped.
     """
     from gpupipe.memory.system import children
 
     names = {
         "Pss": "pss", "Private_Clean": "uss", "Private_Dirty": "uss", "Pss_Anon": "own", "Pss_Shmem": "own",
     }  # fmt: skip
-    kilobytes = dict.fromkeys(("pss", "uss", "own"), 0)
-    for one in (pid, *children(pid)):
+    tree = (pid, *children(pid))
+    kilobytes = dict.fromkeys(("pss", "uss", "own"), _queued_kilobytes(tree))
+    for one in tree:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
                 name, _, rest = line.partition(":")
                 if name in names:
                     kilobytes[names[name]] += int(rest.split()[0])
     return {kind: value / 1e3 for kind, value in kilobytes.items()}
+
+
+def _queued_kilobytes(tree: Sequence[int]) -> int:
+    """Of files in shared memory that are open in a process, and mapped in none."""
+    mapped, opened = set[int](), dict[int, int]()
+    for pid in tree:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                if _SHARED in line:  # range, permissions, offset, device, inode, path
+                    mapped.add(int(line.split(None, 5)[4]))
+            for file in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    if os.readlink(file).startswith(_SHARED):
+                        it = file.stat()
+                        opened[it.st_ino] = it.st_blocks // 2
+    return sum(size for inode, size in opened.items() if inode not in mapped)
 
 
 def gpu_memory_mb() -> float | None:
