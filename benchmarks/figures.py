@@ -70,7 +70,8 @@ def loaders(result: dict[str, Any]) -> str:
     text = (
         f"Loading alone: random resized crop to 224, flip, normalize, float32; {f['files']} photographs of "
         f"{f['mean_megapixels']:.2f} megapixels on average, again and again; batch {s['batch_size']}, {s['workers']} "
-        f"threads or workers, {s['rounds']} rounds ({machine(result)}). Memory is the process tree's share (PSS).\n\n"
+        f"threads or workers, {s['rounds']} rounds ({machine(result)}). Memory is the process tree's share "
+        "(PSS) with full queues, batches that wait in shared memory included.\n\n"
     )
     return text + candidates(result, "to DALI by hand", "to_by_hand")
 
