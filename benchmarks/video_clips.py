@@ -12,9 +12,9 @@ decoding threads worked or waited for a core, and slept for no more than 5 % of 
 loader with PyAV was given half as much again of the machine. So look at the busy cores beside the clips per second: on
 an idle machine they should be the number of workers, for all.
 
-Seen on a quiet machine, to the best other loader: of made videos, with a key frame every 75 frames, 1.7 on random clips
-and 2.2 on those one after another; of recorded ones, most of 50 to 110 frames with one key frame, 1.5 and 3.0, because
-the others decode the way to a clip again for every clip.
+Seen on a quiet machine, to the best other loader: of made videos, with a key frame every 75 frames, 1.7 to 2.2 on
+random clips and 1.9 to 2.2 on those one after another; of recorded ones, most of 50 to 110 frames with one key frame,
+1.5 to 1.7 and 2.8 to 3.0, because the others decode the way to a clip again for every clip.
 
 Measured: two workloads, each candidate in a process of its own, in turns within one run (see ``_candidates.py``).
 
