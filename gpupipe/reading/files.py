@@ -39,9 +39,9 @@ where they should be, and ``None`` if they were decoded before)"""
 
 
 class FileReader(AheadReader[Rows]):
-    """Of each batch, every thread reads a part, and each image that Pillow decodes is a task: Pillow lets go of
-    Python's lock while it decodes. Of such an image no more is kept than a first crop takes, in memory that is used
-    again and again; bytes are read into it too, and the engine reads both there.
+    """Encoded bytes are read in as few parts of each batch as keep every thread busy, and each image that Pillow decodes
+    is a task: Pillow lets go of Python's lock while it decodes. Of such an image no more is kept than a first crop
+    takes, in memory that is used again and again; bytes are read into it too, and the engine reads both there.
 
     Behind a network a batch is read by one thread, since the store has connections of its own for it; and all batches
     that are read ahead at the same time, since one slow answer makes its whole batch wait.
@@ -99,8 +99,10 @@ class FileReader(AheadReader[Rows]):
             for row, out in zip(rows.tolist(), views, strict=False)
         ]
         if places:
-            count = 1 if self._dataset.source.storage.remote else min(self.threads, len(own))
-            parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), count)]
+            # As many batches are read at a time as are read ahead, and one. Threads that have parts of the same one
+            # wait for Python's lock and for each other; a remote store is asked for a batch at once.
+            count = 1 if self._dataset.source.storage.remote else math.ceil(self.threads / (self._ahead + 1))
+            parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), min(count, len(own)))]
             views = views[len(rows) :]
             futures += [pool.submit(self._read, plan, own[part], places[part], views[part]) for part in parts]
         return Pending(plan, futures, owner=borrowed)

@@ -33,6 +33,7 @@ from gpupipe.reading import cuts as reading_cuts
 from gpupipe.reading.base import Loaded
 from gpupipe.reading.choose import feed_of, reader_for
 from gpupipe.reading.cuts import Cuts
+from gpupipe.reading.files import FileReader
 from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop
@@ -142,16 +143,37 @@ def test_parts_of_large_files_and_subsets(
 # ---------------------------------------------------------------------- what an engine is given
 
 
-def loaded(dataset: Dataset) -> Iterator[Loaded]:
+def loaded(dataset: Dataset, **options: Any) -> Iterator[Loaded]:
     """What the DALI engine is given of one epoch."""
-    reader = reader_for(setup_of(dataset), ACCEPTS, decodes=is_safe)
+    reader = reader_for(setup_of(dataset, **options), ACCEPTS, decodes=is_safe)
     with DataLoader(dataset, BATCH, shuffle=True, seed=SEED, engine=Null()) as plans:
         yield from reader.run(plan for plan, *_ in plans)
     reader.close()
 
 
-def setup_of(dataset: Dataset) -> Setup:
-    return Setup(dataset, dataset.transform, "cpu", BATCH, num_workers=2)
+def setup_of(dataset: Dataset, **options: Any) -> Setup:
+    return Setup(dataset, dataset.transform, "cpu", BATCH, **{"num_workers": 2, **options})
+
+
+@pytest.mark.parametrize(
+    ("threads", "ahead", "parts"),
+    [(2, 2, [10]), (3, 2, [10]), (4, 2, [5, 5]), (8, 3, [5, 5]), (9, 1, [2] * 5), (99, 2, [1] * 10)],
+)
+def test_every_thread_has_a_part(
+    threads: int, ahead: int, parts: list[int], folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ImageFolder(folders[1], CROPS)
+    dataset = Subset(whole, [i for i in range(len(whole)) if Path(whole.describe(i)).name.startswith("p0")])
+    read: list[int] = []
+    of = FileReader._read
+
+    def counting(self: FileReader, plan: Plan, rows: Any, *args: Any) -> Any:
+        read.append(len(rows))
+        return of(self, plan, rows, *args)
+
+    monkeypatch.setattr(FileReader, "_read", counting)
+    list(loaded(dataset, num_workers=threads, prefetch_factor=ahead))
+    assert sorted(read) == parts
 
 
 def test_ops_and_sizes_are_those_of_what_is_given(folders: tuple[Path, Path]) -> None:
