@@ -146,7 +146,7 @@ def test_cuts_have_the_pixels_of_the_whole_file(files: dict[str, bytes], made: d
         rgb = np.asarray(Image.fromarray(whole).convert("RGB"))
         for top, left, bottom, right in _windows(*whole.shape[:2], rng):
             found = cut(data, top, left, bottom, right)
-            assert found is not None and found.size == whole.shape[:2]
+            assert found is not None and found.size == whole.shape[:2] and found.data.endswith(b"\xff\xd9")
             place = slice(top - found.top, bottom - found.top), slice(left - found.left, right - found.left)
             part = pixels(found.data)
             assert part.shape[:2] == (found.height, found.width)
@@ -198,10 +198,12 @@ def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[
     assert cut(shorter, 0, 0, 16, 130) is None
     size = len(data)  # of the index
     assert cut(shorter, 0, 0, 16, 130, size=size) is not None and cut(shorter, 16, 0, 32, 130, size=size) is None
-    other = (
-        data[: fourth - 1] + bytes([data[fourth - 1] ^ 1]) + data[fourth:]
-    )  # a marker, but not the one that was there
-    assert cut(other, 0, 0, 16, 130) is not None and cut(other, 16, 0, 32, 130) is None
+    for at in (fourth - 1, fourth - 2):  # a marker, but not the one that was there; none
+        other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        assert cut(other, 0, 0, 16, 130) is not None and cut(other, 16, 0, 32, 130) is None
+    lengths = data.index(np.diff(tiles.starts[:6]).astype(">u2").tobytes())
+    empty = data[: lengths + 4] + bytes(2) + data[lengths + 6 :]
+    assert cut(empty, 0, 0, 16, 130) is not None and cut(empty, 16, 0, 24, 130) is None
     ended = data[:-30]
     assert cut(ended, 0, 0, 16, 130, size=size) is not None and cut(ended, 190, 0, 200, 130, size=size) is None
     for window in (

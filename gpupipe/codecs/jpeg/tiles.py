@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +45,8 @@ _FRAMES = (bytes([0xFF, SOF0]), bytes([0xFF, SOF1]))
 _FIRST_SEGMENTS = (bytes([0xFF, APP0]), bytes([0xFF, APP1]))
 _LARGEST = 65533
 """Bytes of a segment's content."""
+_MARKS = (0xD0 + (np.arange(_LARGEST) & 7)).astype(np.uint8)
+"""The codes of RST0 to RST7 in turn, more than there are tiles in a file."""
 _FIRST = 4096
 """Bytes that are read first; enough unless a camera's notes come before the pixels."""
 _NARROW, _ACROSS = 48, 16
@@ -95,8 +96,7 @@ def segment(frame: Frame, places: Sequence[int], at: int) -> bytes:
     return struct.pack(">BBH", 0xFF, APP9, size) + fixed + table
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(NamedTuple):
     """What the beginning of a sliceable file says. Pairs are (down, across)."""
 
     head: bytes
@@ -190,28 +190,27 @@ def cut(read: ReadAt, size: int, box: Sequence[int]) -> Cut | None:
     if found is None or not (0 <= top < bottom <= found.size[0] and 0 <= left < right <= found.size[1]):
         return None
     (first, last), (west, east) = found.range(0, top, bottom), found.range(1, left, right)
-    count, wide = found.across, east - west
-    start, end = int(found.starts[first * count + west]), int(found.starts[(last - 1) * count + east])
+    count, starts = found.across, found.starts
+    start, end = int(starts[first * count + west]), int(starts[(last - 1) * count + east])
     body = bytearray(read(end - start, start))
     if len(body) != end - start:
         return None
-    starts = found.starts - start
     # A marker stands behind each tile: RST0 to RST7 in turn, and EOI behind the last one of the file.
-    ends = starts[1:].reshape(-1, count)[first:last, west:east].ravel()
-    numbers = np.arange(first * count + west, last * count + west, count)[:, None] + np.arange(wide)
-    marks = (0xD0 + (numbers & 7)).ravel()
-    if ends[-1] == starts[-1]:
-        marks[-1] = EOI
+    row_by_row = slice(first * count + 1, last * count + 1)
+    codes = starts[row_by_row].reshape(-1, count)[:, west:east] - (start + 1)  # where in the body each marker ends
+    marks = _MARKS[first * count : last * count].reshape(-1, count)[:, west:east]
+    if end == starts[-1]:
+        marks = marks.copy()
+        marks[-1, -1] = EOI
     view = np.frombuffer(body, np.uint8)
-    if ends[0] < 2 or view[ends - 2].min() != 0xFF or (view[ends - 1] != marks).any():
+    if codes[0, 0] < 1 or (view[codes] != marks).any() or (view[codes - 1] != 0xFF).any():
         return None
-    marks = 0xD0 + (np.arange(len(ends)) & 7)
-    marks[-1] = EOI
-    view[ends - 1] = marks
+    view[codes] = _MARKS[: codes.size].reshape(codes.shape)
+    view[-1] = EOI
     parts: list[bytearray | memoryview] = [body]
-    if wide < count:
-        whole, rows = memoryview(body), slice(first * count + west, (last - 1) * count + east, count)
-        parts = [whole[a:b] for a, b in zip(starts[rows].tolist(), ends[wide - 1 :: wide].tolist(), strict=True)]
+    if east - west < count:
+        whole, begins = memoryview(body), starts[first * count + west : last * count : count] - start
+        parts = [whole[a:b] for a, b in zip(begins.tolist(), (codes[:, -1] + 1).tolist(), strict=True)]
     down, across = found.tile
     height = min(last * down, found.size[0]) - first * down
     width = min(east * across, found.size[1]) - west * across
