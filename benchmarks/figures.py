@@ -137,10 +137,14 @@ def floor(result: dict[str, Any]) -> str:
         "**sliceable, all steps**": "sliceable",
         "**sliceable, all steps, fastest decoder**": "floor",
     }
-    rows = [
-        [step, *(f"{found['ms'][step]:.2f}" for found in sets.values())] for step in next(iter(sets.values()))["ms"]
-    ]
-    rows += [[name, *(f"{found[key]:.2f}" for found in sets.values())] for name, key in all_steps.items()]
+    steps = [step for step in next(iter(sets.values()))["ms"] if step not in all_steps.values()]
+    rows = [[step, *(f"{found['ms'][step]:.2f}" for found in sets.values())] for step in steps]
+    for name, key in all_steps.items():
+        to = [
+            f", torchvision's to it {ratio(f['to_torchvision'][key])}" if "to_torchvision" in f else ""
+            for f in sets.values()
+        ]
+        rows.append([name, *(f"{found['ms'][key]:.2f}{more}" for found, more in zip(sets.values(), to, strict=True))])
     text = (
         "Their steps each for itself, CPU ms per image in one thread, which no loader made of them can fall below "
         f"({machine(result)}).\n\n"

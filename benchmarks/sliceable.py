@@ -7,9 +7,9 @@ Pillow decodes whole files, in 1.6 of the reference's 3.6 CPU ms, and then half 
 megapixels decoding is nearly all there is: 1.4 on DALI, 1.7 on the reference; with ``scaled=True`` as well, which makes
 fewer pixels of them, 2 and 3.
 
-Seen: of the small photographs 0.9 to 1.1 on DALI, because cutting in Python costs as much as it spares there, and 1.2
-to 1.3 on the reference; of the large ones 1.1 and 1.2 to 1.4. With ``scaled=True`` 1.0 and 2.3: on DALI Pillow's resize
-takes what fewer pixels spare.
+Seen: of the small photographs 0.9 to 1.1 on DALI, because restart markers and cutting cost nearly what they spare, and
+1.2 to 1.3 on the reference; of the large ones 1.1 and 1.2 to 1.6. With ``scaled=True`` 1.0 and 2.3: on DALI
+Pillow's resize takes what fewer pixels spare.
 
 Measured: ``imagenet.train(224)``, each candidate in a process of its own, in turn in one run, in steady state (see
 ``_candidates.py``). The large photographs are the others enlarged, with noise, because those of ImageNet are small.
