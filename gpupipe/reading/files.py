@@ -39,7 +39,7 @@ where they should be, and ``None`` if they were decoded before)"""
 
 
 class FileReader(AheadReader[Rows]):
-    """Encoded bytes are read in as few parts of each batch as keep every thread busy, and each image that Pillow decodes
+    """Encoded bytes are read in as few parts of each batch as keep all threads busy, and each image that Pillow decodes
     is a task: Pillow lets go of Python's lock while it decodes. Of such an image no more is kept than a first crop
     takes, in memory that is used again and again; bytes are read into it too, and the engine reads both there.
 
