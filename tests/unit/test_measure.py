@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from itertools import groupby
 
 import pytest
 import torch
 
+from gpupipe.bench import measure
 from gpupipe.bench.measure import Result, alternate
 
 
-def batches(seconds: float, log: list[str], name: str, count: int = 4) -> Iterator[list[torch.Tensor]]:
-    for _ in range(count):
-        log.append(name)
-        time.sleep(seconds)
-        yield [torch.zeros(10, 1), torch.zeros(10)]
+class Clock:
+    """Stands still but for the work that is done."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
 
 
-def test_candidates_take_turns_and_epochs_begin_again() -> None:
+def test_candidates_take_turns_and_epochs_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(measure, "time", clock)
+    monkeypatch.setattr(measure, "_until_idle", lambda: None)
     log: list[str] = []
     seen: list[tuple[str, int]] = []
+
+    def batches(seconds: float, name: str) -> Iterator[list[torch.Tensor]]:
+        for _ in range(4):
+            log.append(name)
+            clock.now += seconds
+            yield [torch.zeros(10, 1), torch.zeros(10)]
+
     result = alternate(
-        {"fast": lambda: batches(0.002, log, "fast"), "slow": lambda: batches(0.008, log, "slow")},
+        {"fast": lambda: batches(1 / 512, "fast"), "slow": lambda: batches(1 / 128, "slow")},
         rounds=3,
         seconds=0.05,
         warm_up=1,
@@ -30,12 +43,10 @@ def test_candidates_take_turns_and_epochs_begin_again() -> None:
         progress=lambda name, round_, rate: seen.append((name, round_)),
     )
     assert seen == [(name, round_) for round_ in range(4) for name in ("fast", "slow")]
-    turns = [a for a, b in zip(log, [None, *log], strict=False) if a != b]
-    assert turns == ["fast", "slow"] * 4
-    assert all(len(rates) == 3 for rates in result.rates.values())
-    median, low, high = result.ratio("fast")
-    assert 1.5 < low <= median <= high and result.ratio("slow") == (1, 1, 1)
-    assert 10 / 0.002 > result.median("fast") > result.median("slow") > 0
+    # One batch to warm up, and as many as take 0.05 s.
+    assert [(name, len(list(turn))) for name, turn in groupby(log)] == [("fast", 27), ("slow", 8)] * 4
+    assert result.rates == {"fast": [5120.0] * 3, "slow": [1280.0] * 3}
+    assert result.ratio("fast") == (4, 4, 4) and result.ratio("slow") == (1, 1, 1)
 
 
 def test_ratios_are_made_within_a_round() -> None:
