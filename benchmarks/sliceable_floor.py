@@ -6,7 +6,7 @@ nothing there. Of 3 megapixels all steps together, with the faster decoder, are 
 transforms on PIL take by themselves; torch's loader adds less than a half to those, in its worker processes and between
 them; so no loader made of these steps is 4.5 times as fast as it.
 
-Seen: the transforms take 2.9 times as long as the steps, and torch's loader 33 ms (``sliceable.py``) to their 22: 4.3
+Seen: the transforms take 2.9 times as long as the steps, and torch's loader 33 ms (``sliceable.py``) to their 22: 4.2
 is what a loader without any time of its own would reach, and gpupipe, with 8.5 ms to the 7.9 of the steps, is at 3.7.
 
 Measured: one thread, files in the page cache, the windows of ``imagenet.train(224)``; the middle of the rounds, in each
