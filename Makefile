@@ -74,8 +74,25 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/interrupts.py
 	$(BIN)/python benchmarks/figures.py
 
-gpu: $(READY)  ## on a machine with a GPU: tests (none may be skipped for lack of one), benchmarks, figures; STEP=2 one step
-	$(BIN)/python benchmarks/gpu_all.py $(if $(STEP),--step $(STEP))
+# A torch for CUDA 12 may need DALI for CUDA 12; its nvJPEG decodes no windows with Pillow's upsampling.
+CUDA ?= 13
+
+gpu:  ## on a machine with a GPU: what works, how fast, PASS or FAIL, in 12 minutes; ALL=1 everything; STEP=2 one step
+	@$(PYTHON) benchmarks/gpu_ready.py --cuda $(CUDA)
+	@$(MAKE) --no-print-directory $(VENV)/.dali-cuda$(CUDA)
+	$(BIN)/python benchmarks/gpu_all.py $(if $(ALL),--all) $(if $(STEP),--step $(STEP))
+
+# Both builds of DALI share a folder, so the other one goes first.
+$(VENV)/.dali-cuda13: $(READY)
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[cuda13]'
+	$(BIN)/python -m pip uninstall -q -y nvidia-dali-cuda120
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --force-reinstall --no-deps nvidia-dali-cuda130
+	@rm -f $(VENV)/.dali-cuda12 && touch $@
+
+$(VENV)/.dali-cuda12: $(READY)
+	$(BIN)/python -m pip uninstall -q -y nvidia-dali-cuda130
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --force-reinstall --no-deps nvidia-dali-cuda120
+	@rm -f $(VENV)/.dali-cuda13 && touch $@
 
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist gpupipe.egg-info

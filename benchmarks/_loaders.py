@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -191,6 +192,11 @@ def _graph(job: Job, work: Work) -> Any:
     from nvidia.dali import Pipeline, fn, types
 
     cuda, job = work.device == "cuda", resolved(job, work)
+    if cuda:  # as gpupipe has it: no line for every image that the CPU decodes, and the same nvJPEG
+        from gpupipe.engines.dali.decoder import nvjpeg_version
+
+        os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
+        nvjpeg_version()
     decoder: dict[str, Any] = {"device": "mixed" if cuda else "cpu", "adjust_orientation": False}
     if cuda:
         decoder |= {"hw_decoder_load": job.hw_decoder_load, "jpeg_fancy_upsampling": job.fancy_upsampling}

@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -112,11 +113,12 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # For fixtures that outlive one test: nothing may reach the cache of the person who runs the tests.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPUPIPE_CACHE", str(tmp_path_factory.mktemp("session-cache")))
-        yield
+        folder = tmp_path_factory.mktemp("session-cache")
+        patch.setenv("GPUPIPE_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(autouse=True)
@@ -133,12 +135,17 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def cache(_caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder for this test alone."""
-    folder = next(_caches)
+def cache(_caches: Iterator[Path], _session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache folder for this test alone. On a GPU it has what is known of its decoder, which takes a process
+    of several seconds to find out."""
+    folder, known = next(_caches), _session_cache / "roi"
     folder.mkdir(mode=0o700)
+    if known.is_dir():
+        shutil.copytree(known, folder / "roi")
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
-    return folder
+    yield folder
+    if CUDA and (folder / "roi").is_dir():
+        shutil.copytree(folder / "roi", known, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
-DRY_RUN = os.environ.get("GPUPIPE_DRY_RUN") == "1"
-"""Run on the CPU what does not need CUDA's own functions, to see that the tests themselves work. Proves no more."""
+ASKED = os.environ.get("GPUPIPE_DRY_RUN")
+REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
+DRY_RUN = ASKED == "1" or (ASKED is None and not REQUIRED and not torch.cuda.is_available())
+"""Whether tests that do not need CUDA's own functions run on the CPU, which shows that the tests themselves work, and
+no more. So they do where there is no GPU, unless ``GPUPIPE_DRY_RUN=0``."""
 DEVICE = "cpu" if DRY_RUN else "cuda"
 MARK = "consumer's loop"
 MILLISECOND = 1_500_000

@@ -45,27 +45,35 @@ class KeepAlive:
     def __init__(self, device: torch.device):
         self._device = device
         self._current: Any = None
-        self._waiting: deque[tuple[Any, Any]] = deque()
+        self._stream: Any = None
+        """The stream that was current when the owner was taken."""
+        self._waiting: deque[tuple[Any, list[Event]]] = deque()
 
     def take(self, owner: Any) -> None:
         """From now on, keep ``owner``."""
-        self._current = owner
+        self._current, self._stream = owner, torch.cuda.current_stream(self._device)
 
     def renew(self) -> None:
         """The consumer asks for another batch: what it did with the last one is queued on its stream by now."""
         if self._current is not None:
-            self._waiting.append((self._current, self._event()))
-            self._current = None
-        while self._waiting and self._waiting[0][1].query():
+            # A finaliser runs in any thread, where another stream is current than the consumer's.
+            streams = {self._stream, torch.cuda.current_stream(self._device)}
+            self._waiting.append((self._current, [_event(stream) for stream in streams]))
+            self._current = self._stream = None
+        while self._waiting and all(event.query() for event in self._waiting[0][1]):
             self._waiting.popleft()
-
-    def _event(self) -> Event:
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
 
     def end(self) -> None:
         """Let go of everything, after waiting for the consumer's stream."""
         self.renew()
         while self._waiting:
-            self._waiting.popleft()[1].synchronize()
+            for event in self._waiting[0][1]:
+                event.synchronize()  # while the owner is still held
+            self._waiting.popleft()
+
+
+def _event(stream: Any) -> Event:
+    """At the present end of a stream."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(stream)
+    return event

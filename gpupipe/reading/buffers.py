@@ -51,13 +51,9 @@ def _back(owner: Borrowed | _Lent, queue: deque[_Back], buffer: Tensor) -> _Back
 class Borrowed:
     """A buffer out of a :class:`BufferPool`. It goes back when nothing refers to this object any more."""
 
-    def __init__(self, free: deque[_Back], buffer: Tensor):
-        self._back = _back(self, free, buffer)
-
-    @property
-    def buffer(self) -> Tensor:
+    def __init__(self, buffer: Tensor):
+        self.buffer = buffer
         """u8[N]"""
-        return self._back.buffer
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor points into the buffer."""
@@ -79,19 +75,32 @@ class BufferPool:
         self.nbytes = 0
         """Of all buffers."""
         self._free: deque[_Back] = deque()
+        self._lent: set[_Back] = set()
+        """Held here because Python does not call the callback of a weak reference that dies in the same reference
+        cycle as what it refers to."""
 
     def take(self, nbytes: int) -> Borrowed:
         """At least ``nbytes``; they hold anything."""
-        buffer = self._free.popleft().buffer if self._free else None
+        buffer = self._returned()
         if buffer is None or buffer.numel() < nbytes:
             self.nbytes += nbytes - (0 if buffer is None else buffer.numel())
             del buffer
             buffer = host_buffer(nbytes, pinned=self.pinned)
-        return Borrowed(self._free, buffer)
+        lent = Borrowed(buffer)
+        self._lent.add(_back(lent, self._free, buffer))
+        return lent
+
+    def _returned(self) -> Tensor | None:
+        """A buffer that came back."""
+        if not self._free:
+            return None
+        back = self._free.popleft()
+        self._lent.discard(back)
+        return back.buffer
 
     def close(self) -> None:
         """Free what is not lent out. What comes back later is freed with the last reference to it."""
-        self._free = deque()
+        self._free, self._lent = deque(), set()
         self.nbytes = 0
 
 

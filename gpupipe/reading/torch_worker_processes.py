@@ -170,6 +170,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
         try:
             # Where one has died it may hold the locks of event and queues.
             if not self._lost and all(w.is_alive() for w in self._workers):
+                self._end_pinning()  # before those whose memory it receives
                 self._workers_done_event.set()
                 for queue in self._index_queues:
                     queue.put(None)
@@ -182,15 +183,20 @@ class _Iterator(_MultiProcessingDataLoaderIter):
                 _join(self._workers, _GRACE)
             for queue in getattr(self, "_index_queues", ()):
                 _close(queue)
-            if hasattr(self, "_pin_memory_thread"):
-                self._pin_memory_thread_done_event.set()
-                self._worker_result_queue.put((None, None))  # it waits for something to come
-                self._pin_memory_thread.join(_GRACE)
-                self._worker_result_queue.cancel_join_thread()
-                self._worker_result_queue.close()
+            self._end_pinning()
             # Now, while signals are deferred: their finalizers are callbacks of weak references, in which Python
             # swallows a KeyboardInterrupt.
             self._workers.clear()
+
+    def _end_pinning(self) -> None:
+        """End torch's thread that pins memory, if there is one."""
+        thread = self.__dict__.pop("_pin_memory_thread", None)
+        if thread is not None:
+            self._pin_memory_thread_done_event.set()
+            self._worker_result_queue.put((None, None))  # it waits for something to come
+            thread.join(_GRACE)
+            self._worker_result_queue.cancel_join_thread()
+            self._worker_result_queue.close()
 
     _shutdown = False  # torch's own is set too late for a constructor that fails
     _worker_pids_set = False

@@ -21,7 +21,7 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, in_a_
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.errors import EngineError
-from gpupipe.reading.torch_worker_processes import _Iterator
+from gpupipe.reading.torch_worker_processes import WorkerLoader, _Iterator
 
 pytestmark = pytest.mark.usefixtures("many_torch_threads")
 
@@ -206,6 +206,28 @@ def test_results_that_cannot_be_received_are_made_again(
     monkeypatch.setattr(_Iterator.__mro__[1], "_try_get_data", flaky)
     assert same(list(loader), wanted)
     assert "a result cannot be received: OSError: [Errno 24] Too many open files; all workers" in caplog.text
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_pinning_ends_before_the_workers_whose_memory_it_receives(lost: bool) -> None:
+    """Otherwise torch's thread would ask a worker for memory that is gone, and print a traceback."""
+
+    class Pinning:
+        """In the place of torch's thread, which there is with CUDA only."""
+
+        def join(self, timeout: float) -> None:
+            alive.extend(worker.is_alive() for worker in iterator._workers)
+
+    alive: list[bool] = []
+
+    loader = WorkerLoader(range(8), num_workers=2, persistent_workers=True)  # type: ignore[arg-type]
+    iterator: Any = iter(loader)
+    next(iterator)
+    iterator._pin_memory_thread, iterator._pin_memory_thread_done_event = Pinning(), threading.Event()
+    iterator._lost = lost  # then a queue's lock may be held by the dead, and the workers are ended first
+    loader.end()
+    assert alive == [not lost] * 2
+    assert iterator._pin_memory_thread_done_event.is_set()
 
 
 def test_a_timeout_is_not_tried_again(files: list[bytes], load: Callable[..., DataLoader], tmp_path: Path) -> None:

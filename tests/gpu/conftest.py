@@ -2,7 +2,7 @@
 it is written there as JSON after every test, beside what passed, failed and was skipped: promises for the GPU are made
 from measurements, and a run that is cut must have said what it knew. A run adds to what the file has of other files.
 
-``GPUPIPE_DRY_RUN=1`` runs on the CPU those that ask for ``where``, which proves the tests alone.
+Without a GPU, or with ``GPUPIPE_DRY_RUN=1``, those that ask for ``where`` run on the CPU, which proves the tests alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_tools import DEVICE, DRY_RUN
+from gpu_tools import ASKED, DEVICE, DRY_RUN
 from support import write_photos
 
 from gpupipe.bench import machine
@@ -33,10 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE not in item.path.parents:
             continue
-        if not DRY_RUN:
+        if not DRY_RUN or "where" not in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.gpu)
-        elif "where" not in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.skip(reason="needs CUDA itself, also when the other tests are tried out"))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -91,7 +89,7 @@ def measured() -> Callable[..., None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if not _MEASURED:
+    if not _MEASURED or (DRY_RUN and not ASKED):
         return
     terminalreporter.section("measured on the CPU, to try the tests out" if DRY_RUN else "measured on the GPU")
     for name, values in _MEASURED.items():

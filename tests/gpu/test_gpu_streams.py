@@ -248,7 +248,7 @@ def test_a_graph_of_a_training_step_is_captured_beside_the_running_loader(large:
             static_images.copy_(images)
             static_target.copy_(target)
             graph.replay()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
         assert len(losses) == 3 and all(np.isfinite(losses))
 
 

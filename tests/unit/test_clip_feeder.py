@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from clips import BATCH, NAMES, clips
 from support import plans_of, settled
 
 from gpupipe import transforms as T
-from gpupipe.codecs.video.decode import Shortcuts, decode_clip, decode_clips
+from gpupipe.codecs.video.decode import ClipRequest, Shortcuts, decode_clip, decode_clips
 from gpupipe.datasets import VideoList
 from gpupipe.errors import PipelineError
 from gpupipe.reading import clips as module
@@ -68,6 +70,45 @@ def test_buffers_come_back_and_grow() -> None:
     assert staging.nbytes == 0
     del again  # comes back to nobody
     assert staging.take(10).buffer.numel() == 10
+
+
+def test_a_buffer_comes_back_out_of_a_reference_cycle() -> None:
+    """Python forgets the callback of a weak reference that dies together with what it refers to."""
+    staging = BufferPool(pinned=False)
+    lent = staging.take(100)
+    place = lent.buffer.data_ptr()
+    cycle: list[Any] = [lent]
+    cycle.append(cycle)
+    del lent, cycle
+    gc.collect()
+    assert staging.take(100).buffer.data_ptr() == place and staging.nbytes == 100
+
+
+def test_a_damaged_video_leaves_no_reference_cycle(videos: dict[str, Path], tmp_path: Path) -> None:
+    """Its buffers come back at once, and not when the collector runs."""
+    content = bytearray(existing(videos, "ffv1.mkv").read_bytes())
+    path = tmp_path / "v.mkv"
+    path.write_bytes(content)
+    dataset = VideoList([path], 10, clips=4, sampling="uniform", transform=WHOLE)
+    entry = dataset.entry(0)
+    at = int(entry.keys[-1, 2])
+    content[at + 100 : at + 400] = bytes(300)
+    path.write_bytes(content)
+    put = _Weak()
+    request = ClipRequest(np.arange(30, 40), put)
+    there = weakref.ref(put)
+    gc.disable()
+    try:
+        assert decode_clips(entry, [request]) != [None]
+        del put, request
+        assert there() is None
+    finally:
+        gc.enable()
+
+
+class _Weak:
+    def __call__(self, number: int, frame: Any) -> None:
+        """What takes a frame."""
 
 
 @pytest.mark.slow

@@ -74,7 +74,12 @@ def test_what_became_of_gpu_tests_is_written_as_they_run(warm: Interpreter, tmp_
     file = tmp_path / "gpu_tests.json"
     file.write_text(json.dumps({"measured": {"before": 1}, "outcomes": {"tests/gpu/test_other.py::test_a": "passed"}}))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "GPUPIPE"))}
-    env |= {"CUDA_VISIBLE_DEVICES": "", "GPUPIPE_MEASURED": str(file), "GPUPIPE_TEST_SECONDS": "0"}
+    env |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "GPUPIPE_MEASURED": str(file),
+        "GPUPIPE_TEST_SECONDS": "0",
+        "GPUPIPE_DRY_RUN": "0",
+    }
     done = run_pytest(warm, "-q", "tests/gpu/test_gpu_recovery.py", env=env, cwd=TESTS.parent)
     assert done.returncode == 2, done.stdout + done.stderr
     found = json.loads(file.read_text())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 pytest.importorskip("nvidia.dali")
 
-from gpupipe.datasets import Arrays
+from gpupipe import transforms as T
+from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali
 from gpupipe.engines.dali import decoder
 from gpupipe.reading.setup import Setup
@@ -26,12 +28,22 @@ ENDS = {
     "wrong pixels": ("raise RuntimeError('window 3 differs by 90 grey levels')", "differs by 90", True),
     "no module": ("import gpupipe_is_not_there", "ModuleNotFoundError", False),
     "no memory": ("raise RuntimeError('CUDA error: out of memory')", "out of memory", False),
+    "DALI without memory": (
+        "import sys; print('Error in MIXED operator: bad_alloc', file=sys.stderr); "
+        "raise RuntimeError('Critical error in pipeline:\\nCurrent pipeline object is no longer valid.')",
+        "bad_alloc",
+        False,
+    ),
+    "no device": ("raise RuntimeError('all CUDA-capable devices are busy or unavailable')", "busy or", False),
+    "old driver": ("raise RuntimeError('CUDA driver version is insufficient')", "driver version", False),
+    "no CUDA": ("raise RuntimeError('CUDA is not available')", "CUDA is not available", False),
 }
 """What the process runs, what is said of it, and whether that is a verdict for good."""
 
 
 @pytest.fixture
 def on_some_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "_verdicts", {})
     monkeypatch.setattr(
         decoder,
         "_identity",
@@ -69,6 +81,20 @@ def test_a_process_that_ends_well_is_asked_once(cache: Path, monkeypatch: pytest
     assert decoder.windows_work("cuda:0", fancy=True) is True
     (file,) = cache.rglob("*.json")
     assert json.loads(file.read_text())["gpu"] == "some GPU"
+    monkeypatch.setattr(decoder, "_verdicts", {})  # as in the next process
+    assert decoder.windows_work("cuda:0", fancy=True) is True
+    file.unlink()
+    assert decoder.windows_work("cuda:0", fancy=True) is True
+
+
+@pytest.mark.usefixtures("on_some_gpu")
+def test_a_process_asks_once_also_without_a_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(decoder, "_try", lambda device, fancy: (not asked.append(device), ""))  # type: ignore[func-returns-value]
+    for folder in ("one", "two"):
+        monkeypatch.setenv("GPUPIPE_CACHE", str(cache / folder))
+        assert decoder.windows_work("cuda:0", fancy=True) is True
+    assert asked == ["cuda:0"]
 
 
 def test_the_self_test_passes_on_the_cpu_and_notices_wrong_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +142,15 @@ def test_windows_of_another_decoder_are_right_and_those_of_another_place_are_not
 # ---- what is chosen
 
 
-def setup(device: str = "cuda:0") -> Setup:
-    dataset = Arrays(np.zeros((2, 8, 8, 3), np.uint8))
+CROPS = T.Compose([T.RandomCrop(32), T.PILToTensor()])
+
+
+@pytest.fixture
+def setup(photos: Path) -> Setup:
+    return of(ImageFolder(photos, CROPS))
+
+
+def of(dataset: Any, device: str = "cuda:0") -> Setup:
     return Setup(dataset, dataset.transform, device, batch_size=2, num_workers=1)
 
 
@@ -136,28 +169,44 @@ def setup(device: str = "cuda:0") -> Setup:
     ],
 )
 def test_windows_and_upsampling_by_the_version_of_nvjpeg(
-    version: Any, options: dict[str, Any], windows: bool, fancy: bool, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    version: Any, options: dict[str, Any], windows: bool, fancy: bool, setup: Setup,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """An older nvJPEG has windows with fancy upsampling decoded on the CPU, without an error."""
     asked: list[bool] = []
     monkeypatch.setattr(decoder, "nvjpeg_version", lambda: version)
     monkeypatch.setattr(decoder, "windows_work", lambda device, *, fancy: asked.append(fancy) or True)
-    built = Dali(**options).build(setup())
+    built = Dali(**options).build(setup)
     assert (built.decoder.roi, built.decoder.jpeg_fancy_upsampling) == (windows, fancy)  # type: ignore[attr-defined]
     assert asked == ([fancy] if windows and "roi" not in options else [])
     assert ("needs nvJPEG 13.2, and here is 12.4" in caplog.text) is (options == {"roi": True})
 
 
-def test_a_self_test_that_fails_means_whole_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_self_test_that_fails_means_whole_images(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "nvjpeg_version", lambda: (13, 2))
     monkeypatch.setattr(decoder, "windows_work", lambda device, *, fancy: False)
-    assert Dali().build(setup()).decoder.roi is False  # type: ignore[attr-defined]
+    assert Dali().build(setup).decoder.roi is False  # type: ignore[attr-defined]
 
 
-def test_on_the_cpu_windows_are_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_cpu_windows_are_always_right(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "nvjpeg_version", lambda: None)
-    assert Dali().build(setup("cpu")).decoder.roi is True  # type: ignore[attr-defined]
+    on_host = T.Compose([*CROPS.transforms, T.Lambda(abs)])
+    for device, pipeline in (("cpu", CROPS), ("cuda:0", on_host)):  # the host goes on with what the CPU decodes
+        built = Dali().build(of(ImageFolder(photos, pipeline), device))
+        assert built.decoder.roi is True  # type: ignore[attr-defined]
+
+
+def test_windows_are_not_tried_where_none_is_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: str, *, fancy: bool) -> bool:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(decoder, "nvjpeg_version", lambda: (13, 2))
+    monkeypatch.setattr(decoder, "windows_work", refuse)
+    whole = T.Compose([T.Resize(40), T.CenterCrop(32), T.PILToTensor()])
+    for dataset in (Arrays(np.zeros((2, 48, 48, 3), np.uint8), transform=CROPS), ImageFolder(photos, whole)):
+        assert Dali().build(of(dataset)).decoder.roi is False  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="a process was started"):
+        Dali().build(of(ImageFolder(photos, CROPS)))
 
 
 def test_the_version_of_nvjpeg_is_read_from_the_library_that_dali_finds() -> None:
@@ -169,6 +218,41 @@ def test_the_version_of_nvjpeg_is_read_from_the_library_that_dali_finds() -> Non
     if wheel is None:
         pytest.skip("no wheel of nvJPEG is installed")
     assert decoder.nvjpeg_version() == tuple(map(int, wheel.split(".")[:2]))
+
+
+def test_nvjpeg_is_looked_for_as_its_user_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LD_LIBRARY_PATH comes first, and a library for another CUDA than DALI's is passed over."""
+    folders = [tmp_path / name for name in ("empty", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    for file in (folders[1] / "libnvjpeg.so.12", folders[1] / "libnvjpeg.so.13", folders[2] / "libnvjpeg.so.13"):
+        file.touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(map(str, folders)))
+    for cuda, names in ((12, ["first/libnvjpeg.so.12"]), (13, ["first/libnvjpeg.so.13", "second/libnvjpeg.so.13"])):
+        monkeypatch.setattr(decoder, "_cuda_of_dali", lambda cuda=cuda: cuda)
+        found = list(decoder._findable())
+        assert found[: len(names)] == [str(tmp_path / name) for name in names]
+        assert all(path.endswith(f".so.{cuda}") for path in found)
+
+
+def test_the_cuda_of_dali_is_known_before_and_after_its_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nvidia.dali
+
+    major = nvidia.dali.__cuda_version__ // 1000
+    assert decoder._cuda_of_dali() == major
+    monkeypatch.delitem(sys.modules, "nvidia.dali")
+    assert decoder._cuda_of_dali() == major
+
+
+def test_the_self_test_takes_the_nvjpeg_that_loaders_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpupipe.engines.dali import graph
+
+    order: list[str] = []
+    made = graph.new_pipeline
+    monkeypatch.setattr(decoder, "nvjpeg_version", lambda: order.append("nvJPEG"))
+    monkeypatch.setattr(graph, "new_pipeline", lambda **given: order.append("pipeline") or made(**given))
+    decoder.self_test(None)
+    assert order == ["nvJPEG", "pipeline"]
 
 
 def test_a_decoder_of_a_gpu_writes_no_line_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:

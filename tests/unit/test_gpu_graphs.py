@@ -3,16 +3,21 @@ it is on the CPU."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from support import plans_of
 
 pytest.importorskip("nvidia.dali")
 
 from nvidia.dali import backend
+from nvidia.dali.tensors import TensorListCPU
 
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.engines.dali.graph_end import graph_end
+from gpupipe.engines.dali.runner import Piece, Runner
 from gpupipe.parity import measure as parity
 from gpupipe.reading.base import Feed
 
@@ -85,6 +90,34 @@ def test_what_is_fed_is_on_the_cpu_and_images_stay_on_the_gpu(name: str) -> None
             assert device == "cpu"
         if device == "cpu" and operator != "_Shape":  # it looks at no pixel
             assert all(node.device == "cpu" for node in source.inputs), operator
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dali_takes_the_numbers_of_every_op(name: str) -> None:
+    """It refuses arrays whose rows do not lie one after another."""
+
+    class Pipe:
+        def __init__(self) -> None:
+            self.fed: list[str] = []
+
+        def feed_input(self, name: str, value: Any) -> None:
+            TensorListCPU(value, "")
+            self.fed.append(name)
+
+        def _run_once(self) -> None:
+            pass
+
+    pipe = Pipe()
+    graph = replace(draw(name), pipe=pipe)  # type: ignore[type-var]
+    dataset = parity.arrays("noise", {**parity.CASES, **parity.RECIPES}[name], 4)
+    (plan,) = plans_of(dataset, batch_size=4)
+    assert plan.ops is not None
+    numbers = {given.name: given.array(plan.ops) for given in graph.inputs}
+    runner = Runner(lambda: graph, torch.device("cpu"), ahead=1)
+    runner._graph = graph
+    runner.add([Piece(None, slice(None), numbers)])  # type: ignore[arg-type]
+    runner.begin()
+    assert pipe.fed == list(numbers)
 
 
 @pytest.mark.parametrize("roi", [True, False])

@@ -15,24 +15,30 @@ class Device:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.recorded: list[Any] = []
+        self.streams: list[str] = []
+        """On which each event was recorded."""
+        self.current = "the consumer's stream"
         self.finished = 0
         self.waited = 0
+        self.held: list[int] = []
+        """How many owners were alive when each wait began."""
         device = self
 
         class Event:
             def record(self, stream: Any) -> None:
-                assert stream == "the consumer's stream"
                 device.recorded.append(self)
+                device.streams.append(stream)
 
             def query(self) -> bool:
                 return device.recorded.index(self) < device.finished
 
             def synchronize(self) -> None:
                 device.waited += 1
+                device.held.append(Owner.alive)
                 device.finished = max(device.finished, device.recorded.index(self) + 1)
 
         monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the consumer's stream")
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: device.current)
 
 
 class Owner:
@@ -59,6 +65,7 @@ def test_memory_is_kept_until_the_consumers_stream_has_passed(device: Device) ->
         lease.renew()
         lease.take(Owner())
     assert Owner.alive == 3 and len(device.recorded) == 2  # nothing of the third is queued yet
+    assert set(device.streams) == {"the consumer's stream"}
     device.finished = 1
     lease.renew()
     assert Owner.alive == 2 and device.waited == 0
@@ -74,8 +81,18 @@ def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
     lease.take(Owner())
     lease.end()
     assert Owner.alive == 0 and device.waited == 2
+    assert device.held == [2, 1]  # nothing is let go before its wait is over
     lease.end()
     assert device.waited == 2
+
+
+def test_a_finaliser_waits_for_the_stream_on_which_the_batch_was_handed_out(device: Device) -> None:
+    """It may run in any thread, where another stream is current."""
+    lease = KeepAlive(torch.device("cuda", 0))
+    lease.take(Owner())
+    device.current = "the default stream"
+    lease.end()
+    assert set(device.streams) == {"the consumer's stream", "the default stream"} and device.waited == 2
 
 
 @pytest.mark.parametrize("fails", [False, True])

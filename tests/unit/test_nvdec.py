@@ -85,6 +85,34 @@ def test_what_the_decoder_refuses_pyav_decodes(videos: dict[str, Path], caplog: 
     feeder.close()
 
 
+@pytest.mark.parametrize("built", [0, 1])
+def test_without_nvdec_pyav_decodes_everything(
+    built: int, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a container without libnvcuvid. Also if it is gone only when the pipeline is built again."""
+    make, calls = nvdec.decoding_pipeline, list[int]()
+
+    def pipeline(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) > built:
+            raise RuntimeError("Critical error when building pipeline:\nAssert on ... failed: libnvcuvid.so.1")
+        return make(*given)
+
+    monkeypatch.setattr(nvdec, "decoding_pipeline", pipeline)
+    # DALI's CPU decoder has no H.264, so the pipeline is built again after the first batch.
+    dataset = dataset_of(videos, *["cfr.mp4"] * 6)
+    plans, feeder = plans_of(dataset, batch_size=2, shuffle=False), feeder_of(dataset)
+    with caplog.at_level(logging.WARNING, "gpupipe"):
+        for _ in range(2):
+            found = list(feeder.run(iter(plans)))
+            assert [r.plan.step for r in found] == [0, 1, 2]
+            for ready, plan in zip(found, plans, strict=True):
+                assert np.array_equal(torch.stack(ready.media).numpy(), by_pyav(dataset, plan))
+    assert caplog.text.count("cannot be used, so PyAV decodes all clips") == 1 and "libnvcuvid" in caplog.text
+    assert feeder.facts() == {"video": "PyAV, because NVDEC cannot be used"} and len(calls) == built + 1
+    feeder.close()
+
+
 def test_what_pyav_refuses_too_is_bad(videos: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "later.mp4"
     path.write_bytes(videos["cfr.mp4"].read_bytes())

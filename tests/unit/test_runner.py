@@ -15,6 +15,7 @@ from gpupipe import transforms as T
 from gpupipe.engines.dali.graph import MEDIA
 from gpupipe.engines.dali.pieces import rows_of_pieces
 from gpupipe.engines.dali.runner import Failed, GivenUp, Piece, Runner
+from gpupipe.errors import EngineError
 from gpupipe.reading.base import Loaded
 from gpupipe.types import Plan
 
@@ -54,6 +55,22 @@ class Graph:
 def runner_of(*pipes: Pipe, ahead: int = 2) -> Runner:
     left = iter(pipes)
     return Runner(lambda: Graph(next(left)), torch.device("cpu"), ahead=ahead)  # type: ignore[arg-type, return-value]
+
+
+def test_a_graph_that_cannot_be_built_is_an_error_of_ours() -> None:
+    class Old(Pipe):
+        def build(self) -> None:
+            raise RuntimeError(
+                "Critical error when building pipeline:\nError when constructing operator: X encountered:\n\n"
+                "CUDA driver version is insufficient\n\nCurrent pipeline object is no longer valid."
+            )
+
+    runner = runner_of(Old(), Old())
+    runner.add(pieces_of("ab"))
+    for _ in range(2):
+        with pytest.raises(EngineError, match="cannot build its pipeline on cpu: CUDA driver version is ins") as e:
+            runner.begin()
+        assert "gpupipe doctor" in str(e.value) and "\n" not in str(e.value)
 
 
 def pieces_of(names: str) -> list[Piece]:

@@ -34,6 +34,16 @@ class Astray(Exception):
     """Frames do not come as the index has them."""
 
 
+def _without_frames(error: Exception) -> Exception:
+    """The exception without its tracebacks, which refer to the pass that keeps it: memory in such a cycle waits for the
+    garbage collector."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
+
+
 @dataclass
 class _State:
     """Of one run."""
@@ -89,7 +99,7 @@ class Pass:
         except Exception as e:
             if not_its_fault(e):
                 raise
-            self.error = e
+            self.error = _without_frames(e)
 
     def _take(self, number: int, frame: Any) -> None:
         entry = self._entry

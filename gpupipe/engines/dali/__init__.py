@@ -192,7 +192,7 @@ class Dali(EngineConfig):
         return uses + workload.decoded("device" if s.cuda else "host", batch, at_once=not windows)
 
     def _roi(self, setup: Setup, fancy: bool) -> bool:
-        if not setup.cuda:
+        if not setup.cuda or self._end(setup).on_host:  # decoded on the CPU
             return self.roi is not False
         from .decoder import FANCY_WINDOWS, fancy_windows, nvjpeg_version, windows_work
 
@@ -206,7 +206,16 @@ class Dali(EngineConfig):
             )  # fmt: skip
         if self.roi != "auto":
             return self.roi
-        return on_gpu and windows_work(setup.device, fancy=fancy)
+        return on_gpu and _cuts(setup) and windows_work(setup.device, fancy=fancy)
+
+
+def _cuts(setup: Setup) -> bool:
+    """Whether DALI decodes files of which a first crop takes a window."""
+    from ...reading.choose import feed_of
+    from .graph import ACCEPTS
+
+    feed = feed_of(setup.dataset, ACCEPTS, is_safe)
+    return feed.form in ("paths", "encoded") and window_of(setup.pipeline.skeleton) is not None
 
 
 def _clip_batches(setup: Setup) -> ClipBatches | None:

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...datasets.index.cache import cache_folder, make_folder, replacing
+from .messages import clean
 
 __all__ = ["FANCY_WINDOWS", "fancy_windows", "nvjpeg_version", "self_test", "windows_work"]
 
@@ -40,8 +41,16 @@ FANCY_WINDOWS = (13, 2)
 """The version of nvJPEG from which on nvImageCodec decodes windows with fancy upsampling on the GPU."""
 
 _SECONDS = 120
-_PASSING = ("ImportError", "ModuleNotFoundError", "out of memory", "bad_alloc", "cannot start")
-"""In a reason that has nothing to do with windows: it is not remembered."""
+_LONGEST = 1000
+"""Characters of an error that are shown."""
+_PASSING = (
+    *("ImportError", "ModuleNotFoundError", "cannot start", "out of memory", "bad_alloc", "busy or unavailable"),
+    *("driver version is insufficient", "CUDA is not available"),
+)
+"""What an error says that has nothing to do with windows: it is no verdict, and is not remembered."""
+
+_verdicts: dict[str, bool] = {}
+"""Of this process, by the name of their file."""
 
 
 # ---- nvJPEG
@@ -75,13 +84,26 @@ def _loaded() -> Iterator[str]:
 
 
 def _findable() -> Iterator[str]:
-    """In the order of nvImageCodec's own search path."""
+    """In the order of nvImageCodec's own search path: LD_LIBRARY_PATH before the wheels, and those before a toolkit. A
+    library for another CUDA than DALI's has another name, and is not loaded."""
     spec = importlib.util.find_spec("nvidia")
-    folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    for folder in folders:
-        for pattern in ("nvjpeg/lib/libnvjpeg.so.*", "cu*/lib/libnvjpeg.so.*"):
-            yield from sorted(map(str, folder.glob(pattern)), reverse=True)
-    yield from sorted(map(str, Path("/usr/local/cuda/lib64").glob("libnvjpeg.so.*")), reverse=True)
+    wheels = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
+    given = [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if p]
+    folders = [*given, *(w / "nvjpeg/lib" for w in wheels), *(lib for w in wheels for lib in sorted(w.glob("cu*/lib")))]
+    name = f"libnvjpeg.so.{_cuda_of_dali() or '*'}"
+    for folder in (*folders, Path("/usr/local/cuda/lib64")):
+        yield from sorted(map(str, folder.glob(name)), reverse=True)
+
+
+def _cuda_of_dali() -> int | None:
+    """The major version of CUDA that DALI was built for; imports nothing."""
+    if (dali := sys.modules.get("nvidia.dali")) is not None:
+        return int(dali.__cuda_version__) // 1000
+    for major in range(12, 20):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version(f"nvidia-dali-cuda{major}0")
+            return major
+    return None
 
 
 def fancy_windows() -> bool:
@@ -94,19 +116,23 @@ def fancy_windows() -> bool:
 
 
 def windows_work(device: str, *, fancy: bool) -> bool:
-    """Whether the decoder of ``device`` (``"cuda:0"``) gives the right windows: from the cache, or from a self-test
-    that takes some seconds."""
+    """Whether the decoder of ``device`` (``"cuda:0"``) gives the right windows: from this process's memory, from the
+    cache, or from a self-test that takes some seconds."""
     identity = _identity(device, fancy)
     name = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
     file = Path(cache_folder("roi")) / f"{name}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return bool(json.loads(file.read_text())["works"])
+    if name not in _verdicts:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            _verdicts[name] = bool(json.loads(file.read_text())["works"])
+    if name in _verdicts:
+        return _verdicts[name]
     works, reason = _try(device, fancy)
     if not works:
         log.warning("windows decoded on %s fail their self-test (%s): decoding whole images", identity["gpu"], reason)
         if any(sign in reason for sign in _PASSING):
             return False  # and no verdict on the decoder
-    with contextlib.suppress(OSError):  # without a cache it is tried again next time
+    _verdicts[name] = works
+    with contextlib.suppress(OSError):  # without a cache the next process tries it again
         make_folder(str(file.parent))
         with replacing(str(file)) as out:
             out.write(json.dumps({"works": works, "reason": reason, **identity}).encode())
@@ -152,8 +178,10 @@ def _answer(code: str) -> tuple[bool, str]:
     except OSError as e:
         return False, f"cannot start a process: {e}"
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return False, f"exit status {done.returncode}: {last}"
+        # DALI's errors take many lines, and the last one says nothing of the cause.
+        cause = clean(done.stderr.strip().rpartition("Traceback (most recent call last):")[2])[-_LONGEST:]
+        others = [sign for sign in _PASSING if sign in done.stderr and sign not in cause]
+        return False, f"exit status {done.returncode}: {'; '.join([cause, *others])}"
     return True, "windows equal the same part of the whole image"
 
 
@@ -171,6 +199,7 @@ def self_test(device_id: int | None, *, fancy: bool = True) -> None:
 
     from .graph import DecoderOptions, new_pipeline
 
+    nvjpeg_version()  # loads the library that loaders have, which is the first that this finds
     files, starts, shapes = _jpegs()
     arguments = DecoderOptions(jpeg_fancy_upsampling=fancy).arguments(device_id is not None)
     pipe = new_pipeline(batch_size=len(files), num_threads=2, device_id=device_id, prefetch=2)

@@ -27,10 +27,11 @@ from ...reading.paths import padded
 from ...reading.sample import bad_sample
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
+from ...signal_handlers import pass_on
 from ...types import Plan
 from ..delivery import made_current
 from .graph import MEDIA, encoded, new_pipeline
-from .second_look import clean
+from .messages import clean
 
 __all__ = ["NvdecReader"]
 
@@ -54,6 +55,8 @@ class NvdecReader(Reader):
         self._pipe: Pipeline | None = None
         self._scheduled = 0
         self._refused = 0
+        self._missing = False
+        """Whether the GPU's decoder cannot be used at all."""
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         if self._scheduled:  # of a run that was given up; DALI cannot cancel it
@@ -74,9 +77,7 @@ class NvdecReader(Reader):
                     more = False
                     continue
                 bad = self._setup.dataset.bad(plan.indices)
-                scheduled = not bad and suits(plan)
-                if scheduled:
-                    self._schedule(plan)
+                scheduled = not bad and suits(plan) and self._schedule(plan)
                 pending.append((plan, bad, scheduled))
             if not pending:
                 if failure is not None:
@@ -91,18 +92,32 @@ class NvdecReader(Reader):
                 self._refused += 1
                 yield self._by_pyav(plan)
 
-    def _schedule(self, plan: Plan) -> None:
-        if self._pipe is None:
-            self._pipe = decoding_pipeline(self._setup, self._device.index if self._setup.cuda else None)
+    def _schedule(self, plan: Plan) -> bool:
+        """Begin a batch; ``False`` if the GPU's decoder cannot be used."""
+        if not self._is_built():
+            return False
+        assert self._pipe is not None
         paths = self._setup.dataset.encoded_paths(plan.indices)
         assert plan.frames is not None
         self._pipe.feed_input(MEDIA, padded(paths))
         self._pipe.feed_input(FRAMES, np.ascontiguousarray(plan.frames, np.int32))
         self._pipe._run_once()
         self._scheduled += 1
+        return True
+
+    def _is_built(self) -> bool:
+        if self._pipe is None and not self._missing:
+            try:
+                self._pipe = decoding_pipeline(self._setup, self._device.index if self._setup.cuda else None)
+            except RuntimeError as e:  # a container without libnvcuvid
+                pass_on(e)
+                self._missing = True
+                log.warning("the GPU's video decoder cannot be used, so PyAV decodes all clips: %s", clean(str(e)))
+        return self._pipe is not None
 
     def _outputs(self, plan: Plan, following: list[Plan]) -> Loaded:
-        assert self._pipe is not None
+        if self._pipe is None:  # it could not be built again
+            return self._by_pyav(plan)
         self._scheduled -= 1
         stream = {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream} if self._setup.cuda else {}
         try:
@@ -162,6 +177,8 @@ class NvdecReader(Reader):
         self._pipe, self._scheduled = None, 0
 
     def facts(self) -> dict[str, Any]:
+        if self._missing:
+            return {"video": "PyAV, because NVDEC cannot be used"}
         refused = f", PyAV in its place {self._refused} times" if self._refused else ""
         return {"video": f"NVDEC (never verified){refused}"}
 

@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import nvidia.dali
 import torch
 
+from ...errors import EngineError
 from ...reading.base import Loaded
 from ...signal_handlers import pass_on
 from ..delivery import made_current
 from .graph import MEDIA, Graph
+from .messages import clean
 
 __all__ = ["Failed", "GivenUp", "Images", "Piece", "Runner"]
 
@@ -85,8 +88,16 @@ class Runner:
     @property
     def graph(self) -> Graph:
         if self._graph is None:
-            self._graph = self._build()
-            self._graph.pipe.build()
+            try:
+                graph = self._build()
+                graph.pipe.build()
+            except RuntimeError as e:
+                pass_on(e)
+                raise EngineError(
+                    f"DALI cannot build its pipeline on {self._device}: {clean(str(e))}; `gpupipe doctor` shows what "
+                    'is installed and what is wrong, and engine="torch" needs no DALI'
+                ) from e
+            self._graph = graph
         return self._graph
 
     @property
@@ -167,6 +178,8 @@ class Runner:
         pipe = self.graph.pipe
         with made_current(self._device):
             for name, value in piece.fed.items():
+                # DALI refuses strided arrays.
+                value = np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
                 pipe.feed_input(name, value, **(self._stream() if self._streams_media and name == MEDIA else {}))
         # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
         pipe._run_once()
