@@ -1,4 +1,4 @@
-"""The values that travel between the parts: :class:`Shard`, :class:`Plan`, :class:`Batch`.
+"""The values that travel between the parts: :class:`Shard`, :class:`Plan`, :class:`ByHand`, :class:`Batch`.
 
 All are frozen, check themselves, and print shapes instead of contents. Numpy only.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .transforms.ops import Op
     from .transforms.ops.mixing import Mixing
 
-__all__ = ["Batch", "Plan", "Shard"]
+__all__ = ["Batch", "ByHand", "Plan", "Shard"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -114,6 +115,11 @@ class Plan:
     mixing: tuple[Mixing, ...] = ()
     """What is done to the finished batch and its targets, MixUp and CutMix, after ``ops``. No engine has to know it:
     the loader does it."""
+    by_hand: frozenset[int] = frozenset()
+    """Those of ``indices`` whose samples the script's own code is to make, transforms and all."""
+    images_per_sample: int = 1
+    """With several, rows are for the first image of all samples, then for the second one of all, and so
+    on, in all arrays of the plan."""
 
     def __post_init__(self) -> None:
         if self.indices.ndim != 1 or self.indices.shape != self.keys.shape:
@@ -129,6 +135,15 @@ class Plan:
         keep = all(op.sendable for op in self.ops or ())
         return self.__dict__ if keep else {**self.__dict__, "ops": None}
 
+    def of_images(self, count: int) -> Plan:
+        """The plan for samples of ``count`` images: with a row for each, that draws for itself."""
+        if count == 1:
+            return self
+        # Any odd number: no two images of a sample have the same key then.
+        step = np.uint64(0x9E3779B97F4A7C15)
+        keys = np.concatenate([self.keys + step * np.uint64(number) for number in range(count)])
+        return replace(self, indices=np.tile(self.indices, count), keys=keys, images_per_sample=count)
+
     def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...], mixing: tuple[Mixing, ...] = ()) -> Plan:
         """The same plan with what became known when the samples were read."""
         return replace(self, sizes=sizes, ops=ops, mixing=mixing)
@@ -138,6 +153,18 @@ class Plan:
         ops = "unresolved" if self.ops is None else ", ".join(names) or "nothing"
         pad = "" if self.valid == len(self) else f", {self.valid} of them real"
         return f"Plan(epoch {self.epoch}, step {self.step}: {len(self)} samples{pad}; {ops})"
+
+
+@dataclass(frozen=True, eq=False)
+class ByHand:
+    """A sample that the script's own code made, transforms and all. No engine has a part in it."""
+
+    sample: Any
+    """As its dataset returned it."""
+    views: tuple[Any, ...] | None = None
+    """If it has the form of the other samples its images, each a tensor [C, H, W]; else ``None``."""
+    target: Any = None
+    """With ``views``: the rest of it, as of other samples."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,6 +178,9 @@ class Batch:
     plan: Plan
     keep: Any = None
     """What must live until the consumer's stream has passed: memory that torch does not know of."""
+    by_hand: Mapping[int, ByHand] = field(default_factory=dict)
+    """By row, samples that the script's own code made; the images of these rows mean nothing. If one of them has not
+    the form of the others, ``target`` is a list of B targets that are not collated."""
 
     def __repr__(self) -> str:
         return f"Batch({_describe(self.images)}, target {_describe(self.target)}, {self.plan!r})"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from PIL import Image, ImageFile
 
-__all__ = ["encoded_of", "is_unread", "unread"]
+__all__ = ["close_with", "encoded_of", "is_unread", "unread"]
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """What others decode to: colour of any mode; and the gray of those modes whose colour has the same."""
@@ -48,27 +49,42 @@ class _Unread(Image.Image):
         self.load()
         return super().copy()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _as_it_is, (self.copy(),)
+
+
+def _as_it_is(image: Image.Image) -> Image.Image:
+    return image
+
 
 def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
     if getattr(_here, "opened", None) is not None and not args and not kwargs and _is_simple(self.mode, mode):
         encoded = _encoded_of_file(self)
         if encoded is not None:
-            _here.opened.append(self)
+            close_with(self)
             return _Unread(encoded, self, mode)  # type: ignore[arg-type]
     return _really(self, mode, *args, **kwargs)
 
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Within it this thread's images are not decoded by being opened and converted to RGB or L."""
-    Image.Image.convert = _convert  # type: ignore[method-assign]
+    """Within it this thread's images are not decoded by being opened and converted to RGB or L.
+
+    At its end files of images that nothing refers to any more are closed, as Pillow closes them when it has decoded
+    them. Those that the script keeps stay open.
+    """
+    if Image.Image.convert is _really:
+        Image.Image.convert = _convert  # type: ignore[method-assign]
     outer, _here.opened = getattr(_here, "opened", None), []
     try:
         yield
     finally:
-        for image in _here.opened:
-            _close(image)
-        _here.opened = outer
+        kept, _here.opened = _here.opened, outer
+        for image, file in kept:
+            if image() is None:
+                file.close()
+            elif outer is not None:
+                outer.append((image, file))
 
 
 def encoded_of(image: Image.Image) -> tuple[str | bytes, str] | None:
@@ -78,21 +94,24 @@ def encoded_of(image: Image.Image) -> tuple[str | bytes, str] | None:
         return None if image.decoded else (image.encoded, image.mode)
     encoded = _encoded_of_file(image) if image.mode in _FROM else None
     if encoded is not None:
-        _close(image)
+        close_with(image)
     return None if encoded is None else (encoded, image.mode)
 
 
 def is_unread(image: Image.Image) -> bool:
-    """Whether :func:`encoded_of` would give a file; closes nothing."""
+    """Whether :func:`encoded_of` would give a file."""
     if isinstance(image, _Unread):
         return not image.decoded
     return image.mode in _FROM and _encoded_of_file(image) is not None
 
 
-def _close(image: Any) -> None:
-    """As Pillow does when it has decoded an image that it opened by name; it is opened again if somebody looks."""
+def close_with(image: Any) -> None:
+    """Close the file of an image that Pillow opened by name, at the end of :func:`unread` if nothing refers to it."""
+    opened = getattr(_here, "opened", None)
+    if opened is None or not isinstance(image, ImageFile.ImageFile):
+        return
     if image._exclusive_fp and image._im is None and image.fp is not None:
-        image.fp.close()
+        opened.append((weakref.ref(image), image.fp))
 
 
 def _is_simple(mode: str, to: str | None) -> bool:

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from .decode import Pixels, peek_size
 from .files import Undecodable
-from .unread import is_unread
+from .unread import close_with, is_unread
 
 __all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
 
@@ -42,6 +42,8 @@ class Made:
     def __init__(self, image: Any):
         self.image = image
         self.looked = False
+        self.is_new = True
+        """Whether the call in which it was made goes on. Afterwards it is an array like any other."""
 
 
 class UnreadArray:
@@ -58,6 +60,16 @@ class UnreadArray:
     def __init__(self, made: Made, swapped: bool = False):
         self.made, self.swapped = made, swapped
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
+
+    def pixels(self) -> Pixels:
+        """u8[H, W, 3]"""
+        image = self.made.image
+        pixels = by_opencv(image) if isinstance(image, bytes) else np.asarray(image.convert("RGB"))
+        return np.ascontiguousarray(pixels[:, :, ::-1]) if self.swapped else pixels
+
     @property
     def shape(self) -> tuple[int, ...]:
         image = self.made.image
@@ -65,29 +77,56 @@ class UnreadArray:
             size = peek_size(image, exif=True) if isinstance(image, bytes) else (image.height, image.width)
         except (Undecodable, OSError):
             self._look()
+            return self.pixels().shape
         return (*size, 3)
 
     def turned(self) -> UnreadArray:
         """The same with its channels in the other order."""
         return UnreadArray(self.made, not self.swapped)
 
-    def _look(self, *_: Any, **__: Any) -> NoReturn:
-        self.made.looked = True
-        raise LookedAtArray
+    def _look(self) -> None:
+        if self.made.is_new:
+            self.made.looked = True
+            raise LookedAtArray
 
-    def __getattr__(self, name: str) -> NoReturn:
-        self.made.looked = True
-        # Who asks whether there is such an attribute goes on without it, and the sample is read once more.
-        raise AttributeError(name)
+    def __getattr__(self, name: str) -> Any:
+        if self.made.is_new:
+            self.made.looked = True
+            # Who asks whether there is such an attribute goes on without it, and the sample is read once more.
+            raise AttributeError(name)
+        pixels = self.pixels()
+        if name == "__array_interface__":  # with strides Pillow asks for a copy; without, for a buffer
+            return {**pixels.__array_interface__, "strides": pixels.strides}
+        return getattr(pixels, name)
 
-    def __getitem__(self, key: Any) -> UnreadArray:
+    def __getitem__(self, key: Any) -> Any:
         whole, back = slice(None), slice(None, None, -1)
         parts = key if type(key) is tuple and all(type(part) in (slice, type(...)) for part in key) else ()
-        return self.turned() if parts in ((whole, whole, back), (..., back)) else self._look()
+        if parts in ((whole, whole, back), (..., back)):
+            return self.turned()
+        self._look()
+        return self.pixels()[key]
 
-    __array__ = __setitem__ = __len__ = __iter__ = __bool__ = _look
-    __eq__ = __ne__ = __repr__ = _look
-    __hash__ = object.__hash__
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self._look()
+        return self.pixels().__array__(*args, **kwargs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _delegated(name: str) -> Callable[..., Any]:
+    def method(self: UnreadArray, *args: Any) -> Any:
+        self._look()
+        return getattr(self.pixels(), name)(*args)
+
+    return method
+
+
+for _name in (
+    *("setitem", "len", "iter", "bool", "contains", "repr", "reduce_ex", "deepcopy"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"),
+):
+    setattr(UnreadArray, f"__{_name}__", _delegated(f"__{_name}__"))
 
 
 _here = threading.local()
@@ -113,6 +152,8 @@ def unread_arrays() -> Iterator[list[Made]]:
     try:
         yield _here.made
     finally:
+        for made in _here.made:
+            made.is_new = False
         _here.made = outer
         with _lock:
             _users[0] -= 1
@@ -163,6 +204,7 @@ def _within() -> bool:
 
 def _unread(image: Any, swapped: bool = False) -> UnreadArray:
     made = Made(image)
+    close_with(image)
     _here.made.append(made)
     return UnreadArray(made, swapped)
 

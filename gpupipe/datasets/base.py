@@ -19,6 +19,7 @@ from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
+from ..types import ByHand
 from .sample_form import SampleForm
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class Dataset(ABC):
 
     keeps_targets: bool = False
     """Of user code: whether the targets of a batch stay a list, for a collate function."""
+    makes_by_hand: bool = False
+    """Of user code: whether :meth:`by_hand` makes samples."""
+    images_per_sample: int = 1
+    """Of user code: how many images :meth:`fetch` gives for a sample, in a list if there are several."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -81,6 +86,10 @@ class Dataset(ABC):
     def runs_user_code(self) -> bool:
         """Whether :meth:`fetch` runs user code."""
         return self.kind == "user code"
+
+    def by_hand(self, index: int) -> ByHand:
+        """The sample as the script's own code makes it, transforms and all; with ``makes_by_hand`` only."""
+        raise NotImplementedError
 
     @property
     def has_frames(self) -> bool:

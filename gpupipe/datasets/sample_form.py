@@ -6,16 +6,42 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from PIL import Image
+
 from ..errors import ConfigError
 
-__all__ = ["Original", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt"]
+__all__ = [
+    "Arranged", "AsImage", "Original", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class View:
-    """The place of one of the images that are made of a sample's image."""
+    """The place of one of the images that are made of a sample's image. The same one may stand in several places."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class AsImage:
+    """The place of such an image as a PIL image, for collate functions that take these."""
+
+    view: View
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The place of what torch makes of several images, or of one, such as ``torch.stack``.
+
+    Args:
+        name: in :data:`~gpupipe.datasets.arrangements.ARRANGEMENTS`.
+        parts: each a :class:`View` or another of these.
+        arguments: the function's others.
+    """
+
+    name: str
+    parts: tuple[Any, ...]
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -59,14 +85,20 @@ class SampleForm:
     {'image': 'images', 'label': 'labels'}
 
     Args:
-        tree: containers as in the sample, with :class:`View`, :class:`Rest` and :class:`Original` in their places.
+        tree: containers as in the sample, with :class:`View`, :class:`AsImage`, :class:`Arranged`, :class:`Rest` and
+            :class:`Original` in their places.
     """
 
     tree: Any
 
     @property
     def _has_views(self) -> bool:
-        return sum(isinstance(leaf, View) for leaf in leaves(self.tree)) > 1
+        return len({view.number for leaf in leaves(self.tree) for view in _views(leaf)}) > 1
+
+    @property
+    def has_images(self) -> bool:
+        """Whether PIL images are in the samples."""
+        return any(isinstance(leaf, AsImage) for leaf in leaves(self.tree))
 
     @property
     def has_originals(self) -> bool:
@@ -80,7 +112,15 @@ class SampleForm:
             target: the collated rest.
         """
         views = images if self._has_views else (images,)
-        return mapped(lambda leaf: _at(leaf, views, target), self.tree)
+        given: set[int] = set()
+
+        def place(leaf: Any) -> Any:
+            if isinstance(leaf, View) and leaf.number in given:
+                return views[leaf.number].clone()  # a script may write to the one and not to the other
+            given.update(view.number for view in _views(leaf))
+            return _at(leaf, views, target, "batch")
+
+        return mapped(place, self.tree)
 
     def sample(self, views: tuple[Any, ...], target: Any) -> Any:
         """One sample as the dataset would have returned it.
@@ -90,7 +130,7 @@ class SampleForm:
             target: the rest of it, not collated.
         """
         parts = views if self._has_views or len(views) == 1 else (views,)
-        return kept(lambda leaf: _at(leaf, parts, target), self.tree)
+        return kept(lambda leaf: _at(leaf, parts, target, "sample"), self.tree)
 
 
 def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> SampleForm:
@@ -105,14 +145,39 @@ def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> Sam
     return SampleForm({"image": View(0), **parts} if return_dict else (View(0), *parts.values()))
 
 
-def _at(leaf: View | Rest | Original, views: tuple[Any, ...], target: Any) -> Any:
+def _views(leaf: Any) -> Iterator[View]:
+    """The images that stand in one place."""
+    if isinstance(leaf, View):
+        yield leaf
+    elif isinstance(leaf, AsImage):
+        yield leaf.view
+    elif isinstance(leaf, Arranged):
+        for part in leaf.parts:
+            yield from _views(part)
+
+
+def _at(leaf: Any, views: tuple[Any, ...], target: Any, what: str) -> Any:
+    """``what``: whether of a ``"sample"`` or of a ``"batch"``."""
     if isinstance(leaf, View):
         return views[leaf.number]
+    if isinstance(leaf, AsImage):
+        return _pil(views[leaf.view.number])
+    if isinstance(leaf, Arranged):
+        from .arrangements import ARRANGEMENTS  # which loads torch
+
+        function = getattr(ARRANGEMENTS[leaf.name], what)
+        return function([_at(part, views, target, what) for part in leaf.parts], *leaf.arguments)
     if isinstance(leaf, Original):
         return _Undecoded()
     for key in leaf.path:
         target = target[key]
     return target
+
+
+def _pil(image: Any) -> Image.Image:
+    """Of a tensor uint8[C, H, W]."""
+    pixels = image.permute(1, 2, 0).cpu().numpy()
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -120,7 +120,10 @@ class FromTorch(Dataset):
     def fetch(self, index: int) -> tuple[Media, Any]:
         # Of an image that was opened and not looked at, the file is handed on.
         with unread() if self.returns == "pil" else nullcontext():
-            item = self.ds[index]
+            return self._fetched(index)
+
+    def _fetched(self, index: int) -> tuple[Media, Any]:
+        item = self.ds[index]
         image, target = item, None
         if isinstance(item, (tuple, list)):
             if not item:

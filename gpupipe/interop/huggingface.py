@@ -14,9 +14,9 @@ from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leave
 from ..errors import DatasetError
 from ..sources.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
-from .recorded import pipeline_of
 from .recording import Looked, StandIn, marked_function, watched
 from .same_names import Refused
+from .transforms import translated
 
 __all__ = ["ImageRows", "image_rows"]
 
@@ -97,7 +97,7 @@ def image_rows(ds: Any) -> ImageRows:
     made = [leaf for leaf in leaves(example) if isinstance(leaf, StandIn) and leaf.steps]
     if not made:
         raise Refused("no image in its samples comes from transforms that it holds")
-    _, views = pipeline_of(made, 3)
+    _, views = _pipeline_of(made, 3)
     numbers = iter(range(len(made)))
 
     def place(leaf: Any) -> Any:
@@ -108,7 +108,18 @@ def image_rows(ds: Any) -> ImageRows:
         return View(next(numbers)) if views is None else views
 
     tree = kept(place, example)
-    return _checked(ds, image, tree, lambda channels: pipeline_of(made, channels)[0], modes, tensors=False)
+    return _checked(ds, image, tree, lambda channels: _pipeline_of(made, channels)[0], modes, tensors=False)
+
+
+def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, Any]:
+    """One pipeline for all that is made of an image, and how several views that one transform makes stand; ``None`` if
+    none does. Raises :class:`Refused`."""
+    chains = [translated(list(image.steps), channels=channels) for image in images]
+    if len(chains) == 1:
+        return chains[0]
+    if any(views is not None for _, views in chains):
+        raise Refused("several of its transforms make several views each")
+    return ours.Compose([ours.MultiView([chain for chain, _ in chains])]), None
 
 
 def _tensors(channels: int) -> ours.Compose:

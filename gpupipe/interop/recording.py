@@ -12,7 +12,7 @@ import dis
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -39,6 +39,13 @@ _CLOSED = (
 
 class Looked(Exception):
     """User code looked at an image, and so may do anything with it."""
+
+    last: ClassVar[Looked | None] = None
+    """Also one that user code has caught."""
+
+    def __init__(self, what: str):
+        super().__init__(what)
+        Looked.last = self
 
 
 class StandIn(Image.Image):
@@ -177,10 +184,12 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
     at an image or draws random numbers itself."""
     with lent():
         seed_all(seed)
-        before = drawn()
+        before, Looked.last = drawn(), None
         try:
             with unread_arrays():
                 made = other(given)
+            if Looked.last is not None:
+                raise Looked.last
         except Refused:
             raise
         except Looked as e:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import transforms as ours
 from ..datasets.sample_form import View, leaves, mapped
@@ -22,7 +22,7 @@ from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
 from .user_functions import Chain, Failed, given, returned
 
-__all__ = ["translate_transform", "translated"]
+__all__ = ["Translated", "translate_transform", "translated", "translation"]
 
 _CHOICES = (
     'What is left: gpupipe\'s own transforms (gpupipe.transforms) in its place, or DataLoader(..., engine="torch"), '
@@ -70,10 +70,26 @@ def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None
 
     Functions are tried on images of ``size``, (height, width), if all have the same.
     """
+    found = translation(t, channels=channels, size=size)
+    return found.pipeline, found.tree
+
+
+class Translated(NamedTuple):
+    """What a script's transforms are as gpupipe's."""
+
+    pipeline: Compose
+    tree: Any
+    """How several views that user code makes stand in what it returns; ``None`` if it makes none."""
+    kind: str
+    """What they return for a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's ``Image``."""
+
+
+def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> Translated:
+    """See :func:`translated`."""
     if t is None:
         t = Compose([])
     if isinstance(t, Compose) and channels == 3:
-        return t, None
+        return Translated(t, None, "tensor" if len(t) else "pil")
     flat = list(_flatten(t, ""))
     place = _Place(channels, size)
     # Colour in a gray image is what either of these makes of it, so it need not become gray before.
@@ -100,7 +116,9 @@ def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None
         )
     try:
         layout = t.memory_format if isinstance(t, Compose) else "contiguous_format"
-        return Compose([t for *_, made in place.steps for t in made], memory_format=layout), place.tree
+        return Translated(
+            Compose([t for *_, made in place.steps for t in made], memory_format=layout), place.tree, place.kind
+        )
     except GpupipeError as e:
         raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}", [str(e)]) from e
 
@@ -210,17 +228,23 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
     if place.views:
         raise Refused("it makes several views of each of several views")
     chains: list[Compose] = []
+    views: dict[int, View] = {}
 
     def view(leaf: StandIn) -> View:
-        chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
-        if branch.views:
-            raise Refused("it makes several views of each of several views")
-        return View(len(chains) - 1)
+        if id(leaf) not in views:  # else the same result stands in several places
+            chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
+            if branch.views:
+                raise Refused("it makes several views of each of several views")
+            views[id(leaf)] = View(len(chains) - 1)
+        return views[id(leaf)]
 
     place.tree, place.views = mapped(view, tree), True
     # The same objects: functions of user code that differ in what they hold look equal.
-    steps = [tuple(map(id, leaf.steps)) for leaf in leaves(tree)]
+    steps = [tuple(map(id, leaf.steps)) for leaf in {id(leaf): leaf for leaf in leaves(tree)}.values()]
     same = all(one == steps[0] for one in steps)
+    if len(chains) == 1:
+        place.views = False
+        return list(chains[0].transforms)
     return [ours.MultiView(chains[0], len(chains)) if same else ours.MultiView(chains)]
 
 

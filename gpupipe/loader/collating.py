@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..datasets.sample_form import Rest, SampleForm, View, leaves
+from ..engines.staging import map_tensors
 from ..reading.global_rng import lent, seed_all
 from ..rng import stream
-from ..types import Plan
+from ..types import ByHand, Plan
 
-__all__ = ["Collate"]
+__all__ = ["Collate", "put_in"]
 
 _PAIR = SampleForm((View(0), Rest()))
 _ALONE = SampleForm(View(0))
@@ -28,25 +31,47 @@ class Collate:
     function: Callable[[list[Any]], Any]
     form: SampleForm | None
 
-    def __call__(self, images: Any, target: Any, plan: Plan) -> Any:
+    def __call__(
+        self, images: Any, target: Any, plan: Plan, by_hand: Mapping[int, ByHand] = MappingProxyType({})
+    ) -> Any:
         """The batch that the script gets.
 
         Args:
-            images: [B, ...], or a tuple of such of several views.
+            images: [B, ...], or a tuple of such of several views; ``None`` if user code made all samples.
             target: i64[B] labels, a dictionary of these and further columns, or a list of B targets of user code;
                 ``None`` if there are none.
+            by_hand: by row, samples that user code made.
         """
         views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
+        device = torch.device("cpu") if images is None else views[0].device
+        count = len(plan) // plan.images_per_sample
         form = self.form or (_ALONE if target is None else _PAIR)
-        targets = _each(target, len(views[0]), form)
-        samples = [
-            form.sample(tuple(view[i] for view in views), None if targets is None else targets[i])
-            for i in range(len(views[0]))
-        ]
-        device = views[0].device
+        targets = None if images is None else _each(target, count, form)
+
+        def sample(i: int) -> Any:
+            if i in by_hand:
+                return map_tensors(lambda tensor: tensor.to(device), by_hand[i].sample)
+            return form.sample(tuple(view[i] for view in views), None if targets is None else targets[i])
+
+        samples = list(map(sample, range(count)))
         with lent(device):
             seed_all(stream(plan.seed, plan.epoch, "collate", plan.step), device)
             return self.function(samples)
+
+
+def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
+    """Put the images that user code made into their rows of a batch [B, C, H, W], or of a tuple of such for several
+    views. ``False`` if they do not fit."""
+    views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
+    for made in by_hand.values():
+        if images is None or made.views is None or len(made.views) != len(views):
+            return False
+        if any(a.shape != b.shape[1:] or a.dtype != b.dtype for a, b in zip(made.views, views, strict=True)):
+            return False
+    for row, made in by_hand.items():
+        for one, view in zip(made.views or (), views, strict=True):
+            view[row].copy_(one)
+    return True
 
 
 def _each(target: Any, count: int, form: SampleForm) -> Any:

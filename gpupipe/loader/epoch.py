@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
+from torch.utils.data import default_collate
 
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
@@ -21,7 +22,7 @@ from ..signal_handlers import raised_by_handler
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
-from .collating import Collate
+from .collating import Collate, put_in
 from .plan_stream import PlanStream
 from .running import Lease, Running
 from .session import Stats
@@ -56,6 +57,8 @@ class Source(Protocol):
     generation: int
     """Iterators of an earlier one have ended."""
     bad_samples: BadSamples
+    by_hand: set[int]
+    """Samples that no engine could make, and the script's own code is to make."""
 
     collate: Collate | None
     """The script's own."""
@@ -198,6 +201,8 @@ class EpochIterator:
                 continue
             except SampleError as e:
                 plan = stream.taken.popleft()
+                if self._asked_by_hand(e.samples, plan, session):
+                    continue
                 if bad_samples.on_error == "raise":
                     stream.due.popleft()
                     self._cursor.delivered = plan.consumed
@@ -213,6 +218,20 @@ class EpochIterator:
                 continue
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
+
+    def _asked_by_hand(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
+        """Ask for a batch again in which the script's own code makes the samples that no engine could make: it may do
+        something about a file that cannot be read. ``False`` if it has done so already, or is not there."""
+        assert self._plans is not None
+        failed = {sample.index for sample in bad} - plan.by_hand
+        if not failed or not self._plans.dataset.makes_by_hand:
+            return False
+        session.by_hand |= failed
+        session.stats.repaired += 1
+        self._stream.now.repaired.append(self._plans[plan.step])
+        if self._stream.is_ahead:
+            self._again(session)
+        return True
 
     def _again(self, session: Source) -> None:
         """The engine had taken the last plan of the epoch before a repair was asked for."""
@@ -243,9 +262,15 @@ class EpochIterator:
         session.valid = plan.valid
         session.stats.batches += 1
         session.stats.samples += plan.valid
+        session.stats.by_hand += len(batch.by_hand)
         self._lease.keep(batch)
         self._count(plan, session)
         images, target = batch.images, batch.target
+        if plan.images_per_sample > 1 and images is not plan:
+            images = images.chunk(plan.images_per_sample)
+        if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):
+            collate = session.collate or Collate(default_collate, session.form)
+            return collate(images, target, plan, batch.by_hand)
         if plan.mixing and images is not plan:
             images, target = _mixed(images, target, plan)
         if session.collate is not None:

@@ -24,7 +24,7 @@ from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import has_calls
 from .epoch import Ahead, EpochIterator
-from .resolve import Resolved, resolve, same_work
+from .resolve import NotNative, Resolved, resolve, same_work
 from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
@@ -32,6 +32,9 @@ from .state import Cursor, Position, State
 from .warnings import warn_once
 
 __all__ = ["NativeSession"]
+
+_ENOUGH = 64
+"""Samples, after which it is known how many of them engines do not make."""
 
 
 class NativeSession(Session):
@@ -67,6 +70,7 @@ class NativeSession(Session):
         own = a.collate_fn is not None and a.collate_fn is not default_collate
         self.collate = Collate(a.collate_fn, dataset.form) if own else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
+        self.by_hand = set[int]()
 
     def _follow(self, batching: Batching) -> None:
         self.batching = batching
@@ -81,7 +85,9 @@ class NativeSession(Session):
 
     def refreshed(self) -> NativeSession:
         """Raises :class:`NotNative` if dataset or transforms have become what only torch's own loader can run."""
-        a = self.arguments
+        a, made, of = self.arguments, self.stats.by_hand, self.stats.samples
+        if a.engine_name == "auto" and 2 * made > of >= _ENOUGH:
+            raise NotNative([f"its own code made {made:,} of its first {of:,} samples, which are unlike its trials"])
         if self._seen.differs(a.dataset):
             self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
             if not same_work(self.resolved, resolved):
@@ -139,7 +145,9 @@ class NativeSession(Session):
 
     def _plans(self, order: Order, cursor: Cursor) -> EpochPlan:
         setup, batches = self.resolved.setup, self.batching.batches(order, cursor.delivered)
-        return EpochPlan(setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples)
+        return EpochPlan(
+            setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples, self.by_hand
+        )
 
     def following(self, later: int) -> EpochPlan | None:
         setup = self.resolved.setup

@@ -133,7 +133,7 @@ class PlanStream:
 
 def _equal(a: Plan, b: Plan) -> bool:
     """Of two plans with the same pipeline: whether they are of the same samples with the same numbers."""
-    numbers = "seed", "epoch", "step", "valid", "consumed", "bad"
+    numbers = "seed", "epoch", "step", "valid", "consumed", "bad", "by_hand"
     arrays = "indices", "keys", "frames", "sizes"
     return all(getattr(a, name) == getattr(b, name) for name in numbers) and all(
         np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays

@@ -26,6 +26,8 @@ class Stats:
     samples: int = 0
     repaired: int = 0
     """Batches that were read a second time, because a sample turned out to be bad."""
+    by_hand: int = 0
+    """Samples that the script's own code made, transforms and all."""
     wait_seconds: float = 0.0
     work_seconds: float = 0.0
 

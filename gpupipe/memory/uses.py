@@ -51,7 +51,7 @@ class Workload:
     @property
     def batch_size(self) -> int:
         """Of the largest batch."""
-        return min(self.setup.batch_size, self.samples)
+        return min(self.setup.batch_size, self.samples) * self.setup.dataset.images_per_sample
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
@@ -85,6 +85,8 @@ class EpochPlan:
     epoch: int
     bad_samples: BadSamples | None = None
     """What happens to them; ``None``: the engine raises."""
+    by_hand: AbstractSet[int] = frozenset()
+    """Samples that the script's own code is to make; grows while the epoch goes on."""
 
     def __getitem__(self, step: int) -> Plan:
         positions, valid, consumed = self.batches.take(step)
@@ -102,7 +104,8 @@ class EpochPlan:
                 window=self.batches.window(step),
                 ranks=self.batches.ranks,
             )
-        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad)
+        by_hand = frozenset(indices.tolist()) & self.by_hand if self.by_hand else frozenset[int]()
+        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand)
         frames = frames_of(self.dataset, self.pipeline, plan)
         plan = plan if frames is None else replace(plan, frames=frames)
         sizes = self.dataset.sizes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..errors import BadSample
 from ..signal_handlers import pass_on
 from ..transforms.ops import Op
-from ..types import Plan
+from ..types import ByHand, Plan
 from .torch_threads import torch_threads
 
 __all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
@@ -78,6 +78,13 @@ class Loaded:
     it, or of ``pixels``, or of what was cut out of the encoded image. ``None``: as the plan has them."""
     sizes: npt.NDArray[np.int32] | None = None
     """i32[B, 2]: height and width of images if something was cut out of some; ``None``: as the plan has them."""
+    by_hand: Mapping[int, ByHand] = field(default_factory=dict)
+    """By row, samples that the script's own code made. If it made all, there are no media."""
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether there is nothing for an engine to do."""
+        return len(self.by_hand) == len(self.plan) > 0
 
 
 class Reader(ABC):

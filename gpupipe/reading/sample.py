@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch.utils.data import default_collate
@@ -15,15 +17,48 @@ from ..datasets.base import Dataset
 from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
 from ..rng import stream
 from ..signal_handlers import pass_on
-from ..types import Plan
+from ..types import ByHand, Plan
 from .global_rng import lent, seed_all
 
-__all__ = ["Fetch", "bad_sample", "changed", "collate_targets", "fetching", "naming"]
+__all__ = [
+    "Drawing",
+    "Fetch",
+    "bad_sample",
+    "changed",
+    "collate_targets",
+    "drawing",
+    "fetcher",
+    "fetching",
+    "naming",
+    "targets_with",
+]
 
 T = TypeVar("T")
 Fetch = Callable[[Callable[[int], Any], int], Any]
 
 log = logging.getLogger("gpupipe")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What the random numbers of the sample that this thread reads are drawn with; see
+    :func:`gpupipe.rng.uniforms`."""
+
+    seed: int
+    epoch: int
+    key: int
+
+    def restart(self) -> None:
+        """Seed the global generators as for the beginning of the sample."""
+        seed_all(stream(self.seed, self.epoch, "opaque", self.key))
+
+
+_here = threading.local()
+
+
+def drawing() -> Drawing | None:
+    """Of the sample that this thread reads for a plan; ``None`` if it reads none."""
+    return getattr(_here, "drawing", None)
 
 
 @contextmanager
@@ -41,7 +76,8 @@ def fetching(dataset: Dataset, plan: Plan) -> Iterator[Callable[[Callable[[int],
 
     def seeded(get: Callable[[int], T], row: int) -> T:
         def once(index: int) -> T:
-            seed_all(stream(plan.seed, plan.epoch, "opaque", keys[row]))
+            _here.drawing = Drawing(plan.seed, plan.epoch, keys[row])
+            _here.drawing.restart()
             return get(index)
 
         return fetch(once, row)
@@ -50,7 +86,10 @@ def fetching(dataset: Dataset, plan: Plan) -> Iterator[Callable[[Callable[[int],
         yield fetch
         return
     with lent():
-        yield seeded
+        try:
+            yield seeded
+        finally:
+            _here.drawing = None
 
 
 def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
@@ -82,6 +121,18 @@ def changed(planned: tuple[int, int], now: tuple[int, int]) -> Undecodable:
         f"the index says {planned[0]}x{planned[1]} pixels (height x width), the image has {now[0]}x{now[1]}; it "
         "changed after it was indexed: run `gpupipe index --rebuild DIR`",
     )
+
+
+def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
+    """What reads a sample: the dataset's own way, or the script's."""
+    return dataset.by_hand if index in plan.by_hand else dataset.fetch
+
+
+def targets_with(dataset: Dataset, targets: list[Any], by_hand: Mapping[int, ByHand]) -> Any:
+    """The targets of a batch with samples that user code made, by row: as a list if one of them has another form."""
+    if any(made.views is None for made in by_hand.values()):
+        return targets
+    return collate_targets(dataset, targets)
 
 
 def collate_targets(dataset: Dataset, targets: list[Any]) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,12 @@ from ..datasets.base import Dataset
 from ..errors import BadSample
 from ..planning.epoch import resolve_missing, resolve_plan
 from ..transforms.compose import Compose
-from ..types import Plan
+from ..types import ByHand, Plan
 from .base import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
 from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
-from .sample import bad_sample, collate_targets, fetching
+from .sample import bad_sample, fetcher, fetching, targets_with
 from .setup import Setup
 from .windows import cut, ops_for, window_of
 
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
     """The result of :class:`Pack`: the media of a batch in one piece of memory."""
 
     blob: Tensor | None
-    """u8[N]: all media end to end; ``None`` if ``bad``."""
+    """u8[N]: all media end to end; ``None`` if ``bad``, or if user code made all samples."""
     shapes: list[tuple[int, ...]]
     """(number of bytes,) of paths and encoded images; (height, width, 3) of pixels."""
     turns: npt.NDArray[np.uint8]
@@ -50,6 +50,38 @@ class Packed(NamedTuple):
     bad: list[BadSample]
     by_pillow: tuple[int, float] = (0, 0.0)
     """Encoded images that Pillow decoded, and the seconds that it took."""
+    by_hand: Mapping[int, ByHand] = {}
+    """By row; see :class:`gpupipe.types.Batch`."""
+
+
+Taken = tuple[npt.NDArray[np.uint8], Peeked]
+"""What is handed on of an image, and what is known of it."""
+
+
+@dataclass
+class _Rows:
+    """What was fetched of a batch."""
+
+    taken: list[Sequence[Taken] | None] = field(default_factory=list)
+    """The images of each sample; ``None`` for one that user code made."""
+    targets: list[Any] = field(default_factory=list)
+    by_hand: dict[int, ByHand] = field(default_factory=dict)
+
+    def add(self, taken: Sequence[Taken] | None, target: Any) -> None:
+        self.taken.append(taken)
+        self.targets.append(target)
+
+    def media(self, images: int) -> tuple[list[npt.NDArray[np.uint8]], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        """(media, sizes i32[B, 2], turns u8[B]); nothing if user code made all samples. A row that it made has black
+        pixels of the size of another one. With several images of a sample as in :class:`gpupipe.types.Plan`."""
+        size = next(((of[0][1].height, of[0][1].width) for of in self.taken if of is not None), None)
+        if size is None:
+            return [], np.zeros((0, 2), np.int32), NO_TURNS
+        black = [(np.zeros((*size, 3), np.uint8), Peeked(*size, "", 1))] * images
+        rows = [(of or black)[number] for number in range(images) for of in self.taken]
+        sizes = [(seen.height, seen.width) for _, seen in rows]
+        turns = [1 if part.ndim == 3 else seen.orientation for part, seen in rows]
+        return [part for part, _ in rows], np.array(sizes, np.int32), np.array(turns, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -64,30 +96,36 @@ class Pack:
     def __call__(self, plan: Plan) -> Packed:
         dataset = self.dataset
         bad = dataset.bad(plan.indices)
-        parts: list[npt.NDArray[np.uint8]] = []
-        targets, sizes, turns = [], [], []
+        rows, images = _Rows(), dataset.images_per_sample
         seconds: list[float] = []
         if not bad:
             with fetching(dataset, plan) as fetch:
                 for row, index in enumerate(plan.indices.tolist()):
                     try:
-                        media, target = fetch(dataset.fetch, row)
-                        part, seen = self._taken(media, seconds)
+                        self._add(fetch(fetcher(dataset, plan, index), row), rows, seconds)
                     except Exception as e:
                         bad.append(bad_sample(dataset, index, e))
-                        continue
-                    parts.append(part)
-                    targets.append(target)
-                    sizes.append((seen.height, seen.width))
-                    turns.append(1 if part.ndim == 3 else seen.orientation)
         if bad:
             return Packed(None, [], NO_TURNS, None, None, bad)
-        blob = worker_tensor((sum(part.size for part in parts),), torch.uint8)
-        for view, part in zip(views_of(blob, [part.shape for part in parts]), parts, strict=True):
+        target = targets_with(dataset, rows.targets, rows.by_hand)
+        media, sizes, turns = rows.media(images)
+        if not media:
+            return Packed(None, [], NO_TURNS, target, None, [], by_hand=rows.by_hand)
+        blob = worker_tensor((sum(part.size for part in media),), torch.uint8)
+        for view, part in zip(views_of(blob, [part.shape for part in media]), media, strict=True):
             view[...] = part
-        resolved = resolve_plan(plan, self.pipeline, np.array(sizes, np.int32)) if plan.ops is None else None
-        shapes, target = [part.shape for part in parts], collate_targets(dataset, targets)
-        return Packed(blob, shapes, np.array(turns, np.uint8), target, resolved, [], (len(seconds), sum(seconds)))
+        resolved = resolve_plan(plan.of_images(images), self.pipeline, sizes) if plan.ops is None else None
+        by_pillow = len(seconds), sum(seconds)
+        return Packed(blob, [p.shape for p in media], turns, target, resolved, [], by_pillow, rows.by_hand)
+
+    def _add(self, fetched: Any, rows: _Rows, seconds: list[float]) -> None:
+        if isinstance(fetched, ByHand):
+            rows.by_hand[len(rows.targets)] = fetched
+            rows.add(None, fetched.target)
+            return
+        media, target = fetched
+        several = media if self.dataset.images_per_sample > 1 else [media]
+        rows.add([self._taken(one, seconds) for one in several], target)
 
     def _taken(self, media: Media, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
         """(what is handed on, what is known of it); to ``seconds`` is added what decoding took."""
@@ -135,10 +173,12 @@ class UserCodeReader(Reader):
         plan, packed = result
         if packed.bad:
             return Loaded(plan, bad=tuple(packed.bad))
-        assert packed.blob is not None
+        if packed.blob is None:
+            return Loaded(plan, target=packed.target, by_hand=packed.by_hand)
         views, plan = views_of(packed.blob, packed.shapes), resolve_missing(packed.plan or plan, self._pipeline)
         if self._feed.form == "pixels":
-            return Loaded(plan, views, packed.target, owner=packed.blob if packed.blob.is_pinned() else None)
+            owner = packed.blob if packed.blob.is_pinned() else None
+            return Loaded(plan, views, packed.target, owner=owner, by_hand=packed.by_hand)
         by_pillow = np.array([view.ndim == 3 for view in views])
         assert plan.ops is not None
         window = window_of(plan.ops)
@@ -153,6 +193,7 @@ class UserCodeReader(Reader):
             pixels=[cut(view, window, row) if view.ndim == 3 else NO_PIXELS for row, view in enumerate(views)],
             turns=turns,
             ops=ops_for(plan, is_cut=by_pillow, turns=turns),
+            by_hand=packed.by_hand,
         )
 
     def stop(self) -> None:

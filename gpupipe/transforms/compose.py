@@ -97,7 +97,7 @@ class Compose:
             keys: u64[B], the keys of the samples.
             sizes: int[B, 2], height and width of the images as decoded.
         """
-        return self._resolve(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes)
+        return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
         """What the temporal transforms leave of the frames of clips: i64[B, T'] of ``frames`` i64[B, T].
@@ -114,7 +114,13 @@ class Compose:
         """Those that choose frames, and so need clips."""
         return tuple(t for t in self.transforms if t.temporal)
 
-    def _resolve(self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]) -> Resolved:
+    @property
+    def draw_keys(self) -> tuple[int, ...]:
+        """For each transform what its draws are keyed by: its name, and how often it came before."""
+        return self._keys
+
+    def resolve_with(self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]) -> Resolved:
+        """Like :meth:`resolve`, with ``draw(key, draws)`` for the numbers f64[B, draws] of the transform with a key."""
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
         mixing: list[Mixing] = []
@@ -166,7 +172,7 @@ class Compose:
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
             try:
-                return self._resolve(_probing, sizes * scale)
+                return self.resolve_with(_probing, sizes * scale)
             except PipelineError:
                 if scale == 4096:
                     raise

@@ -317,7 +317,7 @@ def test_what_stays_with_torchs_own_loader(A: Any, tmp_path: Path) -> None:
 
     class After(Photos):
         def __getitem__(self, i: int) -> Any:
-            return super().__getitem__(i)[0].float() / 255, i
+            return super().__getitem__(i)[0].float().sqrt(), i
 
     class Gray(Photos):
         def __getitem__(self, i: int) -> Any:
@@ -337,7 +337,7 @@ def test_what_stays_with_torchs_own_loader(A: Any, tmp_path: Path) -> None:
         (Photos(root, A.ReplayCompose(fixed(A).transforms), by_pillow), "ReplayCompose.*no such transform"),
         (Photos(root, A.Compose([crop, flip]), by_pillow), "ends with an array"),
         (Masks(root, whole, by_pillow), "it gives image, mask to albumentations"),
-        (After(root, whole, by_pillow), "looks at the image itself"),
+        (After(root, whole, by_pillow), "computes with images after a transform"),
         (Gray(root, whole, by_pillow), "than an image uint8"),
     ]
     for dataset, why in cases:

@@ -19,7 +19,6 @@ from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
 
 from gpupipe import DataLoader
-from gpupipe.errors import DatasetError
 from gpupipe.loader.native import NativeSession
 
 EVAL = tvt.Compose([tvt.Resize(32), tvt.CenterCrop(32), tvt.ToTensor()])
@@ -207,11 +206,12 @@ class Refusing(Photos):
         super().__init__(root)
         self.how = how
         self.count = 1
+        self.other = tvt.Compose([tvt.CenterCrop(20), tvt.ToTensor()])
 
     def __getitem__(self, i: int) -> Any:
         image = self.opened(i)
         if self.how == "two images":
-            return self.transform(image), self.transform(self.opened((i + 1) % N)), i
+            return self.transform(image), self.other(self.opened((i + 1) % N)), i
         if self.how == "mask":
             return self.transform(image), np.zeros((image.height, image.width))
         if self.how == "other transform":
@@ -219,18 +219,18 @@ class Refusing(Photos):
         if self.how == "counts":
             self.count += 1
         if self.how == "after":
-            return self.transform(image) * 2, i
+            return self.transform(image).sqrt(), i
         return self.transform(image), i
 
 
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("two images", "its samples are of several images each"),
+        ("two images", "several images each, which do not all go through the same transforms"),
         ("mask", "beside the image its samples have ndarray.* has to follow crops and flips"),
         ("other transform", "do not all have the same form"),
         ("counts", "reading a sample changes its count"),
-        ("after", "it computes with the image itself after a transform"),
+        ("after", "it computes with images after a transform that it holds .sqrt."),
     ],
 )
 def test_what_does_more_is_left_to_torch(how: str, why: str, numbered: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,16 +241,21 @@ def test_what_does_more_is_left_to_torch(how: str, why: str, numbered: Path, cap
     assert how == "mask" or len(list(loader)) == 5  # masks of several sizes make no batch
 
 
-def test_a_sample_that_is_unlike_those_before_is_an_error(numbered: Path) -> None:
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_a_sample_that_is_unlike_those_before_is_what_torch_makes_of_it(engine: Any, numbered: Path) -> None:
     class Rare(Photos):
         def __getitem__(self, i: int) -> Any:
             return (self.transform(self.opened(i)), i) if i != 2 else (i, self.transform(self.opened(i)))
 
     with (
-        pytest.raises(DatasetError, match=r'Rare\[2\] gives its images to other transforms.*engine="torch"'),
-        DataLoader(Rare(numbered), BATCH, device="cpu") as loader,
+        DataLoader(Rare(numbered), BATCH, device="cpu", engine=engine) as loader,
+        pytest.raises(TypeError, match="expected Tensor as element 2"),
     ):
-        list(loader)
+        next(iter(loader))
+    with DataLoader(Rare(numbered), BATCH, device="cpu", engine=engine, collate_fn=list) as loader:
+        samples = [sample for batch in loader for sample in batch]
+        assert [sample[0] if i == 2 else sample[1] for i, sample in enumerate(samples)] == list(range(N))
+        assert samples[2][1].shape == samples[3][0].shape and loader.stats()["by_hand"] == 1
 
 
 def test_nothing_is_decoded_by_user_code(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

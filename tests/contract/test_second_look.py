@@ -18,8 +18,8 @@ from support import BATCH, EVAL, TRAIN, Case, Encoded, N, images_of, seen
 from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.datasets import ImageFolder, ImageList, VideoList, from_torch
 from gpupipe.engines.dali.engine import DaliEngine
+from gpupipe.engines.dali.messages import clean
 from gpupipe.engines.dali.runner import Runner
-from gpupipe.engines.dali.second_look import clean
 from gpupipe.errors import EngineError
 from gpupipe.testing.exif import odd_exif
 from gpupipe.testing.photos import photograph

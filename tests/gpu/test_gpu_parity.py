@@ -139,10 +139,16 @@ def test_what_is_cut_out_of_sliceable_files(
     whole, cut = ImageFolder(large, crops), ImageFolder(tmp_path, crops)
     assert Cuts.of(cut) is not None
     engine = Dali(jpeg_fancy_upsampling=fancy)
-    found = apart(batches(cut, engine, where), batches(whole, engine, where), whole)
-    note(measured, f"gpu/gpu, cut out of sliceable files, {'fancy' if fancy else 'plain'} upsampling", found)
+    made_of_cuts = batches(cut, engine, where)
+    found = apart(made_of_cuts, batches(whole, engine, where), whole)
+    upsampling = "fancy" if fancy else "plain"
+    note(measured, f"gpu/gpu, cut out of sliceable files, {upsampling} upsampling", found)
     assert found.mean < 0.5
     assert where != "cpu" or found.max == 0
+    # Both may be wrong alike: nvImageCodec's sources do not mention the restart markers of these files.
+    to_reference = apart(made_of_cuts, references(whole), whole)
+    note(measured, f"gpu/reference, cut out of sliceable files, {upsampling} upsampling", to_reference)
+    assert to_reference.mean < 4
 
 
 def test_the_same_plans_give_the_same_bits_again(large: Path, measured: Callable[..., None], where: str) -> None:

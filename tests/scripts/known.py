@@ -7,9 +7,5 @@ from __future__ import annotations
 
 __all__ = ["KNOWN"]
 
-MODES = "images of several modes, converted after a resize, are opened by torch's loader"
-
-KNOWN: dict[str, dict[str, str]] = {
-    "clip_captions": {"engine": MODES},
-}
+KNOWN: dict[str, dict[str, str]] = {}
 """By script and check."""

@@ -38,11 +38,12 @@ from .codings import is_safe
 from .decoder import nvjpeg_version
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
 from .graph_end import GraphEnd
+from .messages import clean
 from .nvdec import NvdecReader
 from .pieces import AHEAD, rows_of_pieces
 from .pillow_speed import PillowSpeed
 from .runner import Failed, Piece, Runner
-from .second_look import clean, second_look
+from .second_look import second_look
 
 __all__ = ["DaliEngine"]
 
@@ -292,7 +293,7 @@ def _graph(setup: Setup, end: GraphEnd, feed: Feed, decoder: DecoderOptions, fra
         end=end,
         feed=feed,
         decoder=decoder,
-        batch_size=setup.batch_size * frames,
+        batch_size=setup.batch_size * setup.dataset.images_per_sample * frames,
         num_threads=setup.threads,
         prefetch=AHEAD if end.on_host else setup.prefetch_factor,
         device_id=device.index if setup.cuda and not end.on_host else None,
@@ -395,13 +396,15 @@ class DaliRun(Run):
         images, keep = self._images(one)
         self._engine.pillow_speed.add(*one.ready.by_pillow)
         target = to_device(one.ready.target, self._engine.setup)
-        return Batch(images, target, one.ready.plan, keep)
+        return Batch(images, target, one.ready.plan, keep, one.ready.by_hand)
 
     def _images(self, one: Started) -> tuple[Any, Any]:
         """Of a plan, and what they need to live. Waits."""
         engine, ready = self._engine, one.ready
         if ready.bad:
             raise SampleError(ready.bad)
+        if ready.is_by_hand:
+            return None, None
         if ready.exchanged:
             return engine.exchanged(ready), None
         if one.making is not None and one.making.in_threads:
@@ -425,7 +428,7 @@ class DaliRun(Run):
                 return
             if ready is None:
                 return
-            skipped = bool(ready.bad or ready.exchanged)
+            skipped = bool(ready.bad or ready.exchanged or ready.is_by_hand)
             self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
 
     def _recovered(self, failed: Started, error: RuntimeError) -> Any:

@@ -4,7 +4,6 @@ if there are none it is DALI that refuses something, and what Pillow decoded is 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,14 +21,7 @@ from ..forms.clip_layout import clip_tail, unflatten
 from ..forms.picture import Picture, size_of
 from ..forms.stacking import stack_images
 
-__all__ = ["clean", "second_look"]
-
-
-def clean(message: str) -> str:
-    """DALI's own sentence out of a message of many lines."""
-    found = re.findall(r"encountered:\s*(.*?)\s*(?:C\+\+ context|Current pipeline|$)", message, re.DOTALL)
-    text = found[-1] if found else message
-    return " ".join(re.sub(r"\[/opt/dali\S*\]:?|Error in thread \d+:", "", text).split()) or "DALI gave no reason"
+__all__ = ["second_look"]
 
 
 def second_look(

@@ -177,12 +177,14 @@ class TorchRun(Run):
         if result.bad:
             raise SampleError(result.bad)
         plan = resolve_missing(result.plan or plan, self._setup.pipeline)
-        assert plan.ops is not None
-        tail = head_and_tail(plan.ops)[1]
         dataset = self._setup.dataset
         target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
+        if result.images is None:  # the script's own code made them
+            return Batch(None, self._to_device((), target, lambda x: x)[1], plan, by_hand=result.by_hand)
+        assert plan.ops is not None
+        tail = head_and_tail(plan.ops)[1]
         images, target = self._to_device(result.images, target, lambda x: self._finish(x, tail))
-        return Batch(images, target, plan)
+        return Batch(images, target, plan, by_hand=result.by_hand)
 
     def _finish(self, images: Any, tail: Sequence[Op]) -> Any:
         memory_format, dataset = self._setup.pipeline.memory_format, self._setup.dataset

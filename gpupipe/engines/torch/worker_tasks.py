@@ -5,7 +5,7 @@ What is wrong with samples is returned and not raised, so that the engine can na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,12 +22,12 @@ from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.cuts import Cuts, moved
 from ...reading.decoded_cache import DecodedCache
 from ...reading.files import read_encoded
-from ...reading.sample import bad_sample, changed, collate_targets, fetching, naming
+from ...reading.sample import bad_sample, changed, fetching, naming, targets_with
 from ...reading.scaled import AROUND, Scaled
 from ...reading.windows import window_of
 from ...transforms.compose import Compose
 from ...transforms.ops import Op
-from ...types import Plan
+from ...types import ByHand, Plan
 from ..forms.apply import apply_sample, head_and_tail
 from ..forms.clip_layout import unflatten
 from ..forms.picture import Picture, size_of
@@ -47,6 +47,8 @@ class Decoded(NamedTuple):
     plan: Plan | None
     """The plan with sizes and ops, if only the task could resolve it."""
     bad: list[BadSample]
+    by_hand: Mapping[int, ByHand] = {}
+    """By row; see :class:`gpupipe.types.Batch`. If user code made all samples, there are no images."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Decode:
         head = None if plan.ops is None else head_and_tail(plan.ops)[0]
         images: list[Any] = []
         targets: list[Any] = []
+        by_hand: dict[int, ByHand] = {}
         # Those of a whole batch at once, because neighbours can be read together, and a network answers many at a time.
         together = self.cache is None and (self.cuts is None or not self.cuts.in_parts)
         by_place = together and self.dataset.kind == "files" and not self.dataset.whole_files
@@ -75,8 +78,16 @@ class Decode:
         with fetching(self.dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 try:
-                    make = partial(self._pictures, plan=plan, row=row, factor=int(factors[row]), encoded=encoded)
-                    pictures, target, corner = fetch(make, row)
+                    make: Any = partial(self._pictures, plan=plan, row=row, factor=int(factors[row]), encoded=encoded)
+                    if index in plan.by_hand:
+                        make = self.dataset.by_hand
+                    made = fetch(make, row)
+                    if isinstance(made, ByHand):
+                        by_hand[row] = made
+                        images += [None] * self.dataset.images_per_sample
+                        targets.append(made.target)
+                        continue
+                    pictures, target, corner = made
                 except Exception as e:
                     bad.append(bad_sample(self.dataset, index, e))
                     continue
@@ -88,16 +99,23 @@ class Decode:
                 targets.append(target)
         if bad:
             return Decoded(None, None, None, bad)
-        target = collate_targets(self.dataset, targets)
+        target = targets_with(self.dataset, targets, by_hand)
         if head is not None:
             made = stack_images(images)
             return Decoded(made if plan.frames is None else unflatten(made, plan.frames.shape), target, None, [])
-        plan = resolve_plan(plan, self.pipeline, np.array([size_of(image) for image in images], np.int32))
+        count = self.dataset.images_per_sample
+        images = [image for number in range(count) for image in images[number::count]]
+        size = next((size_of(image) for image in images if image is not None), None)
+        if size is None:
+            return Decoded(None, target, None, [], by_hand)
+        images = [np.zeros((*size, 3), np.uint8) if image is None else image for image in images]
+        sizes = np.array([size_of(image) for image in images], np.int32)
+        plan = resolve_plan(plan.of_images(count), self.pipeline, sizes)
         assert plan.ops is not None
         head = head_and_tail(plan.ops)[0]
         numbered = enumerate(zip(images, plan.indices.tolist(), strict=True))
         made = stack_images([self._applied(image, head, row, index) for row, (image, index) in numbered])
-        return Decoded(made, target, plan, [])
+        return Decoded(made, target, plan, [], by_hand)
 
     def _applied(self, picture: Picture, ops: Sequence[Op], row: int, index: int) -> Any:
         with naming(lambda: self.dataset.describe(index)):
@@ -105,7 +123,7 @@ class Decode:
 
     def _pictures(
         self, index: int, plan: Plan, row: int, factor: int, encoded: list[bytes | Undecodable] | None
-    ) -> tuple[list[Picture], Any, tuple[int, int] | None]:
+    ) -> tuple[list[Picture], Any, tuple[int, int] | None] | ByHand:
         """(the images of a sample: one, or the frames of a clip; its target; if no more is there than a first crop
         takes, the first pixel row and column of it)
 
@@ -130,12 +148,21 @@ class Decode:
         if isinstance(cut, Undecodable):
             raise cut
         if media is None and cut is None:
-            media, target = dataset.fetch(index)
+            fetched: Any = dataset.fetch(index)
+            if isinstance(fetched, ByHand):
+                return fetched
+            media, target = fetched
+            if dataset.images_per_sample > 1:
+                return [self._opened(one) for one in media], target, None
         if self.scaled is not None and factor > 1:
             return [self.scaled.picture(plan, row, factor, media if cut is None else cut)], target, None
         if cut is not None:
             return [open_rgb(cut.data)], None, (cut.top, cut.left)
-        image = dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # else the index knows
+        image = self._opened(media)
         if plan.sizes is not None and size_of(image) != (planned := tuple(plan.sizes[row].tolist())):
             raise changed(planned, size_of(image))
         return [image], target, None
+
+    def _opened(self, media: Any) -> Picture:
+        dataset = self.dataset
+        return dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # of others the index knows

@@ -178,7 +178,7 @@ def dinov2_masks(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("MaskedFolder",), workers=1)
+@script(engine="dali", workers=1)
 def ibot(args: Args, DataLoader: Any) -> Epochs:
     """bytedance/ibot: a folder that adds random masks, with a ratio that begins in the second epoch."""
 

@@ -224,7 +224,7 @@ def numpy_style(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(NumpyImages(args.data, False), batch_size=8)
 
 
-@script(engine="torch", because=("SometimesNone",))
+@script(engine="dali")
 def broken_files(args: Args, DataLoader: Any) -> Epochs:
     """The well-known answer to broken files: the dataset returns None, the collate function leaves it out."""
 

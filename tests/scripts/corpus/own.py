@@ -99,7 +99,7 @@ def two_folders_one_split(args: Args, DataLoader: Any) -> Epochs:
         yield valid_loader
 
 
-@script(engine="torch", because=("SiamesePairs",))
+@script(engine="dali")
 def siamese(args: Args, DataLoader: Any) -> Epochs:
     """Siamese networks: two images of one folder, half of the time of the same class."""
 

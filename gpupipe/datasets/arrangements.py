@@ -1,0 +1,99 @@
+"""What torch makes of tensors without regard to their values, of a sample's or of a whole batch's at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["ARRANGEMENTS", "Arrangement"]
+
+Read = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], tuple[Any, ...]] | None]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """One of torch's functions.
+
+    Attributes:
+        functions: what scripts call.
+        read: (tensors, other arguments) of a call; ``None`` of one that is not understood.
+        sample: the function, of a list of tensors of one sample, and of the other arguments.
+        batch: the same for tensors that have one more dimension in front.
+    """
+
+    functions: frozenset[Any]
+    read: Read
+    sample: Callable[..., Tensor]
+    batch: Callable[..., Tensor]
+
+
+def _of_several(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """``(tensors, dim=0)``"""
+    tensors, *more = args or (kwargs.pop("tensors", None),)
+    dim = more[0] if more else kwargs.get("dim", 0)
+    if not isinstance(tensors, (list, tuple)) or not tensors or type(dim) is not int or kwargs.keys() - {"dim"}:
+        return None
+    return tuple(tensors), (dim,)
+
+
+def _of_one(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """``(tensor, dim)``"""
+    if len(args) == 1 and kwargs.keys() == {"dim"}:
+        args = (args[0], kwargs["dim"])
+    elif kwargs:
+        return None
+    return ((args[0],), (args[1],)) if len(args) == 2 and type(args[1]) is int else None
+
+
+def _with_number(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """``(tensor, number)``"""
+    if kwargs or len(args) != 2 or not isinstance(args[1], (int, float)) or isinstance(args[1], bool):
+        return None
+    return (args[0],), (args[1],)
+
+
+def _alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """``(tensor)``"""
+    return None if kwargs or len(args) != 1 else ((args[0],), ())
+
+
+def _joined(function: Any, parts: Sequence[Tensor], dim: int, *, further: int) -> Tensor:
+    joined: Tensor = function(list(parts), dim=dim + further if dim >= 0 else dim)
+    return joined
+
+
+def _unsqueezed(parts: Sequence[Tensor], dim: int, *, further: int) -> Tensor:
+    return parts[0].unsqueeze(dim + further if dim >= 0 else dim)
+
+
+def _by_dimension(functions: set[Any], read: Read, make: Callable[..., Tensor]) -> Arrangement:
+    return Arrangement(frozenset(functions), read, partial(make, further=0), partial(make, further=1))
+
+
+def _by_value(functions: set[Any], read: Read, make: Callable[..., Tensor]) -> Arrangement:
+    """One that does the same to every value."""
+
+    def made(parts: Sequence[Tensor], *arguments: Any) -> Tensor:
+        return make(parts[0], *arguments)
+
+    return Arrangement(frozenset(functions), read, made, made)
+
+
+ARRANGEMENTS: dict[str, Arrangement] = {
+    "stack": _by_dimension({torch.stack}, _of_several, partial(_joined, torch.stack)),
+    "cat": _by_dimension({torch.cat, torch.concat, torch.concatenate}, _of_several, partial(_joined, torch.cat)),
+    "unsqueeze": _by_dimension({torch.unsqueeze, Tensor.unsqueeze}, _of_one, _unsqueezed),
+    "to": _by_value(set(), _alone, lambda x, dtype: x.to(dtype)),
+    "add": _by_value({torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__}, _with_number, torch.add),
+    "sub": _by_value({torch.sub, Tensor.sub, Tensor.__sub__}, _with_number, torch.sub),
+    "rsub": _by_value({Tensor.__rsub__}, _with_number, lambda x, number: number - x),
+    "mul": _by_value({torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}, _with_number, torch.mul),
+    "div": _by_value({torch.div, Tensor.div, Tensor.__truediv__}, _with_number, torch.div),
+    "neg": _by_value({torch.neg, Tensor.neg, Tensor.__neg__}, _alone, torch.neg),
+}
+"""By name."""

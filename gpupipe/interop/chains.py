@@ -1,0 +1,125 @@
+"""Chains of a script's own transforms: what they are as gpupipe's, and what the reference makes of an image by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ..codecs.unread_array import UnreadArray
+from ..datasets.sample_form import View
+from ..engines.forms.apply import apply_sample, apply_tail, head_and_tail
+from ..engines.forms.picture import pil
+from ..engines.forms.stacking import stack_images
+from ..rng import uniforms
+from ..transforms.albumentations import ToArray
+from ..transforms.compose import Resolved
+from .pending import TO_ARRAY, Step, tv_image
+from .transforms import Translated, translation
+
+__all__ = ["Chains", "decoded"]
+
+
+class Chains:
+    """The transforms that a dataset holds, by their places. Picklable, with what was found out about them.
+
+    Args:
+        held: the script's objects.
+    """
+
+    def __init__(self, held: list[Any]):
+        self._held = held
+        self._made: dict[tuple[int, ...], tuple[str, Any]] = {}
+        """By places: the kind of what they return, and how several results stand in it."""
+        self._known: dict[tuple[tuple[int, ...], int], Translated] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}  # translated again where a value is asked for, which is rare
+
+    @property
+    def is_callable(self) -> bool:
+        """Whether torch could run them. gpupipe's own are not called, but resolved."""
+        return all(map(callable, self._held))
+
+    def translated(self, places: tuple[int, ...], channels: int = 3) -> Translated:
+        """What they are as gpupipe's. Raises :class:`~gpupipe.errors.TranslationError`."""
+        if (places, channels) not in self._known:
+            objects = [ToArray() if place == TO_ARRAY else self._held[place] for place in places]
+            self._known[places, channels] = translation(objects, channels=channels)
+        return self._known[places, channels]
+
+    # ---- what pending results ask
+
+    def kind(self, places: tuple[int, ...]) -> str:
+        return self._of(places)[0]
+
+    def tree(self, places: tuple[int, ...]) -> Any:
+        return self._of(places)[1]
+
+    def _of(self, places: tuple[int, ...]) -> tuple[str, Any]:
+        if places not in self._made:
+            found = self.translated(places)
+            count = len(found.pipeline.outputs)
+            tree = tuple(map(View, range(count))) if found.tree is None and count > 1 else found.tree
+            self._made[places] = found.kind, tree
+        return self._made[places]
+
+    def outputs(self, step: Step) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        images = self._resolved(step, *_channels_and_size(step.source.image)).images
+        return [
+            (view.shape or (view.channels, *map(int, view.sizes[0])), getattr(torch, view.dtype))
+            for view in images.views or (images,)
+        ]
+
+    def values(self, step: Step) -> list[Any]:
+        picture = decoded(step.source.image)
+        head, tail = head_and_tail(self._resolved(step, *_channels_and_size(picture)).ops)
+        made = apply_sample(picture, head, 0)
+        batches = apply_tail(stack_images([made]), tail)
+        views = batches if isinstance(batches, tuple) else (batches,)
+        kind = self.kind(step.places)
+        return [_as(kind, view[0]) for view in views]
+
+    def _resolved(self, step: Step, channels: int, size: tuple[int, int]) -> Resolved:
+        """The numbers of one sample: those of each transform are drawn with the seed of its step."""
+        pipeline, run = self.translated(step.places, channels).pipeline, step.run
+        seeds = dict(zip(pipeline.draw_keys, self._seeds(step, channels), strict=True))
+        keys = np.array([run.key], np.uint64)
+        return pipeline.resolve_with(
+            lambda key, draws: uniforms(seeds[key], run.epoch, key, keys, draws), np.array([size], np.int32)
+        )
+
+    def _seeds(self, step: Step, channels: int) -> list[int]:
+        """For each of gpupipe's transforms."""
+        chain, found = step.chain, list[int]()
+        if len({one.seed for one in chain}) == 1:
+            return [step.seed] * len(self.translated(step.places, channels).pipeline)
+        for one in chain:
+            found += [one.seed] * (len(self.translated(one.places, channels).pipeline) - len(found))
+        return found
+
+
+def decoded(image: Any) -> Any:
+    """An array uint8[H, W, 3], or a PIL image in RGB or L."""
+    if isinstance(image, UnreadArray):
+        return image.pixels()
+    if isinstance(image, Image.Image):
+        image.load()
+    return image
+
+
+def _channels_and_size(image: Any) -> tuple[int, tuple[int, int]]:
+    if isinstance(image, Image.Image):
+        return (1 if image.mode == "L" else 3), (image.height, image.width)
+    return 3, (image.shape[0], image.shape[1])
+
+
+def _as(kind: str, image: torch.Tensor) -> Any:
+    """What the script's own transforms would return."""
+    if kind == "pil":
+        return pil(image.permute(1, 2, 0).contiguous().numpy())
+    if kind == "image":
+        return tv_image()(image)
+    return image

@@ -1,0 +1,155 @@
+"""Copies of a script's own objects, on which trials leave no trace."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Sequence
+from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ..datasets.sample_form import rebuilt
+from .snapshot import Snapshot
+
+__all__ = ["CannotCopy", "Copy", "State"]
+
+_VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
+_SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
+"""What nobody changes by using it. An image that a script keeps open is read and not changed."""
+_SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
+"""Whose objects are large, cannot be copied, or stay as they are when they are read."""
+_MANY = 1000
+_LARGE = 1 << 22
+"""Bytes."""
+
+
+class CannotCopy(Exception):
+    """An object of the script's has no copy."""
+
+
+class Copy:
+    """A copy of an object of the script's, of whatever reading some of its samples might change.
+
+    Numbers, texts, functions and what only holds data, such as Arrow tables, are shared, and so are lists of samples
+    that hold nothing else. Of longer lists of other objects those with the numbers of the samples are copied. A large
+    array is a view that cannot be written to.
+
+    Args:
+        value: the object.
+        samples: numbers of the samples that are going to be read.
+
+    Raises :class:`CannotCopy`.
+    """
+
+    def __init__(self, value: Any, samples: Sequence[int]):
+        self._samples = samples
+        self._memo: dict[int, Any] = {}
+        self.elements: list[Any] = []
+        """Copies of single elements of long lists."""
+        self.made = self._copied(value)
+
+    def _copied(self, value: Any) -> Any:
+        if isinstance(value, _SHARED) or type(value).__module__.partition(".")[0] in _SHARED_MODULES:
+            return value
+        if id(value) not in self._memo:
+            self._memo[id(value)] = value  # for one that refers to itself
+            self._memo[id(value)] = self._copy_of(value)
+        return self._memo[id(value)]
+
+    def _copy_of(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return _array(value)
+        if isinstance(value, torch.Tensor):
+            return value if value.nbytes > _LARGE else value.detach().clone()
+        if isinstance(value, torch.Generator):
+            return torch.Generator(value.device).set_state(value.get_state())
+        if isinstance(value, MethodType):
+            return MethodType(value.__func__, self._copied(value.__self__))
+        if type(value) is list and len(value) > _MANY:
+            return self._of_many(value)
+        if type(value) is dict:
+            plain = len(value) > _MANY and _is_plain(value.values())
+            return dict(value) if plain else {key: self._copied(part) for key, part in value.items()}
+        if type(value) in (list, tuple) or hasattr(value, "_fields"):
+            parts = [self._copied(part) for part in value]
+            same = type(value) is not list and all(map(operator.is_, parts, value))
+            return value if same else rebuilt(value, parts)
+        return self._object(value)
+
+    def _of_many(self, value: list[Any]) -> list[Any]:
+        other = list(value)
+        if not _is_plain(value):
+            for number in self._samples:
+                if number < len(other):
+                    other[number] = self._copied(value[number])
+                    self.elements.append(other[number])
+        return other
+
+    def _object(self, value: Any) -> Any:
+        """Attribute by attribute, if it has nothing else."""
+        own = getattr(value, "__dict__", None)
+        if type(own) is not dict or isinstance(value, (list, dict, set)) or hasattr(type(value), "__deepcopy__"):
+            return _tried(copy.deepcopy, value)
+        other = _tried(copy.copy, value)
+        if other is value or getattr(other, "__dict__", own) is own:
+            return _tried(copy.deepcopy, value)
+        self._memo[id(value)] = other
+        for name, part in own.items():
+            other.__dict__[name] = self._copied(part)
+        return other
+
+
+def _tried(function: Any, value: Any) -> Any:
+    try:
+        return function(value)
+    except Exception as e:
+        raise CannotCopy(f"its {type(value).__name__} cannot be copied ({type(e).__name__}: {e})") from None
+
+
+def _array(value: np.ndarray[Any, Any]) -> Any:
+    if value.nbytes <= _LARGE:
+        return copy.deepcopy(value)
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def _is_plain(values: Any) -> bool:
+    """Whether they are numbers and texts, or tuples of these; looks at all of them at C's speed."""
+    kinds = set(map(type, values))
+    if tuple in kinds:
+        kinds |= set(map(type, chain.from_iterable(v for v in values if type(v) is tuple)))
+    return all(kind is tuple or issubclass(kind, _SHARED) for kind in kinds)
+
+
+class State:
+    """What an object of the script's is made of at this moment, with some objects that it holds."""
+
+    def __init__(self, value: Any, elements: Sequence[Any] = ()):
+        self._value, self._elements = value, elements
+        self._parts = {name: Snapshot.of(part) for name, part in _attributes(value).items() if part is not None}
+        self._of_elements = [Snapshot.of(element) for element in elements]
+
+    def changed(self) -> list[str]:
+        """Names of attributes that are others now, or hold something else. One that is set for the first time, such as
+        a file that is opened when it is first read, is no change."""
+        now = _attributes(self._value)
+        changed = [name for name, part in self._parts.items() if name not in now or part.differs(now[name])]
+        if any(part.differs(now) for part, now in zip(self._of_elements, self._elements, strict=True)):
+            changed.append("list of samples")
+        return sorted(changed)
+
+    def close_opened(self) -> None:
+        """Close what was opened since, such as a file at its first use."""
+        for name, value in _attributes(self._value).items():
+            if name not in self._parts and callable(close := getattr(value, "close", None)):
+                close()
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return getattr(value, "__dict__", {})

@@ -1,0 +1,70 @@
+"""Which functions a dataset's ``__getitem__`` may come to, and what they name."""
+
+from __future__ import annotations
+
+import dis
+import sysconfig
+from collections.abc import Iterator
+from itertools import pairwise
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from .recording import codes_of
+
+__all__ = ["asks_for_types", "calls_reached", "reached"]
+
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
+
+def reached(ds: Any) -> Iterator[CodeType]:
+    """The code of ``__getitem__``, of the methods of its class that it names, and of the functions of its modules, as
+    far as they are not those of an installed library."""
+    cls = type(ds)
+    todo: list[Any] = [getattr(cls, "__getitem__", None)]
+    seen: set[int] = set()
+    while todo:
+        function = todo.pop()
+        function = function.__func__ if isinstance(function, (MethodType, staticmethod, classmethod)) else function
+        function = function.fget if isinstance(function, property) else function
+        if not isinstance(function, FunctionType) or id(function.__code__) in seen:
+            continue
+        code = function.__code__
+        if code.co_filename.startswith(_LIBRARIES):
+            continue
+        seen.add(id(code))
+        for part in codes_of(code):
+            yield part
+            for name in part.co_names:
+                todo.append(function.__globals__.get(name))
+                todo += [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+
+
+def calls_reached(ds: Any) -> set[str]:
+    """The names of the functions and methods that this code calls."""
+    return {name for code in reached(ds) for name in _called(code)}
+
+
+def _called(code: CodeType) -> Iterator[str]:
+    steps = list(dis.get_instructions(code))
+    for before, step in pairwise(steps):
+        if step.opname == "LOAD_METHOD" or step.opname.startswith("LOAD_GLOBAL"):
+            yield str(step.argval)
+        elif step.opname == "LOAD_ATTR" and not before.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            yield str(step.argval)  # of a module, such as numpy.random.seed; self.seed is a value
+
+
+def asks_for_types(ds: Any) -> bool:
+    """Whether that code compares the ``type()`` of something: no stand-in has the type of what it stands for."""
+    return any(_compares_types(code) for code in reached(ds))
+
+
+def _compares_types(code: CodeType) -> bool:
+    if "type" not in code.co_names:
+        return False
+    steps = list(dis.get_instructions(code))
+    for i, step in enumerate(steps):
+        if step.opname.startswith("LOAD_GLOBAL") and step.argval == "type":
+            after = [s.opname for s in steps[i + 1 : i + 12]]
+            if "IS_OP" in after or "COMPARE_OP" in after or "CONTAINS_OP" in after:
+                return True
+    return False

@@ -1,0 +1,250 @@
+"""How the images of a sample stand in it, and which transforms they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from .. import transforms as ours
+from ..codecs.unread import unread
+from ..codecs.unread_array import UnreadArray, unread_arrays
+from ..datasets.sample_form import Arranged as ArrangedForm, AsImage, Rest, SampleForm, View, leaves, rebuilt
+from ..transforms.compose import Compose
+from .chains import Chains
+from .pending import Arranged, OneOf, Pending, PendingImage, PendingTensor, Run, Source, Step, running
+from .same_names import Refused
+from .transforms import Translated
+
+__all__ = ["Shape", "modes_of", "of_unread", "placed", "read", "rest_of", "shape_of", "slots_of", "sources_of"]
+
+_MOST_IMAGES = 16
+"""Of one sample."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the samples of a dataset have in common.
+
+    Attributes:
+        tree: containers that lead to images, as tuples, with tokens in the place of images and of everything else.
+        slots: for each different result the number of its image among those of the sample, and the places of its
+            transforms.
+        shared: how many transforms all results of one image have together, in one run.
+    """
+
+    tree: Any
+    slots: tuple[tuple[int, tuple[int, ...]], ...]
+    shared: int
+
+    @property
+    def images(self) -> int:
+        """How many images a sample is made of."""
+        return 1 + max((source for source, _ in self.slots), default=-1)
+
+    def pipeline(self, chains: Chains, channels: int = 3) -> Translated:
+        """What makes the results of one image. Raises :class:`Refused`."""
+        if self.images > 1:
+            (places,) = {places for _, places in self.slots}
+            return chains.translated(places, channels)
+        found = [chains.translated(places, channels) for _, places in self.slots]
+        if len(found) == 1:
+            return found[0]
+        count = len(chains.translated(self.slots[0][1][: self.shared], channels).pipeline) if self.shared else 0
+        first = found[0].pipeline.transforms[:count]
+        if any(one.pipeline.transforms[:count] != first for one in found):
+            raise Refused("its transforms do not fit together")
+        branches = [Compose(one.pipeline.transforms[count:]) for one in found]
+        return Translated(Compose([*first, ours.MultiView(branches)]), None, found[0].kind)
+
+    def check(self, sample: Any) -> None:
+        """Raise :class:`Refused` if no engine can make such samples; see :func:`shape_of`."""
+        if self.images > _MOST_IMAGES:
+            raise Refused(f"its samples are of {self.images} images each")
+        if self.images > 1 and (len(self.slots) != self.images or len({places for _, places in self.slots}) > 1):
+            raise Refused("its samples are of several images each, which do not all go through the same transforms")
+        if self.shared < 0:
+            raise Refused("some of its images share the first of their transforms with some others, and not with all")
+        several = any(isinstance(pending, OneOf) for pending in _pendings(sample))
+        if several and len(self.slots) > 1:
+            raise Refused("several of its transforms make several views each")
+        _refuse_moving(sample)
+
+    def form(self, sample: Any) -> SampleForm | None:
+        """How a batch is put together; ``None`` if it is ``images``, or ``[images, target]``."""
+        steps = slots_of(sample)
+        alone = sample if isinstance(sample, PendingTensor) else sample[0] if _is_pair(sample) else None
+        if alone is not None and isinstance(_pending(alone), Step):
+            return None
+        numbers = {id(step): number for number, step in enumerate(steps)}
+
+        def node(pending: Pending) -> Any:
+            if isinstance(pending, Arranged):
+                return ArrangedForm(pending.name, tuple(map(node, pending.parts)), pending.arguments)
+            return View(pending.number if isinstance(pending, OneOf) else numbers[id(pending)])
+
+        def place(part: Any, path: tuple[Any, ...]) -> Any:
+            if isinstance(part, PendingImage):
+                return AsImage(View(numbers[id(part.pending)]))
+            return node(part.pending) if isinstance(part, PendingTensor) else Rest(path)
+
+        return SampleForm(placed(place, sample))
+
+
+def shape_of(sample: Any) -> Shape:
+    """The shape of a sample."""
+    steps = slots_of(sample)
+    sources = {id(source): number for number, source in enumerate(sources_of(steps))}
+    numbers = {id(step): number for number, step in enumerate(steps)}
+
+    def token(pending: Pending) -> Any:
+        if isinstance(pending, Arranged):
+            return (pending.name, pending.arguments, *map(token, pending.parts))
+        if isinstance(pending, OneOf):
+            return ("one of", numbers[id(pending.step)], pending.number)
+        return ("view", numbers[id(pending)])
+
+    def leaf(part: Any) -> Any:
+        if isinstance(part, (PendingTensor, PendingImage)):
+            return type(part).__name__, token(_pending(part))
+        return "rest"
+
+    slots = tuple((sources[id(step.source)], step.places) for step in steps)
+    return Shape(_tokens(leaf, sample), slots, _shared(steps))
+
+
+def slots_of(sample: Any) -> list[Step]:
+    """The different results of transforms that stand in a sample, in order."""
+    found: dict[int, Step] = {}
+    for pending in _pendings(sample):
+        step = pending.step if isinstance(pending, OneOf) else pending
+        assert isinstance(step, Step)
+        found.setdefault(id(step), step)
+    return list(found.values())
+
+
+def sources_of(steps: list[Step]) -> list[Source]:
+    """The different images that they are made of, in order."""
+    return list({id(step.source): step.source for step in steps}.values())
+
+
+def modes_of(sample: Any) -> frozenset[str]:
+    """Of the images that a sample is made of, as Pillow names them."""
+    images = (source.image for source in sources_of(slots_of(sample)))
+    return frozenset(image.mode if isinstance(image, Image.Image) else "RGB" for image in images)
+
+
+def of_unread(sample: Any) -> bool:
+    """Whether it is made of arrays that are not read."""
+    return any(type(source.image) is UnreadArray for source in sources_of(slots_of(sample)))
+
+
+def rest_of(sample: Any) -> list[Any]:
+    """What stands in a sample beside its images, in order."""
+    return [part for part in leaves(sample) if not isinstance(part, (PendingTensor, PendingImage))]
+
+
+def _shared(steps: list[Step]) -> int:
+    """With how many common transforms all of them begin; -1 if some have more in common than others."""
+    if len(steps) < 2 or len(sources_of(steps)) > 1:
+        return 0
+    depths = {
+        sum(a is b for a, b in zip(one.chain, other.chain, strict=False))
+        for i, one in enumerate(steps)
+        for other in steps[:i]
+    }
+    return depths.pop() if len(depths) == 1 else -1
+
+
+def _pending(part: Any) -> Pending:
+    found: Pending = object.__getattribute__(part, "pending")
+    return found
+
+
+def _pendings(sample: Any) -> Iterator[Pending]:
+    """Results of transforms, also those that something is arranged of."""
+
+    def inner(pending: Pending) -> Iterator[Pending]:
+        if isinstance(pending, Arranged):
+            for part in pending.parts:
+                yield from inner(part)
+        else:
+            yield pending
+
+    for part in leaves(sample):
+        if isinstance(part, (PendingTensor, PendingImage)):
+            yield from inner(_pending(part))
+
+
+def read(ds: Any, index: int, run: Run, *, arrays: bool) -> Any:
+    """``ds[index]``, with results of transforms that are pending.
+
+    Args:
+        arrays: with arrays of images that are not read, if all of them go to transforms and nothing else asks for them.
+    """
+    with unread(), running(run):
+        if arrays:
+            with suppress(Exception), unread_arrays() as made:
+                sample = ds[index]
+                used = [source.image.made for source in run.sources if type(source.image) is UnreadArray]
+                if all(one in used and not one.looked for one in made):
+                    return sample
+            run.restart()
+        return ds[index]
+
+
+# ---- containers
+
+
+def _holds_images(part: Any) -> bool:
+    return isinstance(part, (Mapping, list, tuple)) and any(
+        isinstance(leaf, (PendingTensor, PendingImage)) for leaf in leaves(part)
+    )
+
+
+def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple[Any, ...] = ()) -> Any:
+    """The containers that lead to images, with ``change(part, path)`` of each image and of each part without any."""
+    if not _holds_images(part):
+        return change(part, path)
+    if isinstance(part, Mapping):
+        made = {key: placed(change, value, (*path, key)) for key, value in part.items()}
+        return made if type(part) is dict else type(part)(made)  # type: ignore[call-arg]
+    return rebuilt(part, [placed(change, value, (*path, i)) for i, value in enumerate(part)])
+
+
+def _tokens(leaf: Callable[[Any], Any], part: Any) -> Any:
+    """A tree, as tuples, without what has no image in it."""
+    if not _holds_images(part):
+        return leaf(part)
+    pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
+    return type(part).__qualname__, tuple((key, _tokens(leaf, value)) for key, value in pairs)
+
+
+def _is_pair(sample: Any) -> bool:
+    """Whether it is an image and a number or an array, whose batch is ``[images, tensor]``."""
+    numbers = (int, float, np.ndarray, np.generic, torch.Tensor)
+    pair = type(sample) in (tuple, list) and len(sample) == 2 and isinstance(sample[0], PendingTensor)
+    return pair and isinstance(sample[1], numbers) and not isinstance(sample[1], PendingTensor)
+
+
+def _refuse_moving(sample: Any) -> None:
+    """Raises :class:`Refused` if what stands beside the image is another one of its size: it would have to follow crops
+    and flips, and must not stay behind."""
+    sizes = {_size(source.image) for source in sources_of(slots_of(sample))}
+    for value in rest_of(sample):
+        shape = tuple(getattr(value, "shape", ()))
+        is_picture = isinstance(value, Image.Image) or type(value).__module__.startswith("torchvision.tv_tensors")
+        is_array = isinstance(value, (np.ndarray, torch.Tensor))
+        if is_picture or (is_array and {shape[:2], shape[-2:]} & sizes):
+            what = f"{type(value).__name__}{list(shape) if shape else ''}"
+            raise Refused(f"beside the image its samples have {what}, which has to follow crops and flips of the image")
+
+
+def _size(image: Any) -> tuple[int, ...]:
+    """(height, width)"""
+    return (image.height, image.width) if isinstance(image, Image.Image) else tuple(image.shape[:2])

@@ -1,0 +1,52 @@
+"""What stands in the place of a transform while a script's dataset runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..codecs.unread_array import UnreadArray
+from . import albumentations
+from .classes import known_class
+from .pending import PendingTensor, called, noted, noted_array
+
+__all__ = ["Standing"]
+
+
+class Standing:
+    """Notes that a transform was done to an image, and returns a result that is computed later.
+
+    Args:
+        transform: the script's object, which is called with everything else.
+        place: its number among those that the dataset holds.
+    """
+
+    def __init__(self, transform: Any, place: int):
+        self._transform, self._place = transform, place
+        self._of_arrays = known_class(transform, albumentations.MODULE) is not None
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        made: Any = NotImplemented
+        if self._of_arrays:
+            if given or named.keys() != {"image"}:
+                called(f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image")
+            elif not _is_colour(named["image"]):
+                called("it gives something else to albumentations than an image uint8[H, W, 3]")
+            else:
+                made = noted_array(self._place, named["image"])
+        elif len(given) == 1 and not named and isinstance(given[0], (Image.Image, PendingTensor)):
+            made = noted(self._place, given[0])
+        return self._transform(*given, **named) if made is NotImplemented else made
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._transform, name)
+
+
+def _is_colour(image: Any) -> bool:
+    """Whether it is an image uint8[H, W, 3]."""
+    is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
+    return type(image) is UnreadArray or is_array

@@ -1,0 +1,270 @@
+"""Trial runs of a dataset of the script's: what its samples look like, and whether an engine may do its transforms.
+
+Trials run on a copy, with stand-ins for what its transforms return, and some of them once more as torch would run them.
+What is believed is what both show.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..datasets.sample_form import kept, leaves
+from ..reading.global_rng import lent, seed_all
+from ..signal_handlers import pass_on
+from .chains import Chains, decoded
+from .isolation import CannotCopy, Copy, State
+from .pending import PendingTensor, Run, settled
+from .reach import asks_for_types, calls_reached
+from .recording import marked
+from .same_names import Refused
+from .shapes import Shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
+from .standing import Standing
+
+__all__ = ["Trial", "tried"]
+
+_TRIED = 8
+"""Samples that are looked at before a dataset is believed."""
+_TRUE = 3
+"""Those that are also made by the script's own transforms."""
+_RESETS = {
+    "manual_seed",
+    "manual_seed_all",
+    "set_rng_state",
+    "fork_rng",
+    "seed",
+    "setstate",
+    "set_state",
+    "isolate_rng",
+}
+"""Names of functions that set a generator back."""
+
+
+@dataclass
+class Trial:
+    """One sample.
+
+    Attributes:
+        sample: with stand-ins.
+        shape: how its images stand in it.
+        run: what happened.
+        arrays: whether its code may get arrays of images that are not read.
+    """
+
+    index: int
+    sample: Any
+    shape: Shape
+    run: Run
+    arrays: bool
+
+
+def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial]:
+    """The shape that the dataset's samples have, and one of them.
+
+    Raises:
+        Refused: no engine can make its samples; says why.
+        TranslationError: one of its transforms has no gpupipe form.
+    """
+    count = len(ds)
+    indices = sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})
+    try:
+        copied = Copy(ds, indices)
+        other, _ = standing(copied.made)
+        true = Copy(ds, indices[:: max(1, len(indices) // _TRUE)]).made
+    except CannotCopy as e:
+        raise Refused(f"it cannot be tried without leaving a trace: {e}") from None
+    states = State(other, copied.elements), State(copied.made), State(true)
+    try:
+        return _judged(ds, other, true, indices, chains, states)
+    finally:
+        for state in states:
+            state.close_opened()
+
+
+def _judged(
+    ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State]
+) -> tuple[Shape, Trial]:
+    trials = [_trials(other, indices[0], chains)]
+    after_one = State(other)  # with what is there since the first sample was read
+    trials += [_trials(other, index, chains) for index in indices[1:]]
+    if any(of_unread(one.sample) for one, _ in trials):
+        without = [_trials(other, index, chains, arrays=False) for index in indices]
+        if not all(_same(one, other) for (one, _), (other, _) in zip(trials, without, strict=True)):
+            trials = without
+    if changed := sorted({name for state in (*states, after_one) for name in state.changed()}):
+        raise Refused(f"reading a sample changes its {', '.join(changed)}")
+    shape, example = _common([one for both in trials for one in both])
+    draws = any(t.draws for t in shape.pipeline(chains).pipeline)
+    if draws:
+        _refuse_own_seeds(ds, trials)
+    if asks_for_types(ds):
+        raise Refused("it compares the type() of something, which isinstance() would ask of a stand-in as well")
+    if chains.is_callable:
+        some = indices[:: max(1, len(indices) // _TRUE)]
+        _compare(true, [both for both in trials if both[0].index in some], shape, draws)
+    return shape, example
+
+
+def standing(ds: Any) -> tuple[Any, list[Any]]:
+    """A copy of a dataset with :class:`Standing` objects in the place of its transforms, and these."""
+    held: list[Any] = []
+
+    def mark(transform: Any) -> Standing:
+        held.append(transform)
+        return Standing(transform, len(held) - 1)
+
+    return marked(ds, mark)[0], held
+
+
+def _trials(ds: Any, index: int, chains: Chains, *, arrays: bool = True) -> list[Trial]:
+    """A sample twice, with other random numbers. Raises :class:`Refused`."""
+    made = []
+    with lent():
+        for attempt in range(2):
+            run = Run(chains, attempt, 0, index, notice=_states)
+            seed_all(attempt)
+            try:
+                sample = read(ds, index, run, arrays=arrays)
+                shape = shape_of(sample)
+            except Exception as e:
+                pass_on(e)
+                raise Refused(run.hint or f"sample {index} failed: {type(e).__name__}: {e}") from None
+            if run.failure is not None:
+                raise run.failure
+            made.append(Trial(index, sample, shape, run, arrays))
+    return made
+
+
+def _states() -> tuple[bytes, ...]:
+    """Of the global generators, which are then advanced: as by a transform that draws."""
+    numpy: Any = np.random.get_state()  # noqa: NPY002
+    found = (
+        torch.default_generator.get_state().numpy().tobytes(),
+        repr(random.getstate()).encode(),
+        numpy[1].tobytes() + bytes(repr(numpy[2:]), "ascii"),
+    )
+    torch.rand(1), random.random(), np.random.rand()  # noqa: NPY002
+    return found
+
+
+def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
+    """The shape that most samples have. Raises :class:`Refused` if that is not what an engine can make."""
+    looks = Counter(trial.run.looks[0] for trial in trials if trial.run.looks)
+    if 2 * looks.total() > len(trials):
+        raise Refused(f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})")
+    kinds = [(trial.shape, modes_of(trial.sample)) for trial in trials]
+    unseen = (kind for kind, trial in zip(kinds, trials, strict=True) if not trial.run.looks)
+    (kind, count), *_ = Counter(unseen).most_common()
+    shape, modes = kind
+    if not shape.slots:
+        hints = [trial.run.hint for trial in trials if trial.run.hint]
+        raise Refused(hints[0] if hints else "no image in its samples comes from transforms that it holds")
+    if 2 * count <= len(trials):
+        several = sorted({" and ".join(sorted(modes)) for of, modes in kinds if of == shape})
+        raise Refused(
+            "its samples do not all have the same form and the same transforms"
+            if len(several) < 2
+            else f"its images have several modes: {', '.join(several)}"
+        )
+    if len(modes) > 1:
+        raise Refused(f"the images of one sample have several modes: {', '.join(sorted(modes))}")
+    example = trials[kinds.index(kind)]
+    shape.check(example.sample)
+    return shape, example
+
+
+def _refuse_own_seeds(ds: Any, trials: list[list[Trial]]) -> None:
+    """Raises :class:`Refused` if the script itself decides what its transforms draw."""
+    why = "it sets the state of a random generator before its transforms draw"
+    if resets := calls_reached(ds) & _RESETS:
+        raise Refused(f"{why} ({', '.join(sorted(resets))})")
+    for one, two in trials:
+        for states in (one.run.noticed, two.run.noticed):
+            if any(len({*of}) < len(of) for of in zip(*states, strict=True)):
+                raise Refused(why)
+        if any(a == b for at in zip(one.run.noticed, two.run.noticed, strict=False) for a, b in zip(*at, strict=True)):
+            raise Refused(why)
+
+
+# ---- beside what torch makes
+
+
+def _compare(true: Any, trials: list[list[Trial]], shape: Shape, draws: bool) -> None:
+    """Raises :class:`Refused` if the script's own transforms make other samples of a copy than stand-ins do."""
+    for one, two in trials:
+        if one.shape != shape or one.run.looks:
+            continue
+        with lent():
+            seed_all(0)
+            try:
+                sample = true[one.index]
+            except Exception as e:
+                pass_on(e)
+                raise Refused(f"sample {one.index} failed: {type(e).__name__}: {e}") from None
+        wrong = _difference(sample, one.sample, two.sample, draws)
+        if wrong is not None:
+            raise Refused(f"with stand-ins its code makes something else of sample {one.index}: {wrong}")
+
+
+def _difference(true: Any, one: Any, two: Any, draws: bool) -> str | None:
+    """What a sample differs in from the one with stand-ins. What differs between two of these is random."""
+    if _containers(true) != _containers(one):
+        return "other containers"
+    for a, b, other in zip_longest(leaves(true), leaves(one), leaves(two)):
+        if isinstance(b, (PendingTensor, Image.Image)):
+            wrong = _difference_of_images(a, b, draws)
+            if wrong is not None:
+                return wrong
+        elif type(a) is not type(b):
+            return f"a {type(a).__name__} is a {type(b).__name__}"
+        elif _equal(b, other) and not _equal(a, b):
+            return f"{a!r} is {b!r}"
+    return None
+
+
+def _difference_of_images(true: Any, stand_in: Any, draws: bool) -> str | None:
+    if isinstance(stand_in, PendingTensor):
+        if not isinstance(true, Tensor):
+            return f"a {type(true).__name__} is a Tensor"
+        if true.dtype != stand_in.dtype or true.ndim != stand_in.ndim:
+            return f"{true.dtype}{list(true.shape)} is {stand_in.dtype}{list(stand_in.shape)}"
+    elif not isinstance(true, Image.Image):
+        return f"a {type(true).__name__} is a PIL image"
+    if draws:
+        return None
+    mine = settled(stand_in)
+    a, b = (np.asarray(x, np.float64) for x in (true, mine))
+    if a.shape != b.shape:
+        return f"an image {list(a.shape)} is {list(b.shape)}"
+    return None if np.allclose(a, b, atol=1e-5) else f"pixels differ by up to {np.abs(a - b).max():.3g}"
+
+
+def _same(one: Trial, other: Trial) -> bool:
+    """Whether a sample whose arrays were not read has the pixels and all else of the one whose arrays were."""
+    if one.shape != other.shape:
+        return False
+    images = zip(sources_of(slots_of(one.sample)), sources_of(slots_of(other.sample)), strict=True)
+    if not all(np.array_equal(decoded(a.image), decoded(b.image)) for a, b in images):
+        return False
+    pairs = zip(rest_of(one.sample), rest_of(other.sample), strict=True)
+    return all(type(a) is type(b) and _equal(a, b) for a, b in pairs)
+
+
+def _containers(sample: Any) -> Any:
+    return kept(lambda part: None, sample)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+    except Exception:  # of whatever the script returns
+        return a is b

@@ -1,0 +1,334 @@
+"""What a script's own Dataset does that trials have not shown: torch's loader and this one give the same."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from own_datasets import CARRIED, EVAL, RARE, RARELY, TRAIN, AnotherInstead, CopiesOpened, Photos
+from PIL import Image
+from support import BATCH, N
+from torch.utils.data import DataLoader as TorchLoader
+from torchvision import datasets as tv, transforms as tvt
+
+from gpupipe import DataLoader
+from gpupipe.errors import SampleError
+
+pytest.importorskip("nvidia.dali")
+
+ENGINES = ["dali", "torch"]
+
+
+def batches(dataset: Any, engine: str, workers: int = 0, **options: Any) -> list[Any]:
+    with DataLoader(dataset, BATCH, device="cpu", engine=engine, num_workers=workers, **options) as loader:
+        return list(loader)
+
+
+def close(got: list[Any], want: list[Any]) -> bool:
+    """Whether two epochs are equal, images up to what is promised."""
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        parts = zip(torch.utils._pytree.tree_leaves(a), torch.utils._pytree.tree_leaves(b), strict=True)
+        for x, y in parts:
+            if isinstance(y, torch.Tensor) and y.is_floating_point():
+                if x.shape != y.shape or (x - y).abs().max() > 2.02 / 255:
+                    return False
+            elif not (torch.equal(x, y) if isinstance(y, torch.Tensor) else x == y):
+                return False
+    return True
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, numbered: Path) -> Path:
+    """As ``numbered``, with one file that ends too early."""
+    for path in sorted(numbered.rglob("*.jpg")):
+        target = tmp_path / path.relative_to(numbered)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = path.read_bytes()
+        target.write_bytes(content[: len(content) // 2] if path == sorted(numbered.rglob("*.jpg"))[RARE] else content)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its file is Pillow's to close
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", CARRIED + RARELY)
+def test_it_is_what_torch_gives(kind: type[Photos], engine: str, workers: int, damaged: Path, numbered: Path) -> None:
+    dataset = kind(damaged if kind is AnotherInstead else numbered)
+    want = list(TorchLoader(dataset, BATCH))
+    with DataLoader(dataset, BATCH, device="cpu", engine=engine, num_workers=workers) as loader:  # type: ignore[arg-type]
+        for _ in range(2):
+            assert close(list(loader), want)
+        by_hand = loader.stats()["by_hand"]
+        assert "engine: " + engine in repr(loader)
+    assert (by_hand > 0) == (kind in RARELY and kind is not CopiesOpened)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.slow
+def test_other_ways_to_start_workers(method: str, numbered: Path) -> None:
+    """Transforms are told by their places, since every process has objects of its own."""
+    want = batches(Photos(numbered, TRAIN), "dali", 2, seed=3)
+    got = batches(Photos(numbered, TRAIN), "dali", 2, seed=3, multiprocessing_context=method)
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its file is Pillow's to close
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_that_the_script_does_not_catch_is_a_bad_sample(engine: str, damaged: Path) -> None:
+    with DataLoader(Photos(damaged), BATCH, device="cpu", engine=engine) as loader:  # type: ignore[arg-type]
+        iterator = iter(loader)
+        got, errors = [], []
+        while True:
+            try:
+                got.append(next(iterator))
+            except SampleError as e:
+                errors += e.samples
+            except StopIteration:
+                break
+    assert [bad.index for bad in errors] == [RARE] and len(got) == N // BATCH
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_samples_of_another_structure_go_to_the_collate_function(engine: str, numbered: Path) -> None:
+    class SometimesNone(Photos):
+        def __getitem__(self, i: int) -> Any:
+            return None if i % 6 == RARE else super().__getitem__(i)
+
+    def filtered(samples: list[Any]) -> Any:
+        return torch.utils.data.default_collate([sample for sample in samples if sample is not None])
+
+    want = list(TorchLoader(SometimesNone(numbered), BATCH, collate_fn=filtered))
+    assert close(batches(SometimesNone(numbered), engine, 2, collate_fn=filtered), want)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_images_for_a_collate_function_that_takes_pil_images(engine: str, numbered: Path) -> None:
+    """Such as ``fast_collate`` of NVIDIA's examples."""
+
+    def fast_collate(samples: list[Any]) -> Any:
+        assert all(isinstance(image, Image.Image) for image, _ in samples)
+        return torch.stack([torch.from_numpy(np.array(image)) for image, _ in samples])
+
+    dataset = Photos(numbered, tvt.Compose([tvt.Resize(32), tvt.CenterCrop(32)]))
+    want = list(TorchLoader(dataset, BATCH, collate_fn=fast_collate))
+    got = batches(dataset, engine, collate_fn=fast_collate)
+    assert all((a.int() - b.int()).abs().max() <= 1 for a, b in zip(got, want, strict=True))
+
+
+def test_draws_are_shared_only_where_the_script_shares_them(numbered: Path) -> None:
+    class Views(Photos):
+        def __init__(self, root: Path):
+            super().__init__(root, tvt.ToTensor())
+            self.crop = tvt.RandomCrop(24)
+            self.color = tvt.ColorJitter(0.9)
+
+        def __getitem__(self, i: int) -> Any:
+            image = self.opened(i)
+            cropped = self.crop(image)
+            one = self.transform(cropped)
+            return one, one, self.transform(self.color(cropped)), self.transform(self.color(cropped)), i
+
+    first, again, bright, other, _ = (torch.cat(parts) for parts in zip(*batches(Views(numbered), "dali"), strict=True))
+    assert torch.equal(first, again) and first.data_ptr() != again.data_ptr()
+    assert (bright - other).abs().mean() > 0.05
+
+    def pattern(x: torch.Tensor) -> torch.Tensor:  # brightness scales, and keeps what is dark in place
+        return x / x.mean(dim=(1, 2, 3), keepdim=True)
+
+    same_window = (pattern(bright) - pattern(first)).abs().mean()
+    another = (pattern(first).roll(1, 0) - pattern(first)).abs().mean()
+    assert same_window < another / 3
+
+
+class Same:
+    """An arranger as autoencoders and denoisers have it: the image, and the image to be found."""
+
+    def __init__(self, transform: Any, *, looks: bool = False):
+        self.transform, self.looks = transform, looks
+
+    def __call__(self, image: Image.Image) -> Any:
+        x = self.transform(image)
+        if self.looks:
+            with contextlib.suppress(Exception):
+                return x, x / x.max()
+        return x, x
+
+
+def test_an_arranger_that_returns_one_image_twice(numbered: Path) -> None:
+    images = {str(path): 0 for path in sorted(numbered.rglob("*.jpg"))}
+    folder = tv.DatasetFolder(str(numbered), tv.folder.default_loader, (".jpg",), transform=Same(TRAIN))
+    assert len(folder) == len(images)
+    for (one, other), _ in batches(folder, "dali", seed=2):
+        assert torch.equal(one, other) and one.data_ptr() != other.data_ptr()
+
+
+def test_an_arranger_that_looks_and_catches_what_that_raises(numbered: Path) -> None:
+    folder = tv.DatasetFolder(str(numbered), tv.folder.default_loader, (".jpg",), transform=Same(EVAL, looks=True))
+    assert close(batches(folder, "auto"), list(TorchLoader(folder, BATCH)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_script_computes_belongs_to_the_pixels_that_it_gets(engine: str, numbered: Path) -> None:
+    class Measures(Photos):
+        def __getitem__(self, i: int) -> Any:
+            x = self.transform(self.opened(i))
+            return x, (float(x.mean()) if i % 10 == RARE else -1.0)
+
+    for images, means in batches(Measures(numbered, TRAIN), engine, 2, seed=1):
+        for image, mean in zip(images, means.tolist(), strict=True):
+            assert mean == -1 or abs(float(image.mean()) - mean) < 1e-6
+
+
+def test_results_that_a_script_keeps_stay_as_they_are(numbered: Path) -> None:
+    class Keeps(Photos):
+        """Its cache is there only after a while, so trials do not see it."""
+
+        cache: dict[int, Any] | None = None
+
+        def __getitem__(self, i: int) -> Any:
+            if self.cache is None:
+                return super().__getitem__(i)
+            if i not in self.cache:
+                self.cache[i] = self.transform(self.opened(i))
+            return self.cache[i], i
+
+    dataset = Keeps(numbered, TRAIN)
+    with DataLoader(dataset, BATCH, device="cpu", engine="dali", seed=1) as loader:
+        list(loader)
+    recorded = loader._session.resolved.setup.dataset  # type: ignore[attr-defined]
+    recorded._standing.cache = {}
+    first = recorded.fetch(3)
+    kept = recorded._standing.cache[3]
+    assert not isinstance(first, tuple) or kept.pending is not None
+    again = recorded.fetch(3)
+    assert torch.equal(again.views[0], kept) and torch.equal(recorded.fetch(3).views[0], kept)
+
+
+class TestTracesOfTrials:
+    """A loader that is made leaves the script's objects alone."""
+
+    def test_counters_and_lists(self, numbered: Path) -> None:
+        class Notes(Photos):
+            def __init__(self, root: Path):
+                super().__init__(root)
+                self.count, self.log, self.seen = 0, [], {"n": 0}
+                self.order = list(range(len(self.paths)))
+
+            def __getitem__(self, i: int) -> Any:
+                if not self.count:
+                    random.Random(3).shuffle(self.order)
+                self.count += 1
+                self.log.append(i)
+                self.seen["n"] += 1
+                return super().__getitem__(self.order[i])
+
+        dataset, other = Notes(numbered), Notes(numbered)
+        with DataLoader(dataset, BATCH, device="cpu") as loader:
+            assert (dataset.count, dataset.log, dataset.seen, dataset.order) == (0, [], {"n": 0}, list(range(N)))
+            assert "torch's own loader as it is" in repr(loader)
+            assert close(list(loader), list(TorchLoader(other, BATCH)))
+            assert dataset.log == other.log and dataset.count == N
+
+    def test_images_that_a_script_keeps_open(self, numbered: Path) -> None:
+        class Open(Photos):
+            def __init__(self, root: Path):
+                super().__init__(root)
+                self.images = [Image.open(path) for path in self.paths]
+
+            def __getitem__(self, i: int) -> Any:
+                return self.transform(self.images[i].convert("RGB")), i
+
+        dataset = Open(numbered)
+        with DataLoader(dataset, BATCH, device="cpu", engine="dali") as loader:
+            first = list(loader)
+        assert close(list(TorchLoader(dataset, BATCH)), first)
+        for image in dataset.images:
+            image.close()
+
+
+def refused(dataset: Any) -> str:
+    with pytest.raises(Exception) as e:  # noqa: PT011
+        DataLoader(dataset, BATCH, device="cpu", engine="dali")
+    return str(e.value)
+
+
+class TestRefused:
+    """The script decides what its transforms draw, or what it gets depends on what no stand-in can be."""
+
+    @pytest.mark.parametrize("rarely", [False, True])
+    def test_seeds_by_index(self, rarely: bool, numbered: Path) -> None:
+        class Repeats(Photos):
+            def __getitem__(self, i: int) -> Any:
+                if not rarely or i == RARE:
+                    torch.manual_seed(i)
+                return super().__getitem__(i)
+
+        assert "sets the state of a random generator" in refused(Repeats(numbered, TRAIN))
+        batches(Repeats(numbered, EVAL), "dali")  # which draws nothing
+
+    def test_two_views_with_one_seed(self, numbered: Path) -> None:
+        def draw(state: Any = None) -> Any:
+            restore = getattr(torch, "set_rng_" + "state")
+            return torch.get_rng_state() if state is None else restore(state)
+
+        class Alike(Photos):
+            def __getitem__(self, i: int) -> Any:
+                state = draw()
+                one = self.transform(self.opened(i))
+                draw(state)
+                return one, self.transform(self.opened(i)), i
+
+        assert "sets the state of a random generator" in refused(Alike(numbered, TRAIN))
+
+    def test_types_that_are_compared(self, numbered: Path) -> None:
+        class Compares(Photos):
+            def __getitem__(self, i: int) -> Any:
+                x = self.transform(self.opened(i))
+                return (x if type(x) is torch.Tensor else x / 2), i
+
+        assert "compares the type()" in refused(Compares(numbered))
+
+    def test_what_stand_ins_change(self, numbered: Path) -> None:
+        class Differs(Photos):
+            def __getitem__(self, i: int) -> Any:
+                x = self.transform(self.opened(i))
+                return x, (1 if "Pending" in str(x.__class__.__mro__[0]) else 0)
+
+        assert "makes something else of sample" in refused(Differs(numbered))
+
+    def test_most_samples_are_looked_at(self, numbered: Path) -> None:
+        class LooksAlways(Photos):
+            def __getitem__(self, i: int) -> Any:
+                x = self.transform(self.opened(i))
+                return x, float(x.std())
+
+        assert "computes with images after a transform that it holds (std)" in refused(LooksAlways(numbered))
+
+
+def test_torch_takes_over_if_most_samples_are_made_by_hand(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from gpupipe.loader import native
+
+    monkeypatch.setattr(native, "_ENOUGH", 16)
+
+    class Later(Photos):
+        look = False
+
+        def __getitem__(self, i: int) -> Any:
+            x = self.transform(self.opened(i))
+            return (x.sqrt().square() if self.look else x), i
+
+    dataset = Later(numbered)
+    with DataLoader(dataset, BATCH, device="cpu") as loader:
+        want = list(loader)
+        loader._session.resolved.setup.dataset._standing.look = True  # type: ignore[attr-defined]
+        for _ in range(3):
+            assert close(list(loader), want)
+        assert "its own code made" in caplog.text and "torch's own loader as it is" in repr(loader)
