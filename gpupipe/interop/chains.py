@@ -19,7 +19,7 @@ from ..transforms.compose import Resolved
 from .pending import TO_ARRAY, Step, tv_image
 from .transforms import Translated, translation
 
-__all__ = ["Chains", "decoded"]
+__all__ = ["Chains", "decoded", "size_of"]
 
 
 class Chains:
@@ -110,10 +110,13 @@ def decoded(image: Any) -> Any:
     return image
 
 
+def size_of(image: Any) -> tuple[int, int]:
+    """(height, width) of an image as the script opened it."""
+    return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[0], image.shape[1])
+
+
 def _channels_and_size(image: Any) -> tuple[int, tuple[int, int]]:
-    if isinstance(image, Image.Image):
-        return (1 if image.mode == "L" else 3), (image.height, image.width)
-    return 3, (image.shape[0], image.shape[1])
+    return (1 if isinstance(image, Image.Image) and image.mode == "L" else 3), size_of(image)
 
 
 def _as(kind: str, image: torch.Tensor) -> Any:

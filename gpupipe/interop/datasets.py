@@ -70,7 +70,10 @@ def _native(ds: Any) -> Dataset:
     """From what it is known to hold."""
     name = exact_name(ds, "torch.utils.data")
     if name == "Subset":
-        return ours.Subset(translate_dataset(ds.dataset), np.asarray(ds.indices))
+        indices = np.asarray(ds.indices)
+        if indices.dtype.kind == "i" and (indices < 0).any():
+            _refuse(ds, f"index {indices.min()}, which counts from the end, is for the dataset beneath to understand")
+        return ours.Subset(translate_dataset(ds.dataset), indices)
     if name == "ConcatDataset":
         return _concatenated(ds)
     if exact_name(ds, "datasets.arrow_dataset") == "Dataset":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -14,9 +16,10 @@ import torch
 from PIL import Image
 
 from ..datasets.sample_form import rebuilt
+from .reach import own_classes, variables_reached
 from .snapshot import Snapshot
 
-__all__ = ["CannotCopy", "Copy", "State"]
+__all__ = ["CannotCopy", "Copy", "State", "Surroundings"]
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
@@ -125,6 +128,86 @@ def _is_plain(values: Any) -> bool:
     if tuple in kinds:
         kinds |= set(map(type, chain.from_iterable(v for v in values if type(v) is tuple)))
     return all(kind is tuple or issubclass(kind, _SHARED) for kind in kinds)
+
+
+class Surroundings:
+    """The global variables that a dataset's code names, and what its classes hold.
+
+    Within it these are copies, and afterwards all of them are as before. What cannot be copied stays.
+
+    Args:
+        ds: the dataset.
+        samples: numbers of the samples that are going to be read.
+    """
+
+    def __init__(self, ds: Any, samples: Sequence[int]):
+        self._samples = samples
+        self._variables = {(id(names), name): (names, name) for names, name in variables_reached(ds)}
+        self._classes = list(own_classes(ds))
+        self._before: list[tuple[_Place, Any]] = []
+        self._seen: list[tuple[_Place, Snapshot]] = []
+
+    def __enter__(self) -> Surroundings:
+        places: list[_Place] = [_Variable(names, name) for names, name in self._variables.values()]
+        places += [_Attribute(cls, name) for cls in self._classes for name in _plain_attributes(cls)]
+        self._before = [(place, place.value()) for place in places]
+        for place, value in self._before:
+            with suppress(CannotCopy):
+                place.set(Copy(value, self._samples).made)
+            self._seen.append((place, Snapshot.of(place.value())))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for place, value in self._before:
+            place.set(value)
+        for cls in self._classes:
+            for name in _plain_attributes(cls) - {place.name for place, _ in self._before if place.owner is cls}:
+                delattr(cls, name)
+
+    def changed(self) -> list[str]:
+        """Names of those that are others now, or hold something else."""
+        return [place.name for place, seen in self._seen if seen.differs(place.value())]
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A global variable."""
+
+    owner: dict[str, Any]
+    name: str
+
+    def value(self) -> Any:
+        return self.owner.get(self.name)
+
+    def set(self, value: Any) -> None:
+        self.owner[self.name] = value
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    """What a class holds."""
+
+    owner: type
+    name: str
+
+    def value(self) -> Any:
+        return vars(self.owner).get(self.name)
+
+    def set(self, value: Any) -> None:
+        if vars(self.owner).get(self.name, self) is not value:
+            setattr(self.owner, self.name, value)
+
+
+_Place = _Variable | _Attribute
+
+
+def _plain_attributes(cls: type) -> set[str]:
+    """All but methods, properties and what Python keeps there."""
+    return {
+        name
+        for name, value in vars(cls).items()
+        if not name.startswith("__") and not hasattr(value, "__get__") and not isinstance(value, type)
+    }
 
 
 class State:

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import dis
+import functools
+import sys
 import sysconfig
 from collections.abc import Iterator
 from itertools import pairwise
-from types import CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .recording import codes_of
 
-__all__ = ["asks_for_types", "calls_reached", "reached"]
+__all__ = ["asks_for_types", "calls_reached", "own_classes", "reached", "variables_reached"]
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_NO_VARIABLES = (type, FunctionType, BuiltinFunctionType, ModuleType, functools.partial)
 
 
 def reached(ds: Any) -> Iterator[CodeType]:
     """The code of ``__getitem__``, of the methods of its class that it names, and of the functions of its modules, as
     far as they are not those of an installed library."""
+    for function in _functions(ds):
+        yield from codes_of(function.__code__)
+
+
+def variables_reached(ds: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """(module's variables, name) of each global variable that this code names and that is no function, class or
+    module."""
+    for function in _functions(ds):
+        names = {name for code in codes_of(function.__code__) for name in code.co_names}
+        for name in sorted(names & function.__globals__.keys()):
+            if not isinstance(function.__globals__[name], _NO_VARIABLES):
+                yield function.__globals__, name
+
+
+def own_classes(ds: Any) -> Iterator[type]:
+    """Those of its classes that are not an installed library's."""
+    return (
+        cls for cls in type(ds).__mro__ if not _is_installed(getattr(sys.modules.get(cls.__module__), "__file__", None))
+    )
+
+
+def _functions(ds: Any) -> Iterator[FunctionType]:
     cls = type(ds)
     todo: list[Any] = [getattr(cls, "__getitem__", None)]
     seen: set[int] = set()
@@ -28,15 +53,18 @@ def reached(ds: Any) -> Iterator[CodeType]:
         function = function.fget if isinstance(function, property) else function
         if not isinstance(function, FunctionType) or id(function.__code__) in seen:
             continue
-        code = function.__code__
-        if code.co_filename.startswith(_LIBRARIES):
+        if _is_installed(function.__code__.co_filename):
             continue
-        seen.add(id(code))
-        for part in codes_of(code):
-            yield part
+        seen.add(id(function.__code__))
+        yield function
+        for part in codes_of(function.__code__):
             for name in part.co_names:
                 todo.append(function.__globals__.get(name))
                 todo += [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+
+
+def _is_installed(file: str | None) -> bool:
+    return file is None or file.startswith(_LIBRARIES)
 
 
 def calls_reached(ds: Any) -> set[str]:

@@ -21,7 +21,7 @@ from ..errors import GpupipeError
 from ..reading.sample import Drawing, drawing
 from ..signal_handlers import pass_on
 from ..types import ByHand
-from .chains import Chains
+from .chains import Chains, size_of
 from .pending import PendingImage, PendingTensor, Run, settled
 from .same_names import Refused
 from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
@@ -43,11 +43,12 @@ class Recorded(FromTorch):
         shape: of its samples.
         example: one of them.
         chains: its transforms.
+        size: (height, width) of its images, if trials have seen one size only.
     """
 
     makes_by_hand = True
 
-    def __init__(self, ds: Any, shape: Shape, example: Trial, chains: Chains):
+    def __init__(self, ds: Any, shape: Shape, example: Trial, chains: Chains, size: tuple[int, int] | None):
         _, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
         super().__init__(ds, "pil", found.pipeline, exif=upright)
@@ -57,9 +58,14 @@ class Recorded(FromTorch):
         self._standing, _ = standing(ds)
         self._shape, self._chains = shape, chains
         self._arrays = example.arrays and of_unread(example.sample)
+        self._size = size if any(output.size is None for output in found.pipeline.outputs) else None
 
     def __repr__(self) -> str:
         return f"{type(self.ds).__name__}({len(self):,} samples, opened by itself)"
+
+    def common_size(self) -> tuple[int, int] | None:
+        """(height, width) of the images, if the size of a result depends on it; others are made by hand."""
+        return self._size
 
     def fetch(self, index: int) -> Any:
         with unread():
@@ -107,7 +113,7 @@ class Recorded(FromTorch):
         found: list[Media] = []
         for source in sources_of(steps):
             media, mode, upright = _media(source.image)
-            if mode != self._mode:
+            if mode != self._mode or (self._size is not None and size_of(source.image) != self._size):
                 return None
             if upright != self.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # opened in another way than the samples before
@@ -151,8 +157,8 @@ def record(ds: Any) -> Recorded:
 def _recorded(ds: Any, chains: Chains) -> Recorded | Exception:
     """The dataset, or why not. What is raised would keep the images of trials, and their files would stay open."""
     try:
-        shape, example = tried(ds, chains)
-        return Recorded(ds, shape, example, chains)
+        shape, example, size = tried(ds, chains)
+        return Recorded(ds, shape, example, chains, size)
     except (Refused, GpupipeError) as e:
         e.__context__ = None
         return e.with_traceback(None)

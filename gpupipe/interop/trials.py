@@ -21,8 +21,8 @@ from torch import Tensor
 from ..datasets.sample_form import kept, leaves
 from ..reading.global_rng import lent, seed_all
 from ..signal_handlers import pass_on
-from .chains import Chains, decoded
-from .isolation import CannotCopy, Copy, State
+from .chains import Chains, decoded, size_of
+from .isolation import CannotCopy, Copy, State, Surroundings
 from .pending import PendingTensor, Run, settled
 from .reach import asks_for_types, calls_reached
 from .recording import marked
@@ -67,8 +67,9 @@ class Trial:
     arrays: bool
 
 
-def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial]:
-    """The shape that the dataset's samples have, and one of them.
+def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None]:
+    """The shape that the dataset's samples have, one of them, and (height, width) of their images if that is the same
+    for all.
 
     Raises:
         Refused: no engine can make its samples; says why.
@@ -84,15 +85,16 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial]:
         raise Refused(f"it cannot be tried without leaving a trace: {e}") from None
     states = State(other, copied.elements), State(copied.made), State(true)
     try:
-        return _judged(ds, other, true, indices, chains, states)
+        with Surroundings(ds, indices) as outside:
+            return _judged(ds, other, true, indices, chains, (*states, outside))
     finally:
         for state in states:
             state.close_opened()
 
 
 def _judged(
-    ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State]
-) -> tuple[Shape, Trial]:
+    ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State | Surroundings]
+) -> tuple[Shape, Trial, tuple[int, int] | None]:
     trials = [_trials(other, indices[0], chains)]
     after_one = State(other)  # with what is there since the first sample was read
     trials += [_trials(other, index, chains) for index in indices[1:]]
@@ -111,7 +113,8 @@ def _judged(
     if chains.is_callable:
         some = indices[:: max(1, len(indices) // _TRUE)]
         _compare(true, [both for both in trials if both[0].index in some], shape, draws)
-    return shape, example
+    sizes = {size_of(source.image) for both in trials for one in both for source in one.run.sources}
+    return shape, example, sizes.pop() if len(sizes) == 1 else None
 
 
 def standing(ds: Any) -> tuple[Any, list[Any]]:

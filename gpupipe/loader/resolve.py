@@ -78,6 +78,11 @@ def resolve(a: Arguments) -> Resolved:
             name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
             raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
         dataset.keeps_targets = dataset.runs_user_code
+        if not ours and _may_differ_in_size(dataset):
+            reasons.append(
+                "its images may come out in different sizes, which an engine cannot give to a collate_fn: end the "
+                "transforms with a crop or Resize((height, width))"
+            )
     elif dataset.form is not None and dataset.form.has_originals:
         reasons.append(
             "its samples hold images before their transforms, which torch's default_collate refuses: leave them out"
@@ -222,6 +227,10 @@ def device_of(device: DeviceLike) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f'device={device!r}, but torch sees no GPU; use device="cpu", or see gpupipe doctor')
     return found
+
+
+def _may_differ_in_size(dataset: Dataset) -> bool:
+    return any(output.size is None for output in dataset.transform.outputs) and dataset.common_size() is None
 
 
 def _check_targets(dataset: Dataset) -> None:

@@ -1,0 +1,4 @@
+"""Datasets that do what is hard to foresee, each run with torch's loader and with gpupipe's: the same must come out.
+
+``python -m tests.fooled`` prints a table of all cases, ``python -m tests.fooled.fuzz`` composes other ones at random.
+"""
