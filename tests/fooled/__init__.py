@@ -2,3 +2,7 @@
 
 ``python -m tests.fooled`` prints a table of all cases, ``python -m tests.fooled.fuzz`` composes other ones at random.
 """
+
+from gpupipe.testing.torchvision_ops import define_missing_operators
+
+define_missing_operators()  # also in a process that is spawned

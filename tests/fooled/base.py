@@ -13,12 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
-
-from gpupipe.testing.torchvision_ops import define_missing_operators
-
-define_missing_operators()  # also in a process that is spawned
-
-from torchvision import transforms as T  # noqa: E402
+from torchvision import transforms as T
 
 __all__ = ["BATCH", "COUNT", "EVAL", "RARE", "TRAIN", "Case", "Outcome", "Pictures", "case", "cases", "differs", "run"]
 
