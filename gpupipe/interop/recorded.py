@@ -53,7 +53,6 @@ class Recorded(FromTorch):
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
         super().__init__(ds, "pil", found.pipeline, exif=upright)
         self.form = shape.form(example.sample)
-        self._is_alone = isinstance(example.sample, PendingTensor)
         self.images_per_sample = shape.images
         self._standing, _ = standing(ds)
         self._shape, self._chains = shape, chains
@@ -94,13 +93,13 @@ class Recorded(FromTorch):
 
     def _by_hand(self, sample: Any) -> ByHand:
         views: dict[int, Any] = {}
-        tree = (View(0) if self._is_alone else (View(0), Rest())) if self.form is None else self.form.tree
+        tree = (View(0), Rest()) if self.form is None else self.form.tree
         try:
             target = _rest(tree, sample, views)
         except _Unlike:
             return ByHand(sample)
         if self.form is None:
-            target = None if self._is_alone else target[1]
+            target = target[1]
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
     def _media_of(self, sample: Any, run: Run) -> list[Media] | None:
@@ -126,9 +125,9 @@ class Recorded(FromTorch):
 
     def _target(self, sample: Any) -> Any:
         """All of a sample but its images, in whose places are zeros; if the rest is one thing only that."""
-        if self.form is not None:
-            return placed(lambda part, _: 0 if isinstance(part, (PendingTensor, PendingImage)) else part, sample)
-        return None if isinstance(sample, PendingTensor) else sample[1]
+        if self.form is None:
+            return sample[1]
+        return placed(lambda part, _: 0 if isinstance(part, (PendingTensor, PendingImage)) else part, sample)
 
 
 def record(ds: Any) -> Recorded:

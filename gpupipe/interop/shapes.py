@@ -76,10 +76,9 @@ class Shape:
         _refuse_moving(sample)
 
     def form(self, sample: Any) -> SampleForm | None:
-        """How a batch is put together; ``None`` if it is ``images``, or ``[images, target]``."""
+        """How a batch is put together; ``None`` if it is ``[images, target]``."""
         steps = slots_of(sample)
-        alone = sample if isinstance(sample, PendingTensor) else sample[0] if _is_pair(sample) else None
-        if alone is not None and isinstance(_pending(alone), Step):
+        if _is_pair(sample) and isinstance(_pending(sample[0]), Step):
             return None
         numbers = {id(step): number for number, step in enumerate(steps)}
 

@@ -39,7 +39,7 @@ OPENED = [
     "try:\n    image = Image.open(self.paths[i]).convert('RGB')\nexcept OSError:\n    return self[i - 1]",
 ]
 BEFORE = [
-    "image = image.rotate(90)",
+    "image = image.rotate(90, expand=True)",
     "image = image.resize((40, 44))",
     "image = image.crop((2, 2, 30, 30))",
     "image = ImageOps.mirror(image)",
@@ -85,7 +85,7 @@ AFTER = [
     "x += 0.25",
     "x[..., :3] = 0",
     "told = torch.is_tensor(x)",
-    "x = x / x.numel() * 100",
+    "x = x / x.numel()",
     "x = torch.cat([x, x])",
     "x = x.numpy()",
     "x = self.kept_results.setdefault(i, x)",
