@@ -35,6 +35,9 @@ class Run(ABC):
 class Engine(ABC):
     """Executes plans. Costs nothing until the first :meth:`run`."""
 
+    most: int | None = None
+    """Samples of a batch at most; ``None``: any number."""
+
     @abstractmethod
     def run(self, plans: Iterator[Plan]) -> Run:
         """Start on a sequence of plans. A previous run must have been closed."""

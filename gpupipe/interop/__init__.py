@@ -5,13 +5,13 @@ without it, and with any version of it.
 """
 
 from .datasets import translate_dataset
-from .samplers import SamplerPlan, notes_its_batches, split_batch_sampler, translate_sampler
+from .samplers import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from .transforms import translate_transform
 
 __all__ = [
     "SamplerPlan",
-    "notes_its_batches",
-    "split_batch_sampler",
+    "is_batch_sampler_of_torch",
+    "translate_batch_sampler",
     "translate_dataset",
     "translate_sampler",
     "translate_transform",

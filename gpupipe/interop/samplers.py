@@ -22,7 +22,7 @@ from ..rng import stream, uniforms
 from ..types import Shard
 from .classes import class_name, exact_name, shown
 
-__all__ = ["SamplerPlan", "notes_its_batches", "split_batch_sampler", "translate_sampler"]
+__all__ = ["SamplerPlan", "is_batch_sampler_of_torch", "translate_batch_sampler", "translate_sampler"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -79,27 +79,27 @@ def translate_sampler(sampler: Any, n: int) -> SamplerPlan:
     return _RULES.get(name, _listed)(sampler, n)
 
 
-def split_batch_sampler(batch_sampler: Any) -> tuple[Any, int, bool]:
-    """(sampler, batch_size, drop_last) of torch's own ``BatchSampler``.
+def is_batch_sampler_of_torch(batch_sampler: Any) -> bool:
+    """Whether it is torch's own ``BatchSampler``, which is its sampler, ``batch_size`` and ``drop_last``."""
+    return exact_name(batch_sampler, "torch.utils.data") == "BatchSampler"
 
-    Raises :class:`ConfigError` for any other one: its batches cannot be cut into equal parts for several ranks.
+
+def translate_batch_sampler(
+    batch_sampler: Any, n: int, begin: Callable[[int, int], None] = lambda seed, epoch: None
+) -> SamplerPlan:
+    """The order of any batch sampler, over a dataset of ``n`` samples: it is iterated once per epoch, one batch after
+    another as they are needed.
+
+    ``begin`` is called with seed and epoch before that.
     """
-    if exact_name(batch_sampler, "torch.utils.data") == "BatchSampler":
-        return batch_sampler.sampler, int(batch_sampler.batch_size), bool(batch_sampler.drop_last)
-    raise ConfigError(
-        f"batch_sampler={shown(batch_sampler)} ({class_name(batch_sampler)}): only torch's own BatchSampler can be "
-        "taken apart; pass a sampler= that gives single indices in the order you want, and batch_size="
-    )
+    if not hasattr(batch_sampler, "__iter__") and not hasattr(batch_sampler, "__getitem__"):
+        raise ConfigError(f"batch_sampler={shown(batch_sampler)} must give lists of indices")
 
+    def order(seed: int, epoch: int) -> Order:
+        begin(seed, epoch)
+        return Streamed((_integers(batch_sampler, batch) for batch in batch_sampler), n, batched=True)
 
-def notes_its_batches(batch_sampler: Any) -> bool:
-    """Whether it is what Lightning puts around torch's ``BatchSampler`` for predictions: it has to be iterated itself,
-    and then says which samples each batch had."""
-    wrapped = any(
-        exact_name(batch_sampler, module) == "_IndexBatchSamplerWrapper"
-        for module in ("lightning.pytorch.overrides", "pytorch_lightning.overrides")
-    )
-    return wrapped and exact_name(batch_sampler._batch_sampler, "torch.utils.data") == "BatchSampler"
+    return SamplerPlan(type(batch_sampler).__name__, None, order, owner=_owner(batch_sampler))
 
 
 def _within(sampler: Any, source: Any, n: int) -> int:
@@ -223,19 +223,23 @@ def _checked(sampler: Any, values: Iterable[Any]) -> Iterator[int]:
 
 
 def _listed(sampler: Any, n: int) -> SamplerPlan:
-    """Any iterable of indices, iterated once in every epoch, as torch does; as far as needed if it has no length."""
+    """Any iterable of indices, iterated once in every epoch and as far as needed, as torch does."""
     if not hasattr(sampler, "__iter__") and not hasattr(sampler, "__getitem__"):
         raise ConfigError(f"sampler={shown(sampler)} must be a torch sampler or a list of indices")
     if hasattr(sampler, "__next__"):
         raise ConfigError(f"sampler={shown(sampler)} can be read only once, for one epoch; pass list(...) of it")
 
-    settable = callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int)
-    name, length, owner = type(sampler).__name__, _length(sampler), sampler if settable else None
+    name, length = type(sampler).__name__, _length(sampler)
     if type(sampler) in (list, tuple, range, np.ndarray):
         return SamplerPlan.of(name, len(sampler), lambda seed, epoch: Explicit(_integers(sampler, sampler), n))
-    if length is None:
-        return SamplerPlan(name, None, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=owner)
-    return SamplerPlan(name, length, lambda seed, epoch: Explicit(_integers(sampler, sampler), n), owner=owner)
+    # Its length may not be that of what it gives, which may have no end.
+    return SamplerPlan(name, length, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=_owner(sampler))
+
+
+def _owner(sampler: Any) -> Any:
+    """The sampler, if it has an epoch that can be set."""
+    settable = callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int)
+    return sampler if settable else None
 
 
 def _length(sampler: Any) -> int | None:

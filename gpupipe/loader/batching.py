@@ -8,14 +8,17 @@ from typing import Any
 
 from ..datasets.base import Dataset
 from ..errors import ConfigError
-from ..interop import SamplerPlan, notes_its_batches, split_batch_sampler, translate_sampler
+from ..interop import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..types import Shard
-from .arguments import Arguments, Replaced, Shuffling, check_integer
+from .arguments import Arguments, Shuffling, check_integer, length_of
 
 __all__ = ["Batching", "batching_of"]
+
+_LIKELY = 32
+"""Samples of a batch, if nothing says how many."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Batching:
     shard: Shard
     sampler: SamplerPlan
     given: Any = None
-    """A batch sampler whose batches are taken as they are; they have at most ``batch_size`` samples."""
+    """A batch sampler whose batches are taken as they are; ``batch_size`` is the size that they are likely to have."""
     instead_of: Batching | None = None
     """How the loader would cut by itself, if a subclass put ``given`` in the place of that."""
     by_blocks: BlockShuffle | None = None
@@ -55,7 +58,7 @@ class Batching:
         elif self.given is None:
             batches = StreamedSlices(order, self.slices(0))
         else:
-            batches = GivenBatches(order, self.batch_size)
+            batches = GivenBatches(order)
         return batches.rest(start)
 
     def __len__(self) -> int:
@@ -70,16 +73,17 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     assert batch_size is not None
     if a.replaced is not None:
         own = batching_of(replace(a, replaced=None), dataset)
-        plan = _given(a.replaced, n)
+        own_sampler = a.replaced.sampler
+        begins = () if own_sampler is None else (own_sampler.begin,)
+        plan = translate_batch_sampler(a.replaced.batches, n, *begins)
         return Batching(own.batch_size, False, Shard(), plan, given=a.replaced.batches, instead_of=own)
     if a.batch_sampler is not None:
         if batch_size != 1 or a.shuffle or sampler is not None or drop_last:
             raise ConfigError("batch_sampler goes without batch_size, shuffle, sampler and drop_last, as in torch")
-        if notes_its_batches(a.batch_sampler):
-            batches = a.batch_sampler
-            plan = _given(Replaced(batches), n, len(batches.sampler))
-            return Batching(batches.batch_size, False, Shard(), plan, given=batches)
-        sampler, batch_size, drop_last = split_batch_sampler(a.batch_sampler)
+        if not is_batch_sampler_of_torch(a.batch_sampler):
+            return _as_given(a, n)
+        batches = a.batch_sampler
+        sampler, batch_size, drop_last = batches.sampler, batches.batch_size, bool(batches.drop_last)
         batch_size = check_integer(batch_size, "batch_size", 1)
     if sampler is not None and a.shuffle:
         raise ConfigError("shuffle=True and a sampler exclude each other, as in torch; leave one of them out")
@@ -110,12 +114,18 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
     return Sequential(n)
 
 
-def _given(replaced: Replaced, n: int, length: int | None = None) -> SamplerPlan:
-    batches, own = replaced
+def _as_given(a: Arguments, n: int) -> Batching:
+    """The batches of a batch sampler that is not torch's."""
+    if a.shard is not None and a.shard.world_size > 1:
+        raise ConfigError(f"shard={a.shard} with a batch sampler of one's own: let the batch sampler cut the ranks")
+    batches = a.batch_sampler
+    return Batching(_likely_size(batches), False, Shard(), translate_batch_sampler(batches, n), given=batches)
 
-    def order(seed: int, epoch: int) -> Order:
-        if own is not None:
-            own.begin(seed, epoch)
-        return Streamed(batches, n, batched=True)
 
-    return SamplerPlan(type(batches).__name__, length, order)
+def _likely_size(batches: Any) -> int:
+    """Of the batches of a batch sampler, as far as it can be known without iterating it."""
+    size = getattr(batches, "batch_size", None)
+    if isinstance(size, int) and size > 0:
+        return size
+    sizes = [length_of(batch) or 1 for batch in batches] if type(batches) in (list, tuple) else []
+    return max(sizes, default=_LIKELY)

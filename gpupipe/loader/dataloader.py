@@ -49,8 +49,10 @@ class DataLoader(TorchLoader[Any]):
             :class:`gpupipe.BlockShuffle`, for files on slow storage: blocks of neighbouring samples in random order, of
             which so many are mixed at a time; ``repr`` says how well.
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
-        batch_sampler: torch's own ``BatchSampler`` is taken apart into sampler, batch_size and drop_last; with another
-            one torch's own loader does the work.
+        batch_sampler: any iterable of lists of indices. torch's own ``BatchSampler`` is taken apart into sampler,
+            batch_size and drop_last; the batches of any other are taken as they are. With ``num_workers=0`` and no
+            ``prefetch_factor`` each batch is read when it is asked for, as in torch; otherwise a few are read ahead.
+            A resumed epoch skips the batches that were delivered, so the batch sampler has to give them again.
         num_workers: threads of the DALI engine; worker processes of the torch engine, and for datasets of user code.
         collate_fn: gets a list of samples as the dataset returns them, but with the images transformed and on the
             device, and makes the batch of them; in this process, with global generators that are seeded for each batch.

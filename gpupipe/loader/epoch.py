@@ -16,7 +16,7 @@ from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, SampleError
 from ..planning.bad_samples import FROM_EPOCH, BadSamples
-from ..planning.batches import Slices
+from ..planning.batches import Slices, StreamedSlices
 from ..planning.epoch import EpochPlan
 from ..signal_handlers import raised_by_handler
 from ..types import Batch, Plan
@@ -78,6 +78,9 @@ class Source(Protocol):
 
     def build(self) -> Engine:
         """Another engine."""
+
+    def grow(self, size: int) -> None:
+        """Engines built from now on have to make batches of so many samples."""
 
     @property
     def user_code_is_sent(self) -> bool:
@@ -195,7 +198,11 @@ class EpochIterator:
                 assert self._lease.run is not None
                 batch = next(self._lease.run)
             except StopIteration:
-                if not stream.repaired:
+                size = self._stream.too_large
+                if size:
+                    session.grow(size)
+                    session.running.release(self._lease, stop=True)
+                elif not stream.repaired:
                     return None
                 self._again(session)
                 continue
@@ -285,7 +292,7 @@ class EpochIterator:
         samples all ranks together have in it, one rank after the other: 0 if it is as large as those before it, -1 if
         they are not next to each other."""
         batches = self._plans.batches if self._plans is not None else None
-        if not isinstance(batches, Slices) or batches.has(self._step + 1):
+        if not isinstance(batches, (Slices, StreamedSlices)) or batches.has(self._step + 1):
             return None
         return -1 if batches.strided else int(batches.window(self._step)[1]) % batches.global_batch
 

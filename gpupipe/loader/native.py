@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import BatchSampler, SequentialSampler, default_collate
 
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..interop.snapshot import Snapshot
-from ..memory.limits import Estimate, check_device, estimate
+from ..memory.limits import Estimate, check_device, check_host, estimate
 from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
 from ..reading.scaled import remark
 from .agreement import Said
-from .arguments import Arguments, Replaced
+from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import has_calls
@@ -46,6 +46,7 @@ class NativeSession(Session):
 
     def __init__(self, arguments: Arguments):
         super().__init__(arguments)
+        self.batch_sampler = arguments.batch_sampler
         self._seen = Snapshot.of(arguments.dataset)
         self._resolve(resolve(arguments))
         self.position = Position(self.batching, arguments.seed, arguments.generator)
@@ -59,6 +60,9 @@ class NativeSession(Session):
         self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
         if a.replaced is not None:
             self.batch_sampler = a.replaced.batches
+        elif self.batching.given is not None:
+            self.sampler = SequentialSampler(a.dataset)  # as in torch, where nothing uses it
+        self._lengths = self._lengths_now
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
 
@@ -74,8 +78,10 @@ class NativeSession(Session):
 
     def _follow(self, batching: Batching) -> None:
         self.batching = batching
-        self.batch_size, self.drop_last, self.shard = batching.batch_size, batching.drop_last, batching.shard
-        self._lengths = self.arguments.lengths
+        as_given = self.arguments.batch_sampler is not None and batching.given is not None
+        self.batch_size = None if as_given else batching.batch_size  # as in torch
+        self.drop_last, self.shard = batching.drop_last, batching.shard
+        self._lengths = self._lengths_now
 
     @property
     def has_begun(self) -> bool:
@@ -95,8 +101,28 @@ class NativeSession(Session):
                 self._resolve(resolved)
         else:
             self._follow(batching_of(a, self.resolved.setup.dataset))
+        self._follow_own_batches()
         self.position.batching = self.batching
         return self
+
+    @property
+    def _own_batches(self) -> BatchSampler | None:
+        """``loader.batch_sampler``, if the loader made it."""
+        a = self.arguments
+        return self.batch_sampler if a.batch_sampler is None and a.replaced is None else None
+
+    @property
+    def _lengths_now(self) -> tuple[Any, ...]:
+        """What the number of batches depends on, and a script may change."""
+        batches = self.batch_sampler
+        return self.arguments.lengths, getattr(batches, "batch_size", None), getattr(batches, "drop_last", None)
+
+    def _follow_own_batches(self) -> None:
+        """A script may have set the attributes of the batch sampler that the loader made."""
+        own, batching = self._own_batches, self.batching
+        if own is not None and (own.batch_size, own.drop_last) != (batching.batch_size, batching.drop_last):
+            size = check_integer(own.batch_size, "batch_size", 1)
+            self._follow(replace(batching, batch_size=size, drop_last=bool(own.drop_last)))
 
     def take_batches(self, batches: Any) -> None:
         own = getattr(self.batch_sampler, "sampler", None)
@@ -113,7 +139,7 @@ class NativeSession(Session):
         return self.position.seed
 
     def __len__(self) -> int:
-        if self._lengths != self.arguments.lengths:
+        if self._lengths != self._lengths_now:
             self.refreshed()
         return len(self.batching)
 
@@ -136,6 +162,13 @@ class NativeSession(Session):
         if resolved.setup.cache is not None:
             resolved.setup.cache.hold()
         return resolved.config.build(replace(resolved.setup, device=str(self.device)))
+
+    def grow(self, size: int) -> None:
+        """Engines built from now on make batches of so many samples, and of somewhat more. Raises
+        :class:`MemoryBudgetError` if that is too much."""
+        resolved = self.resolved
+        self.resolved = replace(resolved, setup=replace(resolved.setup, batch_size=size + size // 4))
+        check_host(self.resolved.config, self.resolved.workload)
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
         if self.shard.world_size > 1:
@@ -203,7 +236,8 @@ class NativeSession(Session):
 
     def load(self, state: dict[str, Any]) -> None:
         found, now = State.from_dict(state), self._state()
-        found.check(now, self.batching.sampler.length)
+        # What a sampler of user code gives need not be what its length says.
+        found.check(now, None if self.batching.sampler.ahead is None else self.batching.sampler.length)
         changed = found.other_batch(now)
         if changed is not None and self.shard.rank == 0:
             warn_once(changed)

@@ -46,6 +46,13 @@ class EpochStream:
                 self.empty.append(plan)
         return self._made is None and not self.repaired
 
+    @property
+    def next_size(self) -> int:
+        """Samples of the next plan; not to be called if it has ended."""
+        plan = self.repaired[0] if self.repaired else self._made
+        assert plan is not None
+        return len(plan)
+
     def take(self) -> Plan:
         """The next plan; not to be called if it has ended."""
         if self.repaired:
@@ -94,6 +101,14 @@ class PlanStream:
     def __init__(self, plans: EpochPlan, following: Callable[[int], EpochPlan | None]):
         self._epochs = deque([EpochStream(plans)])
         self._following = following
+        self.most: int | None = None
+        """Samples of a batch that the engine can make at most. It ends before a larger one."""
+
+    @property
+    def too_large(self) -> int:
+        """Samples of the plan that comes next in this epoch, if the engine is too small for it; otherwise 0."""
+        size = 0 if self.now.ended else self.now.next_size
+        return size if self.most is not None and size > self.most else 0
 
     @property
     def now(self) -> EpochStream:
@@ -115,7 +130,10 @@ class PlanStream:
             if following is None or following.ended:
                 raise StopIteration
             self._epochs.append(following)
-        return self._epochs[-1].take()
+        stream = self._epochs[-1]
+        if self.most is not None and stream.next_size > self.most:
+            raise StopIteration
+        return stream.take()
 
     def go_on(self, plans: EpochPlan) -> bool:
         """The next epoch begins, with these plans: whether they are what was worked on. If not, nothing here is of use

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, default_collate
+from torch.utils.data import default_collate
 
 from ..datasets.base import Dataset
 from ..engines.base import EngineConfig
 from ..engines.forms.check import try_functions
 from ..errors import ConfigError, PipelineError, TranslationError
-from ..interop import notes_its_batches, translate_dataset
-from ..interop.classes import exact_name, shown
+from ..interop import translate_dataset
+from ..interop.classes import shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
@@ -98,13 +98,15 @@ def resolve(a: Arguments) -> Resolved:
     if len(dataset) == 0:
         raise ConfigError(f"{a.dataset!r} has no samples")
     batching = batching_of(a, dataset)
+    one_at_a_time = _one_at_a_time(a, batching)
     setup = Setup(
         dataset=dataset,
         pipeline=dataset.transform,
         device=str(device),
         batch_size=batching.batch_size,
         num_workers=a.num_workers,
-        prefetch_factor=2 if a.prefetch_factor is None else a.prefetch_factor,
+        prefetch_factor=1 if one_at_a_time else 2 if a.prefetch_factor is None else a.prefetch_factor,
+        one_at_a_time=one_at_a_time,
         pin_memory=a.pin_memory,
         timeout=a.timeout,
         worker_init_fn=a.worker_init_fn,
@@ -128,6 +130,11 @@ def resolve(a: Arguments) -> Resolved:
     resolved = Resolved(setup, batching, config, why)
     check_host(config, resolved.workload)
     return resolved
+
+
+def _one_at_a_time(a: Arguments, batching: Batching) -> bool:
+    """Without workers torch reads a sampler one batch at a time. One of user code may watch the training."""
+    return a.num_workers == 0 and a.prefetch_factor is None and batching.sampler.ahead is None
 
 
 def same_work(one: Resolved, two: Resolved) -> bool:
@@ -182,14 +189,7 @@ _TRIED = (256, 320)
 def _foreign(a: Arguments) -> list[str]:
     """What user code does with samples and batches."""
     reasons = []
-    batches = a.batch_sampler
-    plain = batches is None or exact_name(batches, "torch.utils.data") == BatchSampler.__name__
-    if not plain and not notes_its_batches(batches):
-        reasons.append(
-            f"batch_sampler={shown(batches)} cuts the batches: pass a sampler= that gives single indices, and "
-            "batch_size="
-        )
-    if batches is None and a.batch_size is None:
+    if a.batch_sampler is None and a.batch_size is None:
         reasons.append("batch_size=None gives single samples: use batch_size=1")
     if a.pin_memory_device:
         reasons.append(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,8 @@ from ..engines.base import Engine, Run
 from ..engines.delivery import KeepAlive
 from ..errors import EngineError
 from ..signal_handlers import deferred
-from ..types import Batch, Plan
+from ..types import Batch
+from .plan_stream import PlanStream
 
 __all__ = ["Lease", "Running"]
 
@@ -97,11 +98,12 @@ class Running:
         """Whether no more than one engine is in use."""
         return len(self._leases) <= 1
 
-    def run(self, lease: Lease, plans: Iterator[Plan], build: Callable[[], Engine]) -> Run:
+    def run(self, lease: Lease, plans: PlanStream, build: Callable[[], Engine]) -> Run:
         """Let an engine start on plans; what the lease ran before must have been closed."""
         if lease.engine is None:
             lease.engine = self._engine_for(lease, build)
             self._leases.append(lease)
+        plans.most = lease.engine.most
         lease.run = lease.engine.run(plans)
         return lease.run
 

@@ -111,6 +111,14 @@ class StreamedSlices:
     def ranks(self) -> int:
         return self.slices.ranks
 
+    @property
+    def strided(self) -> bool:
+        return self.slices.strided
+
+    @property
+    def global_batch(self) -> int:
+        return self.slices.global_batch
+
     def _known(self, step: int) -> Slices:
         # Up to the end of this batch: as much as the engine asked for, and no more.
         end = self.slices.start + (step + 1) * self.slices.global_batch
@@ -139,8 +147,6 @@ class GivenBatches:
     """Batches as a batch sampler gave them, on this rank alone."""
 
     order: Streamed
-    batch_size: int
-    """The largest that is allowed."""
     first: int = 0
     """Batches that were delivered before."""
 
@@ -155,11 +161,8 @@ class GivenBatches:
         found = self.order.batch(self.first + step)
         if found is None:
             raise IndexError(f"there is no batch {step}")
-        if not 0 < found[1] <= self.batch_size:
-            raise ConfigError(
-                f"the batch sampler gave a batch of {found[1]} samples, and the loader was made for 1 to "
-                f"{self.batch_size}; make it with the largest batch_size"
-            )
+        if not found[1]:
+            raise ConfigError("the batch sampler gave a batch without samples; leave such batches out")
         return np.array(found, np.int64)
 
     def take(self, step: int) -> tuple[I64, int, int]:

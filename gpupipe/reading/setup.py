@@ -34,6 +34,8 @@ class Setup:
     cache: DecodedCache | None = None
     scaled: bool = False
     """Whether images may be decoded smaller, see :mod:`gpupipe.reading.scaled`."""
+    one_at_a_time: bool = False
+    """Whether a plan is taken only when its batch is asked for; then ``prefetch_factor`` is 1."""
 
     @property
     def cuda(self) -> bool:

@@ -130,7 +130,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"shuffle": True, "sampler": [1, 2]}, "shuffle=True and a sampler exclude each other"),
         ({"sampler": iter([1, 2])}, "read only once"),
         ({"sampler": 7}, "sampler=7 must be a torch sampler or a list"),
-        ({"batch_sampler": [[0, 1], [2]], "batch_size": 1}, "cuts the batches: pass a sampler="),
+        ({"batch_sampler": 7, "batch_size": 1}, "batch_sampler=7 must give lists of indices"),
         ({"batch_sampler": BatchSampler(range(3), 2, False), "shuffle": True, "batch_size": 1}, "batch_sampler goes"),
         ({"batch_sampler": BatchSampler(range(3), 2, False), "batch_size": 5}, "batch_sampler goes without batch_size"),
     ],

@@ -58,6 +58,7 @@ class DaliEngine(Engine):
 
     def __init__(self, setup: Setup, decoder: DecoderOptions, end: GraphEnd, *, nvdec: bool = False):
         self.setup = setup
+        self.most = setup.batch_size
         self.end = end
         self.frames = clip_length(setup.dataset, setup.pipeline)
         """Of a clip; to DALI each is an image."""
@@ -407,14 +408,15 @@ class DaliRun(Run):
             return None, None
         if ready.exchanged:
             return engine.exchanged(ready), None
-        if one.making is not None and one.making.in_threads:
+        if one.making is not None and one.making.in_threads and not engine.setup.one_at_a_time:
             self._top_up()  # they go on with the next batch when there is nothing left to begin of this one
         try:
             made = engine.wait(one)
         except Failed as e:
             return self._recovered(one, e.error), None
         self._failing = self._rebuilt = False
-        self._top_up()  # DALI goes on while the consumer works on a batch
+        if not engine.setup.one_at_a_time:
+            self._top_up()  # DALI goes on while the consumer works on a batch
         # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
         return engine.finish(made, one), (made, ready) if engine.on_gpu else None
 
