@@ -146,6 +146,7 @@ class EpochIterator:
         entered = time.perf_counter()
         session.stats.work_seconds += entered - self._left
         self._lease.renew()
+        delivering = False
         try:
             # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
             # the engine keeps, nor the script, to its batch.
@@ -154,11 +155,14 @@ class EpochIterator:
                     self._start(session)
                 batch = self._next(session)
                 if batch is not None:
+                    delivering = True
                     return self._deliver(batch, session)
                 self._finish(session)
         except SampleError:
             raise
         except BaseException as e:
+            if delivering and isinstance(e, Exception) and raised_by_handler(e) is None:
+                raise  # of the script's collate_fn; torch's iterator goes on with the next batch too
             self.end()  # the state stays where it was; a new iter() starts cleanly
             if not isinstance(e, Exception) or raised_by_handler(e) is not None:
                 # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -48,6 +49,22 @@ class _Place:
     """State of the generator of the order before the epoch, in base 64; empty if there is none but the global one."""
     global_batch: int = 0
     """Samples of a batch of all ranks; 0 if batches are not of one size, or the state is of version 1."""
+
+
+class _Raising:
+    """Batches, of which one may be an exception. The iterator goes on after it, as torch's does."""
+
+    def __init__(self, results: Iterator[tuple[Any, Exception | None]]):
+        self._results = results
+
+    def __iter__(self) -> _Raising:
+        return self
+
+    def __next__(self) -> Any:
+        batch, error = next(self._results)
+        if error is not None:
+            raise error
+        return batch
 
 
 class PlainSession(Session):
@@ -184,16 +201,22 @@ class PlainSession(Session):
         self.loader.skip = 0 if stream else place.delivered
         # As torch does, here and not at the first batch: workers start, and a seed is drawn for them.
         batches = iter(self.loader)
-        return self._batches(islice(batches, place.delivered if stream else 0, None), place)
+        return _Raising(self._batches(batches, place, place.delivered if stream else 0))
 
-    def _batches(self, batches: Iterator[Any], place: _Place) -> Iterator[Any]:
+    def _batches(self, batches: Iterator[Any], place: _Place, skip: int) -> Iterator[tuple[Any, Exception | None]]:
+        """Each batch, or the exception that user code raised in its place."""
         if self.shard.world_size > 1:
             self._agreement.check(self._settings(place))
+        deque(islice(batches, skip), maxlen=0)
         left, begun = time.perf_counter(), False
         while True:
             entered = time.perf_counter()
             self.stats.work_seconds += entered - left
-            batch = next(batches, self)
+            error = None
+            try:
+                batch = next(batches, self)
+            except Exception as e:
+                batch, error = None, e
             left = time.perf_counter()
             self.stats.wait_seconds += left - entered
             if batch is self:
@@ -201,10 +224,14 @@ class PlainSession(Session):
             if not begun:  # with its first batch
                 begun, self._resume, self.next_epoch = True, None, place.epoch + 1
             place = self._place = replace(place, delivered=place.delivered + 1, seed=self._order_seed)
+            if error is not None:
+                yield None, error
+                left = time.perf_counter()
+                continue
             self.valid = _samples(batch)
             self.stats.batches += 1
             self.stats.samples += self.valid
-            yield self._on_device(batch)
+            yield self._on_device(batch), None
             left = time.perf_counter()
         if not begun:  # nothing was left of it, or there is nothing
             self._resume, self.next_epoch = None, place.epoch + 1

@@ -15,7 +15,7 @@ from ..engines.base import EngineConfig
 from ..engines.forms.check import try_functions
 from ..errors import ConfigError, PipelineError, TranslationError
 from ..interop import translate_dataset
-from ..interop.classes import shown
+from ..interop.classes import exact_name, shown
 from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
@@ -87,8 +87,7 @@ def resolve(a: Arguments) -> Resolved:
         reasons.append(
             "its samples hold images before their transforms, which torch's default_collate refuses: leave them out"
         )
-    if not dataset.runs_user_code:
-        reasons += _worker_options(a)
+    reasons += _whole_batches(a) if dataset.runs_user_code else _worker_options(a)
     if ours and reasons:
         raise ConfigError(
             f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {'; '.join(reasons)}"
@@ -96,7 +95,10 @@ def resolve(a: Arguments) -> Resolved:
     if reasons:
         raise NotNative(reasons)
     if len(dataset) == 0:
-        raise ConfigError(f"{a.dataset!r} has no samples")
+        error = ConfigError(f"{a.dataset!r} has no samples")
+        if ours:
+            raise error
+        raise NotNative(["it has no samples"], error)
     batching = batching_of(a, dataset)
     one_at_a_time = _one_at_a_time(a, batching)
     setup = Setup(
@@ -130,6 +132,19 @@ def resolve(a: Arguments) -> Resolved:
     resolved = Resolved(setup, batching, config, why)
     check_host(config, resolved.workload)
     return resolved
+
+
+def _whole_batches(a: Arguments) -> list[str]:
+    if not _takes_batches(a.dataset):
+        return []
+    return ["its __getitems__ gets the indices of a whole batch: leave it out, so that __getitem__ is used"]
+
+
+def _takes_batches(dataset: Any) -> bool:
+    """Whether torch calls a ``__getitems__`` of user code, possibly through a ``Subset``."""
+    if exact_name(dataset, "torch.utils.data") == "Subset":
+        return _takes_batches(dataset.dataset)
+    return callable(getattr(dataset, "__getitems__", None))
 
 
 def _one_at_a_time(a: Arguments, batching: Batching) -> bool:
