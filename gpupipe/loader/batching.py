@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from torch.utils.data import DistributedSampler
+
 from ..datasets.base import Dataset
 from ..errors import ConfigError
 from ..interop import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
@@ -116,7 +118,8 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
 
 def _as_given(a: Arguments, n: int) -> Batching:
     """The batches of a batch sampler that is not torch's."""
-    if a.shard is not None and a.shard.world_size > 1:
+    cut = isinstance(getattr(a.batch_sampler, "sampler", None), DistributedSampler)  # as Lightning's wrapper has it
+    if a.shard is not None and a.shard.world_size > 1 and not cut:
         raise ConfigError(f"shard={a.shard} with a batch sampler of one's own: let the batch sampler cut the ranks")
     batches = a.batch_sampler
     return Batching(_likely_size(batches), False, Shard(), translate_batch_sampler(batches, n), given=batches)
