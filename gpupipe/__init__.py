@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .loader.dataloader import DataLoader
     from .loader.from_torch import from_torch
     from .planning.blocks import BlockShuffle
+    from .reasons import FallbackWarning, GpupipeWarning
     from .types import Batch, Plan, Shard
 
 __version__ = "0.1.0"
@@ -20,7 +21,9 @@ __all__ = [
     "Batch",
     "BlockShuffle",
     "DataLoader",
+    "FallbackWarning",
     "GpupipeError",
+    "GpupipeWarning",
     "Plan",
     "SampleError",
     "Shard",
@@ -38,7 +41,9 @@ _HOME = {
     "Batch": "types",
     "BlockShuffle": "planning.blocks",
     "DataLoader": "loader.dataloader",
+    "FallbackWarning": "reasons",
     "GpupipeError": "errors",
+    "GpupipeWarning": "reasons",
     "Plan": "types",
     "SampleError": "errors",
     "Shard": "types",

@@ -12,12 +12,15 @@
     └── MissingDependency    (also ImportError)   a package that is needed here is not installed
 
 Every message says the value, the rule and the next step.
+Warnings, and why torch's loader does some of the work, are in :mod:`gpupipe.reasons`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from .reasons import Reason
 
 __all__ = [
     "BadSample",
@@ -74,12 +77,17 @@ class PipelineError(ConfigError):
 class TranslationError(ConfigError):
     """A torch or torchvision object has no gpupipe form. The message names it and the choices that are left."""
 
-    def __init__(self, message: str, reasons: Sequence[str] = ()):
+    def __init__(self, message: str, reasons: Sequence[Reason | str] = ()):
         super().__init__(message)
-        self.reasons = tuple(reasons) or (message,)
-        """What has no form, and why: one short text for each thing."""
+        self.reasons = tuple(map(Reason.of, reasons or (message,)))
+        """What has no form, and why: one short text with a code for each thing."""
 
-    def __reduce__(self) -> tuple[type[TranslationError], tuple[str, tuple[str, ...]]]:
+    @property
+    def code(self) -> str:
+        """Of the first reason."""
+        return self.reasons[0].code
+
+    def __reduce__(self) -> tuple[type[TranslationError], tuple[str, tuple[Reason, ...]]]:
         return type(self), (str(self), self.reasons)
 
 

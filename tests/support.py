@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gpupipe import DataLoader, transforms as T
+from gpupipe import DataLoader, GpupipeWarning, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import Dali
 from gpupipe.engines.forms.reference import reference
@@ -311,6 +311,16 @@ def in_a_child(work: Callable[..., Any], *arguments: Any, timeout: float = 30) -
         time.sleep(0.01)
     os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """The texts of gpupipe's warnings within it, which may be none."""
+    texts: list[str] = []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", GpupipeWarning)
+        yield texts
+    texts += [str(one.message) for one in seen if isinstance(one.message, GpupipeWarning)]
 
 
 @contextmanager

@@ -31,28 +31,33 @@ def parts(t: Any) -> list[Any] | None:
 def of_albumentations(t: Any, cls: type) -> list[Transform]:
     """Raises :class:`Refused` if there is no rule for it, or for one of its arguments."""
     if cls.__name__ == "Compose":
-        raise Refused("with p below 1, boxes, keypoints, additional targets, saved parameters, or methods of its own")
+        raise Refused(
+            "with p below 1, boxes, keypoints, additional targets, saved parameters, or methods of its own",
+            "transform-argument",
+        )
     rule, arguments = _RULES.get(cls.__name__, (None, ""))
     if rule is None:
-        raise Refused("gpupipe has no such transform of albumentations")
+        raise Refused("gpupipe has no such transform of albumentations", "unknown-transform")
     if changed := changed_methods(t, cls):
-        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     # A release of theirs that has other arguments may do something else.
     if unknown := set(inspect.signature(cls).parameters) ^ {*arguments.split(), "p"}:
-        raise Refused(f"of a release of albumentations with another {', '.join(sorted(unknown))}")
+        raise Refused(f"of a release of albumentations with another {', '.join(sorted(unknown))}", "transform-argument")
     made = rule(t)
     if isinstance(made, (ours.RandomHorizontalFlip, ours.RandomVerticalFlip)) or t.p >= 1:
         return [made]
     if cls.__name__ == "ToTensorV2" or t.p <= 0:
-        raise Refused(f"with p={t.p}, which does it to some images only; leave it out")
+        raise Refused(f"with p={t.p}, which does it to some images only; leave it out", "transform-argument")
     return [ours.RandomApply([made], p=t.p)]
 
 
 def _filter(t: Any) -> str:
     if t.area_for_downscale is not None:
-        raise Refused(f"area_for_downscale={t.area_for_downscale!r}; leave it out")
+        raise Refused(f"area_for_downscale={t.area_for_downscale!r}; leave it out", "transform-argument")
     if t.interpolation not in _FILTERS:
-        raise Refused(f"interpolation={t.interpolation}; use cv2.INTER_LINEAR or cv2.INTER_NEAREST")
+        raise Refused(
+            f"interpolation={t.interpolation}; use cv2.INTER_LINEAR or cv2.INTER_NEAREST", "transform-argument"
+        )
     return _FILTERS[t.interpolation]
 
 
@@ -63,7 +68,7 @@ def _random_resized_crop(t: Any) -> Transform:
 def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) -> Callable[[Any], Transform]:
     def rule(t: Any) -> Transform:
         if type(t.max_size) is not int:
-            raise Refused("one number for max_size is known, and no list or max_size_hw")
+            raise Refused("one number for max_size is known, and no list or max_size_hw", "transform-argument")
         return kind(t.max_size, _filter(t))
 
     return rule
@@ -72,7 +77,7 @@ def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) 
 def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[Any], Transform]:
     def rule(t: Any) -> Transform:
         if t.pad_if_needed:
-            raise Refused("with pad_if_needed=True; put a SmallestMaxSize before it")
+            raise Refused("with pad_if_needed=True; put a SmallestMaxSize before it", "transform-argument")
         return kind((t.height, t.width))
 
     return rule
@@ -80,14 +85,14 @@ def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[An
 
 def _normalize(t: Any) -> Transform:
     if t.normalization != "standard":
-        raise Refused(f"normalization={t.normalization!r} depends on the image")
+        raise Refused(f"normalization={t.normalization!r} depends on the image", "transform-argument")
     mean, factor = t.mean_np.reshape(-1).tolist(), t.denominator.reshape(-1).tolist()
     return theirs.Normalize(mean, [1 / f for f in factor])
 
 
 def _to_float(t: Any) -> Transform:
     if t.max_value not in (None, 255):
-        raise Refused(f"max_value={t.max_value}; of bytes it is 255")
+        raise Refused(f"max_value={t.max_value}; of bytes it is 255", "transform-argument")
     return theirs.ToFloat()
 
 

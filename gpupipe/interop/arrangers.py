@@ -22,10 +22,10 @@ def arranged(t: Any) -> Any:
         return None
     first, second = _called(other), _called(other)
     if _shape(first) != _shape(second):
-        raise Refused("it does not always do the same with the transforms that it holds")
+        raise Refused("it does not always do the same with the transforms that it holds", "own-view")
     parts = list(leaves(first))
     if not parts or not all(isinstance(part, StandIn) for part in parts):
-        raise Refused("it returns something beside images")
+        raise Refused("it returns something beside images", "own-view")
     return first
 
 
@@ -34,7 +34,7 @@ def _called(other: Any) -> Any:
     made = watched(other, StandIn(None), "it", seed=1)
     now = getattr(other, "__dict__", {})
     if before.keys() != now.keys() or any(before[name] is not now[name] for name in before):
-        raise Refused("it changes when it is called")
+        raise Refused("it changes when it is called", "changes-itself")
     return made
 
 

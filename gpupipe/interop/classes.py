@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..reasons import without_addresses
+
 __all__ = ["changed_methods", "class_name", "exact_name", "known_class", "shown"]
 
 _HARMLESS = {
@@ -54,6 +56,6 @@ def class_name(obj: Any) -> str:
 
 
 def shown(obj: Any) -> str:
-    """``repr`` in one line that is not too long."""
-    text = " ".join(repr(obj).split())
+    """``repr`` in one line that is not too long, without addresses."""
+    text = without_addresses(" ".join(repr(obj).split()))
     return text if len(text) <= 120 else f"{text[:117]}..."

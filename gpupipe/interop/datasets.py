@@ -15,6 +15,7 @@ from .. import datasets as ours
 from ..datasets.base import Dataset
 from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
+from ..reasons import Reason, about
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
 from .huggingface import image_rows
@@ -61,7 +62,7 @@ def translate_dataset(ds: Any) -> Dataset:
         except Refused as refused:
             if _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
                 raise e from None
-            _refuse(ds, str(refused), e)
+            _refuse(ds, str(refused), refused.code, e)
         except TranslationError as other:
             raise other from None
 
@@ -80,22 +81,22 @@ def _native(ds: Any) -> Dataset:
         try:
             return image_rows(ds)
         except Refused as e:
-            _refuse(ds, f"{e}; {named_class(ds)}")
+            _refuse(ds, f"{e}; {named_class(ds)}", e.code)
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:
         other = named_class(ds)
         if other is not None:
-            _refuse(ds, other)
+            _refuse(ds, other, "other-library")
         if isinstance(ds, IterableDataset):
-            _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered")
-        _refuse(ds, _UNKNOWN)
+            _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered", "stream")
+        _refuse(ds, _UNKNOWN, "unknown-dataset")
     own = [
         f"{c.__qualname__}.{n}"
         for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
         for n in _READS & vars(c).keys()
     ]
     if own:
-        _refuse(ds, f"a subclass of torchvision's {cls.__name__} with its own {', '.join(sorted(own))}")
+        _refuse(ds, f"a subclass of torchvision's {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
     if cls.__name__ in _FOLDERS:
         return _folder(ds, exact=cls is type(ds))
     if cls.__name__ in _COLOUR_ARRAYS:
@@ -111,7 +112,7 @@ def _native(ds: Any) -> Dataset:
             lambda: _labels(ds, np.asarray(ds.targets)),
         )
         return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
-    return _refuse(ds, _UNKNOWN)
+    return _refuse(ds, _UNKNOWN, "unknown-dataset")
 
 
 def _concatenated(ds: Any) -> Dataset:
@@ -119,15 +120,17 @@ def _concatenated(ds: Any) -> Dataset:
     parts = [translate_dataset(part) for part in ds.datasets]
     first = parts[0]
     if not all(part.whole_files and not part.exif and part.form is None and not part.columns for part in parts):
-        _refuse(ds, "not all of its parts are folders or lists of image files, with one image and one label")
+        _refuse(
+            ds, "not all of its parts are folders or lists of image files, with one image and one label", "unlike-parts"
+        )
     # Functions of user code that differ in what they hold look equal, so they must be in the same object.
     one_object = len({id(_given_transform(part)) for part in ds.datasets}) == 1
     sure = one_object or all(op.sendable for op in first.transform.skeleton)
     if not sure or not all(part.transform == first.transform for part in parts):
-        _refuse(ds, "its parts have different transforms")
+        _refuse(ds, "its parts have different transforms", "unlike-parts")
     limits = {(part.max_pixels, part.max_bytes, part.strict) for part in parts}
     if len(limits) > 1 or len({part.labels is None for part in parts}) > 1:
-        _refuse(ds, "its parts differ in what they take for bad samples, or in having labels")
+        _refuse(ds, "its parts differ in what they take for bad samples, or in having labels", "unlike-parts")
     paths = [os.fsdecode(path.tobytes()) for part in parts for path in part.encoded_paths(np.arange(len(part)))]
     labels = None if first.labels is None else np.concatenate([part.labels for part in parts])
     max_pixels, max_bytes, strict = limits.pop()
@@ -142,9 +145,10 @@ def _given_transform(ds: Any) -> Any:
     return getattr(ds, "transform", ds)
 
 
-def _refuse(ds: Any, why: str, cause: Exception | None = None) -> NoReturn:
+def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoReturn:
     raise TranslationError(
-        f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}", [f"{type(ds).__name__}: {why}"]
+        f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}",
+        [Reason(about(type(ds).__name__, why), code)],
     ) from cause
 
 
@@ -173,7 +177,7 @@ def _all(*parts: Callable[[], Any]) -> list[Any]:
         # What the engines would refuse afterwards: all is said at once.
         composed = [it[0] for it in made if isinstance(it, tuple) and isinstance(it[0], Compose)]
         functions = [t for it in composed for t in it if isinstance(t, Lambda)]
-        reasons += [f"transform {t!r} is user code" for t in functions]
+        reasons += [Reason(f"transform {shown(t)} is user code", "own-function") for t in functions]
         raise TranslationError("\n".join(map(str, errors)), reasons)
     return made
 
@@ -183,7 +187,9 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
     if len(labels) == 0:
         return np.empty(0, np.int64)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        _refuse(ds, f"its labels are {labels.dtype}{list(labels.shape)} and not one integer per sample")
+        _refuse(
+            ds, f"its labels are {labels.dtype}{list(labels.shape)} and not one integer per sample", "target-transform"
+        )
     function = ds.target_transform
     if function is None:
         return labels.astype(np.int64)
@@ -196,9 +202,17 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
             try:
                 results.append(operator.index(got))
             except TypeError:
-                _refuse(ds, f"its target_transform makes {shown(got)} of label {c}, and a label must be an integer")
+                _refuse(
+                    ds,
+                    f"its target_transform makes {shown(got)} of label {c}, and a label must be an integer",
+                    "target-transform",
+                )
         if results[0] != results[1]:
-            _refuse(ds, f"its target_transform makes {results[0]} of label {c} once, and {results[1]} the next time")
+            _refuse(
+                ds,
+                f"its target_transform makes {results[0]} of label {c} once, and {results[1]} the next time",
+                "target-transform",
+            )
         mapped.append(results[0])
     return np.asarray(mapped, np.int64)[which.reshape(-1)]
 
@@ -228,7 +242,11 @@ def _check_loader(ds: Any) -> None:
         "default_loader",
         "pil_loader",
     ):
-        _refuse(ds, f"it reads files with {shown(loader)}, and only torchvision's own image loader is known")
+        _refuse(
+            ds,
+            f"it reads files with {shown(loader)}, and only torchvision's own image loader is known",
+            "own-image-loader",
+        )
 
 
 def _same_samples(found: ours.ImageFolder, samples: Sequence[tuple[str, int]]) -> bool:

@@ -122,7 +122,7 @@ def _check_form(transform: Transform, place: Place) -> None:
     after = transform.resolve(np.full((2, transform.draws), 0.5), images)[1]
     same = (after.kind, after.dtype, after.channels) == (images.kind, images.dtype, images.channels)
     if transform.on_batch or transform.temporal or after.views or not same or (after.sizes != images.sizes).any():
-        raise Refused(f"it holds {transform!r}, which changes the form of the image")
+        raise Refused(f"it holds {transform!r}, which changes the form of the image", "own-function")
 
 
 # ---- the proof

@@ -76,13 +76,15 @@ def image_rows(ds: Any) -> ImageRows:
     names = [name for name in ds.column_names if ds._format_columns is None or name in ds._format_columns]
     images = [name for name in names if type(ds.features[name]).__name__ == "Image"]
     if len(images) != 1:
-        raise Refused(f"it has {len(images)} columns of images" if images else "it has no column of images")
+        raise Refused(
+            f"it has {len(images)} columns of images" if images else "it has no column of images", "dataset-form"
+        )
     (image,) = images
     feature = ds.features[image]
     if not feature.decode or feature.mode not in (None, "RGB", "L"):
-        raise Refused(f"its images are {feature}")
+        raise Refused(f"its images are {feature}", "dataset-form")
     if ds._output_all_columns and len(names) < len(ds.column_names):
-        raise Refused("it has output_all_columns=True")
+        raise Refused("it has output_all_columns=True", "dataset-form")
     if ds._format_type == "torch" and not ds._format_kwargs:
         tree: Any = {name: View(0) if name == image else Rest((name,), tensor=True) for name in names}
         modes = {mode: feature.mode or mode for mode in _MODES}
@@ -91,12 +93,13 @@ def image_rows(ds: Any) -> ImageRows:
         raise Refused(
             "its samples hold PIL images, of which no batch is made"
             if ds._format_type is None
-            else f"its format is {ds._format_type!r}"
+            else f"its format is {ds._format_type!r}",
+            "dataset-form",
         )
     example, modes = _arranged(ds._format_kwargs["transform"], names, image, feature.mode)
     made = [leaf for leaf in leaves(example) if isinstance(leaf, StandIn) and leaf.steps]
     if not made:
-        raise Refused("no image in its samples comes from transforms that it holds")
+        raise Refused("no image in its samples comes from transforms that it holds", "own-pixels")
     _, views = _pipeline_of(made, 3)
     numbers = iter(range(len(made)))
 
@@ -118,7 +121,7 @@ def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, An
     if len(chains) == 1:
         return chains[0]
     if any(views is not None for _, views in chains):
-        raise Refused("several of its transforms make several views each")
+        raise Refused("several of its transforms make several views each", "views")
     return ours.Compose([ours.MultiView([chain for chain, _ in chains])]), None
 
 
@@ -146,19 +149,22 @@ def _checked(
     for name in columns:
         feature = ds.features[name]
         if type(feature).__name__ != "ClassLabel" and getattr(feature, "dtype", None) not in _KINDS:
-            raise Refused(f"its column {name!r} is {feature}; columns hold numbers, truth values and texts")
+            raise Refused(
+                f"its column {name!r} is {feature}; columns hold numbers, truth values and texts", "dataset-form"
+            )
         if ds.data.column(name).null_count:
-            raise Refused(f"its column {name!r} has no value in some rows")
+            raise Refused(f"its column {name!r} has no value in some rows", "dataset-form")
     form = SampleForm(tree)
     try:
         found = ImageRows(ds, image, columns, pipeline(3), form, tensors)
     except DatasetError as e:
-        raise Refused(str(e).removeprefix("HuggingFace: ")) from None
+        raise Refused(str(e).removeprefix("HuggingFace: "), "dataset-form") from None
     known = {mode: modes.get(mode, "") for mode in found.modes}
     if len({*known.values()}) > 1 or not {*known.values()} <= {"RGB", "L"}:
         raise Refused(
             f"its images have the modes {', '.join(sorted(found.modes))}, and its transforms get them as they are: "
-            'convert all of them, image.convert("RGB")'
+            'convert all of them, image.convert("RGB")',
+            "unlike-samples",
         )
     if "L" in known.values():
         found.transform = pipeline(1)
@@ -223,7 +229,7 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
     """
     other, found = marked_function(function)
     if not found:
-        raise Refused("its transform holds no transforms that could be done for it")
+        raise Refused("its transform holds no transforms that could be done for it", "own-pixels")
     first = _called(other, names, image, mode, "RGB", 2)
     shape, modes = _shape(first[0], 0), dict[str, str]()
     for has in _MODES:
@@ -246,7 +252,9 @@ def _called(other: Any, names: list[str], image: str, mode: str | None, has: str
     }
     made = watched(other, batch, "its transform", seed=rows)
     if not isinstance(made, Mapping) or not all(type(v) in (list, tuple) and len(v) == rows for v in made.values()):
-        raise Refused("its transform does not return a dictionary of lists with a value for each sample")
+        raise Refused(
+            "its transform does not return a dictionary of lists with a value for each sample", "dataset-form"
+        )
     return [{key: _plain(values[i]) for key, values in made.items()} for i in range(rows)]
 
 
@@ -269,9 +277,9 @@ def _shape(sample: Any, row: int) -> Any:
         elif isinstance(part, StandIn):
             of, what = part.image[0], tuple(map(id, part.steps))
         else:
-            raise Refused(f"its transform returns something of its own ({type(part).__name__})")
+            raise Refused(f"its transform returns something of its own ({type(part).__name__})", "own-view")
         if of != row:
-            raise Refused("its transform mixes samples with each other")
+            raise Refused("its transform mixes samples with each other", "mixes-samples")
         return ("leaf", what)
 
     return kept(leaf, sample)

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from ..datasets.sample_form import rebuilt
+from ..reasons import failure
 from .reach import own_classes, variables_reached
 from .snapshot import Snapshot
 
@@ -111,7 +112,7 @@ def _tried(function: Any, value: Any) -> Any:
     try:
         return function(value)
     except Exception as e:
-        raise CannotCopy(f"its {type(value).__name__} cannot be copied ({type(e).__name__}: {e})") from None
+        raise CannotCopy(f"its {type(value).__name__} cannot be copied ({failure(e)})") from None
 
 
 def _array(value: np.ndarray[Any, Any]) -> Any:

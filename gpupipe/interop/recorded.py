@@ -19,6 +19,7 @@ from ..datasets.sample_form import Rest, View
 from ..datasets.user_code import FromTorch
 from ..errors import GpupipeError
 from ..reading.sample import Drawing, drawing
+from ..reasons import failure
 from ..signal_handlers import pass_on
 from ..types import ByHand
 from .chains import Chains, size_of
@@ -136,16 +137,19 @@ def record(ds: Any) -> Recorded:
     Raises :class:`Refused` if it is not what :class:`Recorded` says.
     """
     if not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
-        raise Refused("a stream, which has no samples to be ordered")
+        raise Refused("a stream, which has no samples to be ordered", "stream")
     try:
         count = len(ds)
     except TypeError as e:
-        raise Refused(str(e)) from None
+        raise Refused(failure(e), "sample-fails") from None
     if not count:
-        raise Refused("it has no samples")
+        raise Refused("it has no samples", "empty")
     _, held = standing(ds)
     if not held:
-        raise Refused("gpupipe does not know what it reads, and it holds no transforms that could be done for it")
+        raise Refused(
+            "gpupipe does not know what it reads, and it holds no transforms that could be done for it",
+            "unknown-dataset",
+        )
     with unread():
         made = _recorded(ds, Chains(held))
     if isinstance(made, Exception):

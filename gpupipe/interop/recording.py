@@ -21,6 +21,7 @@ from PIL import Image
 from ..codecs.unread_array import UnreadArray, unread_arrays
 from ..datasets.sample_form import rebuilt
 from ..reading.global_rng import drawn, lent, seed_all
+from ..reasons import failure
 from ..transforms import Compose, Transform
 from ..transforms.albumentations import ToArray
 from . import albumentations
@@ -111,13 +112,15 @@ class Mark:
 
     def _of_array(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if given or named.keys() != {"image"}:
-            raise Refused(f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image")
+            raise Refused(
+                f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image", "own-pixels"
+            )
         image = named["image"]
         if isinstance(image, StandIn):
             return {"image": image.then(self._transform)}
         is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
         if type(image) is not UnreadArray and not is_image:
-            raise Refused("it gives something else to albumentations than an image uint8[H, W, 3]")
+            raise Refused("it gives something else to albumentations than an image uint8[H, W, 3]", "own-pixels")
         return {"image": StandIn(image, (_TO_ARRAY, self._transform))}
 
     def __getattr__(self, name: str) -> Any:
@@ -193,13 +196,13 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
         except Refused:
             raise
         except Looked as e:
-            raise Refused(f"{who} does more than to arrange the transforms that it holds: {e}") from None
+            raise Refused(f"{who} does more than to arrange the transforms that it holds: {e}", "own-view") from None
         except Exception as e:
             raise Refused(
-                f"{who} does more than to arrange the transforms that it holds ({type(e).__name__}: {e})"
+                f"{who} does more than to arrange the transforms that it holds ({failure(e)})", "own-view"
             ) from None
         if drawn() != before:
-            raise Refused(f"{who} draws random numbers itself")
+            raise Refused(f"{who} draws random numbers itself", "own-seeds")
     return made
 
 

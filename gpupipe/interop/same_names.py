@@ -20,7 +20,16 @@ PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"
 
 
 class Refused(Exception):
-    """A transform, or one of its parameters, that has no form here; the message says why."""
+    """A transform, one of its parameters, or a dataset that has no form here.
+
+    Args:
+        why: a sentence about it.
+        code: of the reason, in :data:`gpupipe.reasons.ADVICE`.
+    """
+
+    def __init__(self, why: str, code: str = "other"):
+        super().__init__(why)
+        self.code = code
 
 
 def interpolation(value: Any) -> Any:
@@ -36,7 +45,7 @@ def _fill(value: Any) -> Any:
     """``None``, a number or three."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if value is not None and not all(isinstance(v, (int, float)) for v in values):
-        raise Refused(f"fill={value!r}; it can be a number or three")
+        raise Refused(f"fill={value!r}; it can be a number or three", "transform-argument")
     return tuple(values) if isinstance(value, list) else value
 
 
@@ -66,6 +75,6 @@ def same_names(t: Any, theirs: type, ours: type[Transform], **given: Any) -> Tra
     known = {f.name for f in fields(ours)}
     unknown = [name for name in inspect.signature(theirs).parameters if name not in known]
     if unknown:
-        raise Refused(f"gpupipe's {ours.__name__} has no {' and no '.join(unknown)}")
+        raise Refused(f"gpupipe's {ours.__name__} has no {' and no '.join(unknown)}", "transform-argument")
     read = {name: getattr(t, name) for name in known - given.keys() if hasattr(t, name)}
     return ours(**given, **{name: CONVERTERS.get(name, lambda value: value)(value) for name, value in read.items()})

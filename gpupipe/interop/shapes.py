@@ -58,21 +58,25 @@ class Shape:
         count = len(chains.translated(self.slots[0][1][: self.shared], channels).pipeline) if self.shared else 0
         first = found[0].pipeline.transforms[:count]
         if any(one.pipeline.transforms[:count] != first for one in found):
-            raise Refused("its transforms do not fit together")
+            raise Refused("its transforms do not fit together", "transform-order")
         branches = [Compose(one.pipeline.transforms[count:]) for one in found]
         return Translated(Compose([*first, ours.MultiView(branches)]), None, found[0].kind)
 
     def check(self, sample: Any) -> None:
         """Raise :class:`Refused` if no engine can make such samples; see :func:`shape_of`."""
         if self.images > _MOST_IMAGES:
-            raise Refused(f"its samples are of {self.images} images each")
+            raise Refused(f"its samples are of {self.images} images each", "views")
         if self.images > 1 and (len(self.slots) != self.images or len({places for _, places in self.slots}) > 1):
-            raise Refused("its samples are of several images each, which do not all go through the same transforms")
+            raise Refused(
+                "its samples are of several images each, which do not all go through the same transforms", "views"
+            )
         if self.shared < 0:
-            raise Refused("some of its images share the first of their transforms with some others, and not with all")
+            raise Refused(
+                "some of its images share the first of their transforms with some others, and not with all", "views"
+            )
         several = any(isinstance(pending, OneOf) for pending in _pendings(sample))
         if several and len(self.slots) > 1:
-            raise Refused("several of its transforms make several views each")
+            raise Refused("several of its transforms make several views each", "views")
         _refuse_moving(sample)
 
     def form(self, sample: Any) -> SampleForm | None:
@@ -241,7 +245,10 @@ def _refuse_moving(sample: Any) -> None:
         is_array = isinstance(value, (np.ndarray, torch.Tensor))
         if is_picture or (is_array and {shape[:2], shape[-2:]} & sizes):
             what = f"{type(value).__name__}{list(shape) if shape else ''}"
-            raise Refused(f"beside the image its samples have {what}, which has to follow crops and flips of the image")
+            raise Refused(
+                f"beside the image its samples have {what}, which has to follow crops and flips of the image",
+                "image-and-mask",
+            )
 
 
 def _size(image: Any) -> tuple[int, ...]:

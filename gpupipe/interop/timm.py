@@ -19,7 +19,7 @@ def _random_resized_crop(t: Any) -> list[Transform]:
 
 def _random_erasing(t: Any) -> list[Transform]:
     if t.num_splits > 1:
-        raise Refused(f"num_splits={t.num_splits}: batches are not split here; leave it out")
+        raise Refused(f"num_splits={t.num_splits}: batches are not split here; leave it out", "transform-argument")
     value = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
     ratio = tuple(map(math.exp, t.log_aspect_ratio))
     area = (t.min_area, t.max_area)
@@ -56,7 +56,7 @@ def _auto_augment(t: Any) -> list[Transform]:
 
 def _aug_mix(t: Any) -> list[Transform]:
     if t.blended:
-        raise Refused("blended mode (b1), which timm itself calls not well tested; leave it out")
+        raise Refused("blended mode (b1), which timm itself calls not well tested; leave it out", "transform-argument")
     return [timm.TimmAugMix(_steps(t.ops), t.alpha, t.width, t.depth, _levels(t.ops))]
 
 

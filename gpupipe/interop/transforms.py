@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .. import transforms as ours
 from ..datasets.sample_form import View, leaves, mapped
 from ..errors import GpupipeError, TranslationError
+from ..reasons import Reason
 from ..transforms import Compose, Transform
 from ..transforms.albumentations import ToArray, ToTensorV2
 from ..transforms.ops.returned import Returned
@@ -103,12 +104,12 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
             translated = _translate(item, place)
         except (Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
             problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
-            reasons.append(f"transform{where} {shown(item)}: {e}")
+            reasons.append(Reason(f"transform{where} {shown(item)}: {e}", getattr(e, "code", "transform-argument")))
             continue
         _follow(item, translated, place)
     if place.kind == "array" and not problems:
         problems.append(_ARRAY)
-        reasons.append(_ARRAY)
+        reasons.append(Reason(_ARRAY.strip(), "transform-order"))
     if problems:
         raise TranslationError(
             "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES]),
@@ -120,7 +121,9 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
             Compose([t for *_, made in place.steps for t in made], memory_format=layout), place.tree, place.kind
         )
     except GpupipeError as e:
-        raise TranslationError(f"the transforms do not fit together. {e}. {_CHOICES}", [str(e)]) from e
+        raise TranslationError(
+            f"the transforms do not fit together. {e}. {_CHOICES}", [Reason(str(e), "transform-order")]
+        ) from e
 
 
 def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -157,31 +160,36 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
         if (theirs := known_class(t, module)) is not None:
             return translate(t, theirs, place)
     if place.kind == "array":
-        raise Refused("it gets an array, which albumentations' transforms are known to take; put ToTensorV2() before")
+        raise Refused(
+            "it gets an array, which albumentations' transforms are known to take; put ToTensorV2() before",
+            "transform-order",
+        )
     cls = known_class(t, "torchvision.transforms")
     if cls is None:
         return _user_code(t, place)
     if changed := changed_methods(t, cls):
-        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if _hooked(t):
-        raise Refused(f"a {cls.__name__} with forward hooks or a replaced forward()")
+        raise Refused(f"a {cls.__name__} with forward hooks or a replaced forward()", "own-methods")
     name = cls.__name__
     if name in _RULES:
         return _RULES[name](t, place)
     if name not in _OURS:
-        raise Refused("gpupipe has no such transform")
+        raise Refused("gpupipe has no such transform", "unknown-transform")
     parts = {"transforms": [_inner(part, place) for part in t.transforms]} if name in _CONTAINERS else {}
     made = same_names(t, cls, _OURS[name], **parts)
     if made.temporal:
-        raise Refused("it chooses frames, and what is translated are images; use gpupipe.datasets.VideoFolder")
+        raise Refused(
+            "it chooses frames, and what is translated are images; use gpupipe.datasets.VideoFolder", "transform-order"
+        )
     return [made]
 
 
 def _of_timm(t: Any, cls: type, place: _Place) -> list[Transform]:
     if changed := changed_methods(t, cls):
-        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}")
+        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if cls.__name__ not in TIMM:
-        raise Refused("gpupipe has no such transform of timm")
+        raise Refused("gpupipe has no such transform of timm", "unknown-transform")
     if cls.__name__ == "MaybeToTensor" and place.kind != "pil":
         return []
     return TIMM[cls.__name__](t)
@@ -190,7 +198,8 @@ def _of_timm(t: Any, cls: type, place: _Place) -> list[Transform]:
 def _of_albumentations(t: Any, cls: type, place: _Place) -> list[Transform]:
     if place.kind != "array" or place.channels != 3:
         raise Refused(
-            "albumentations is known with arrays [H, W, 3], and gets something else; put np.array() before it"
+            "albumentations is known with arrays [H, W, 3], and gets something else; put np.array() before it",
+            "transform-order",
         )
     return albumentations.of_albumentations(t, cls)
 
@@ -213,7 +222,7 @@ def _inner(t: Any, place: _Place) -> Any:
 def _user_code(t: Any, place: _Place) -> list[Transform]:
     """What only arranges transforms is taken apart; a function that keeps size and type of the image is called."""
     if not callable(t):
-        raise Refused("not a transform, since it cannot be called")
+        raise Refused("not a transform, since it cannot be called", "unknown-transform")
     try:
         tree = arranged(t)
     except Refused as e:
@@ -226,7 +235,7 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
     if isinstance(tree, StandIn):
         return _steps(tree.steps, place)
     if place.views:
-        raise Refused("it makes several views of each of several views")
+        raise Refused("it makes several views of each of several views", "views")
     chains: list[Compose] = []
     views: dict[int, View] = {}
 
@@ -234,7 +243,7 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
         if id(leaf) not in views:  # else the same result stands in several places
             chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
             if branch.views:
-                raise Refused("it makes several views of each of several views")
+                raise Refused("it makes several views of each of several views", "views")
             views[id(leaf)] = View(len(chains) - 1)
         return views[id(leaf)]
 
@@ -255,7 +264,7 @@ def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
             try:
                 made = _translate(item, place)
             except Refused as e:
-                raise Refused(f"{shown(item)}: {e}") from None
+                raise Refused(f"{shown(item)}: {e}", e.code) from None
             _follow(item, made, place)
     inside, place.steps = place.steps[len(outside) :], outside
     return [t for *_, made in inside for t in made]
@@ -299,7 +308,10 @@ def _function_of_views(function: Any, place: _Place) -> list[Transform]:
             place.kind, place.views = place.steps[at][1], False
             del place.steps[at:]
             return [ours.Lambda(chain, returns=returns)]
-    raise Refused("a function of all views at once; the batch is a tuple of views, so stack them in the training loop")
+    raise Refused(
+        "a function of all views at once; the batch is a tuple of views, so stack them in the training loop",
+        "own-function",
+    )
 
 
 def _as_it_is(image: Any) -> Any:
@@ -349,7 +361,9 @@ def _random_crop(t: Any, place: _Place) -> list[Transform]:
         left, right, top, bottom = padding  # the second generation stores it in this order
         padding = (left, top, right, bottom)
     if padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
-        raise Refused(f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice")
+        raise Refused(
+            f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice", "transform-argument"
+        )
     return [same_names(t, _known(t), ours.RandomCrop, padding=padding)]
 
 
@@ -360,13 +374,15 @@ def _convert_image_dtype(t: Any, place: _Place) -> list[Transform]:
 
 def _lambda(t: Any, place: _Place) -> list[Transform]:
     if getattr(t, "types", (object,)) != (object,):
-        raise Refused("a Lambda for some types only; leave types out, the images are all that passes")
+        raise Refused(
+            "a Lambda for some types only; leave types out, the images are all that passes", "transform-argument"
+        )
     return _user_code(t.lambd, place)
 
 
 def _mixing(t: Any, place: _Place) -> list[Transform]:
     if t._labels_getter.__name__ != "_find_labels_default_heuristic":
-        raise Refused("with its own labels_getter; targets are what the dataset gives, so leave it out")
+        raise Refused("with its own labels_getter; targets are what the dataset gives, so leave it out", "own-methods")
     return [(ours.MixUp if _known(t).__name__ == "MixUp" else ours.CutMix)(alpha=t.alpha, num_classes=t.num_classes)]
 
 
@@ -380,7 +396,7 @@ def _dtype(t: Any, place: _Place) -> Any:
             return dtype
     if "others" in t.dtype:
         return t.dtype["others"]
-    raise Refused(f"names no data type for {wanted[1]}, which is what the image is at this place")
+    raise Refused(f"names no data type for {wanted[1]}, which is what the image is at this place", "transform-argument")
 
 
 def _to_dtype(t: Any, place: _Place) -> list[Transform]:
@@ -390,7 +406,9 @@ def _to_dtype(t: Any, place: _Place) -> list[Transform]:
 
 def _rgb(t: Any, place: _Place) -> list[Transform]:
     if place.channels == 1:
-        raise Refused("the image has one channel here; use Grayscale(num_output_channels=3) before it instead")
+        raise Refused(
+            "the image has one channel here; use Grayscale(num_output_channels=3) before it instead", "transform-order"
+        )
     return []  # the engines decode to RGB
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..datasets.sample_form import kept, leaves
 from ..reading.global_rng import lent, seed_all
+from ..reasons import failure
 from ..signal_handlers import pass_on
 from .chains import Chains, decoded, size_of
 from .isolation import CannotCopy, Copy, State, Surroundings
@@ -82,7 +83,7 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
         other, _ = standing(copied.made)
         true = Copy(ds, indices[:: max(1, len(indices) // _TRUE)]).made
     except CannotCopy as e:
-        raise Refused(f"it cannot be tried without leaving a trace: {e}") from None
+        raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
     states = State(other, copied.elements), State(copied.made), State(true)
     try:
         with Surroundings(ds, indices) as outside:
@@ -103,13 +104,16 @@ def _judged(
         if not all(_same(one, other) for (one, _), (other, _) in zip(trials, without, strict=True)):
             trials = without
     if changed := sorted({name for state in (*states, after_one) for name in state.changed()}):
-        raise Refused(f"reading a sample changes its {', '.join(changed)}")
+        raise Refused(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
     shape, example = _common([one for both in trials for one in both])
     draws = any(t.draws for t in shape.pipeline(chains).pipeline)
     if draws:
         _refuse_own_seeds(ds, trials)
     if asks_for_types(ds):
-        raise Refused("it compares the type() of something, which isinstance() would ask of a stand-in as well")
+        raise Refused(
+            "it compares the type() of something, and what it gets while gpupipe learns its form is of a subclass",
+            "compares-types",
+        )
     if chains.is_callable:
         some = indices[:: max(1, len(indices) // _TRUE)]
         _compare(true, [both for both in trials if both[0].index in some], shape, draws)
@@ -140,7 +144,9 @@ def _trials(ds: Any, index: int, chains: Chains, *, arrays: bool = True) -> list
                 shape = shape_of(sample)
             except Exception as e:
                 pass_on(e)
-                raise Refused(run.hint or f"sample {index} failed: {type(e).__name__}: {e}") from None
+                if run.hint:
+                    raise Refused(run.hint, "own-pixels") from None
+                raise Refused(f"sample {index} failed: {failure(e)}", "sample-fails") from None
             if run.failure is not None:
                 raise run.failure
             made.append(Trial(index, sample, shape, run, arrays))
@@ -163,23 +169,28 @@ def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
     """The shape that most samples have. Raises :class:`Refused` if that is not what an engine can make."""
     looks = Counter(trial.run.looks[0] for trial in trials if trial.run.looks)
     if 2 * looks.total() > len(trials):
-        raise Refused(f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})")
+        raise Refused(
+            f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})", "looks-at-values"
+        )
     kinds = [(trial.shape, modes_of(trial.sample)) for trial in trials]
     unseen = (kind for kind, trial in zip(kinds, trials, strict=True) if not trial.run.looks)
     (kind, count), *_ = Counter(unseen).most_common()
     shape, modes = kind
     if not shape.slots:
         hints = [trial.run.hint for trial in trials if trial.run.hint]
-        raise Refused(hints[0] if hints else "no image in its samples comes from transforms that it holds")
+        raise Refused(
+            hints[0] if hints else "no image in its samples comes from transforms that it holds", "own-pixels"
+        )
     if 2 * count <= len(trials):
         several = sorted({" and ".join(sorted(modes)) for of, modes in kinds if of == shape})
         raise Refused(
             "its samples do not all have the same form and the same transforms"
             if len(several) < 2
-            else f"its images have several modes: {', '.join(several)}"
+            else f"its images have several modes: {', '.join(several)}",
+            "unlike-samples",
         )
     if len(modes) > 1:
-        raise Refused(f"the images of one sample have several modes: {', '.join(sorted(modes))}")
+        raise Refused(f"the images of one sample have several modes: {', '.join(sorted(modes))}", "unlike-samples")
     example = trials[kinds.index(kind)]
     shape.check(example.sample)
     return shape, example
@@ -189,13 +200,13 @@ def _refuse_own_seeds(ds: Any, trials: list[list[Trial]]) -> None:
     """Raises :class:`Refused` if the script itself decides what its transforms draw."""
     why = "it sets the state of a random generator before its transforms draw"
     if resets := calls_reached(ds) & _RESETS:
-        raise Refused(f"{why} ({', '.join(sorted(resets))})")
+        raise Refused(f"{why} ({', '.join(sorted(resets))})", "own-seeds")
     for one, two in trials:
         for states in (one.run.noticed, two.run.noticed):
             if any(len({*of}) < len(of) for of in zip(*states, strict=True)):
-                raise Refused(why)
+                raise Refused(why, "own-seeds")
         if any(a == b for at in zip(one.run.noticed, two.run.noticed, strict=False) for a, b in zip(*at, strict=True)):
-            raise Refused(why)
+            raise Refused(why, "own-seeds")
 
 
 # ---- beside what torch makes
@@ -212,10 +223,10 @@ def _compare(true: Any, trials: list[list[Trial]], shape: Shape, draws: bool) ->
                 sample = true[one.index]
             except Exception as e:
                 pass_on(e)
-                raise Refused(f"sample {one.index} failed: {type(e).__name__}: {e}") from None
+                raise Refused(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
         wrong = _difference(sample, one.sample, two.sample, draws)
         if wrong is not None:
-            raise Refused(f"with stand-ins its code makes something else of sample {one.index}: {wrong}")
+            raise Refused(f"with stand-ins its code makes something else of sample {one.index}: {wrong}", "differs")
 
 
 def _difference(true: Any, one: Any, two: Any, draws: bool) -> str | None:

@@ -74,7 +74,9 @@ def returned(
     if len(with_size) == 1 and "H" in (form := with_size.pop())[1]:
         return _returned(*form)
     both = " and ".join(f"{_text(*made)} of {_text(*given)}" for given, made in seen)
-    raise Refused(f"what it returns depends on the image: {both}; put a Resize or a crop of fixed size before it")
+    raise Refused(
+        f"what it returns depends on the image: {both}; put a Resize or a crop of fixed size before it", "varying-size"
+    )
 
 
 def _returned(type_: str, shape: tuple[Any, ...]) -> Returned:
@@ -83,7 +85,8 @@ def _returned(type_: str, shape: tuple[Any, ...]) -> Returned:
     except ConfigError:
         raise Refused(
             f"it returns {_text(type_, shape)}, and engines have tensors of uint8, float16 and float32, and PIL images "
-            "of mode RGB and L"
+            "of mode RGB and L",
+            "varying-size",
         ) from None
 
 

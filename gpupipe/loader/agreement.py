@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import ConfigError, EngineError
+from ..reasons import Reason
 from ..types import Shard
-from .warnings import warn_once
+from .warnings import warn
 
 __all__ = ["Agreement", "Said"]
 
@@ -129,21 +130,16 @@ class Agreement:
         differences = _differences(said)
         store.set(self._key("verdict"), differences)
         if missing:
-            warn_once(
-                f"rank 0 goes on though after {PATIENCE:.0f} s {_ranks(missing)} not begun this loader: whether their "
-                "settings are the same is compared when they do. If they are not to look at its batches, make it "
-                "without shard="
-            )
+            text = f"after {PATIENCE:.0f} s {_ranks(missing)} not begun this loader"
+            warn("rank 0 goes on, and compares settings when the others begin", [Reason(text, "ranks-apart")])
         return differences
 
     def _ask(self, store: Any, rank: int, mine: Mapping[str, Said], until: float) -> str:
         """On another rank: what rank 0 found. It waits as long as rank 0 may wait for others."""
         verdict = _wait(store, self._key("verdict"), until + PATIENCE)
         if verdict is None:
-            warn_once(
-                f"rank {rank} waited {2 * PATIENCE:.0f} s for rank 0 to begin this loader, and goes on without having "
-                "compared its settings; make the loaders in the same order on all ranks"
-            )
+            text = f"it waited {2 * PATIENCE:.0f} s for rank 0 to begin this loader"
+            warn(f"rank {rank} goes on without having compared its settings", [Reason(text, "ranks-apart")])
             return ""
         # Rank 0 may not have waited for this one.
         return verdict or _differences({0: _read(store.get(self._key(0)).decode()), rank: mine})

@@ -18,6 +18,7 @@ from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
 from ..reading.scaled import remark
+from ..reasons import Reason, about
 from .agreement import Said
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
@@ -29,7 +30,7 @@ from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .state import Cursor, Position, State
-from .warnings import warn_once
+from .warnings import warn
 
 __all__ = ["NativeSession"]
 
@@ -93,7 +94,8 @@ class NativeSession(Session):
         """Raises :class:`NotNative` if dataset or transforms have become what only torch's own loader can run."""
         a, made, of = self.arguments, self.stats.by_hand, self.stats.samples
         if a.engine_name == "auto" and 2 * made > of >= _ENOUGH:
-            raise NotNative([f"its own code made {made:,} of its first {of:,} samples, which are unlike its trials"])
+            text = f"its own code made {made:,} of its first {of:,} samples, which are unlike those that gpupipe tried"
+            raise NotNative([Reason(about(type(a.dataset).__name__, text), "unlike-trials")])
         if self._seen.differs(a.dataset):
             self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
             if not same_work(self.resolved, resolved):
@@ -240,7 +242,7 @@ class NativeSession(Session):
         found.check(now, None if self.batching.sampler.ahead is None else self.batching.sampler.length)
         changed = found.other_batch(now)
         if changed is not None and self.shard.rank == 0:
-            warn_once(changed)
+            warn("this state goes on with other batches", [Reason(changed, "other-batch")])
         self.position.load(found)
         self.generation += 1
 

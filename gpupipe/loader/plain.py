@@ -20,6 +20,7 @@ from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
 from ..interop.classes import exact_name, shown
 from ..planning.blocks import BlockShuffle
+from ..reasons import Reason
 from ..types import Shard
 from .agreement import Agreement, Said
 from .arguments import Arguments, Replaced, length_of
@@ -27,7 +28,7 @@ from .resolve import device_of
 from .session import Session
 from .state import checked_integer, short_repr
 from .torch_loader import Loader, Remembered
-from .warnings import warn_once
+from .warnings import warn
 
 __all__ = ["PlainSession"]
 
@@ -72,13 +73,13 @@ class PlainSession(Session):
     bit by bit under the same ``torch.manual_seed``. Then their tensors go to the device.
 
     Args:
-        reasons: why gpupipe's engines cannot run it, each in one line.
+        reasons: why gpupipe's engines cannot run it.
 
     Raises:
         ConfigError: an option of gpupipe's own that torch's loader does not have. ValueError: what torch refuses.
     """
 
-    def __init__(self, arguments: Arguments, reasons: tuple[str, ...]):
+    def __init__(self, arguments: Arguments, reasons: tuple[Reason, ...]):
         super().__init__(arguments)
         self.reasons = reasons
         a = arguments
@@ -88,7 +89,7 @@ class PlainSession(Session):
             if value != default:
                 raise ConfigError(
                     f"{name}={value!r}: torch's own loader has no such option, and has to run this, because "
-                    f"{'; '.join(reasons)}. Leave it out, or give the files to gpupipe.datasets"
+                    f"{'; '.join(why.text for why in reasons)}. Leave it out, or give the files to gpupipe.datasets"
                 )
         self.device = device_of(arguments.device)
         self.shard = arguments.shard or Shard()
@@ -290,9 +291,10 @@ class PlainSession(Session):
             state = {**state, "version": _VERSION, "global_batch": 0}
         names = {"version", "loader", *asdict(_Place())}
         if not isinstance(state, Mapping) or set(state) != names or state["version"] != _VERSION:
+            why = "; ".join(reason.text for reason in self.reasons)
             raise StateError(
-                "this is no state of torch's own loader, which runs this dataset, because "
-                f"{'; '.join(self.reasons)}. It was saved by a loader on another engine: start a new epoch instead"
+                f"this is no state of torch's own loader, which runs this dataset, because {why}. "
+                "It was saved by a loader on another engine: start a new epoch instead"
             )
         place = _Place(**{name: state[name] for name in asdict(_Place())})
         for name, least, bits in (("epoch", 0, 63), ("delivered", 0, 63), ("seed", -1, 64), ("global_batch", 0, 63)):
@@ -311,11 +313,11 @@ class PlainSession(Session):
             )
         self._resume, self._place, self.next_epoch, self._rng = place, _Place(), place.epoch, ""
         if place.delivered and (self._draws_globally or (self._remembered is not None and place.seed < 0)):
-            warn_once(
+            text = (
                 f"this state is {place.delivered} batches into an epoch whose order was drawn from torch's global "
-                "generator, which is not in the state: other samples follow than those that are left; give the sampler "
-                "a generator=, or save states at the ends of epochs"
+                "generator, which is not in the state"
             )
+            warn("other samples follow than those that are left of the epoch", [Reason(text, "global-order")])
 
     @property
     def _inner(self) -> Any:
@@ -351,9 +353,10 @@ class PlainSession(Session):
         return shown(self.loader.dataset)
 
     def describe(self) -> list[str]:
+        why = "; ".join(reason.text for reason in self.reasons)
         return [
             f"order: {self._order()}; last batch {'dropped' if self.drop_last else 'kept'}",
-            f"engine: torch (torch's own loader as it is, because {'; '.join(self.reasons)}) on {self.device}",
+            f"engine: torch (torch's own loader as it is, because {why}) on {self.device}",
         ]
 
     def _order(self) -> str:

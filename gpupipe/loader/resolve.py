@@ -20,10 +20,11 @@ from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
 from ..reading.setup import Setup
+from ..reasons import FallbackWarning, Reason, about
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
-from .warnings import warn_once
+from .warnings import warn
 
 __all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
 
@@ -34,12 +35,16 @@ _ENDLESS = 1 << 62
 class NotNative(Exception):
     """Only torch's own loader can do what was asked for."""
 
-    def __init__(self, reasons: Iterable[str], error: ConfigError | None = None):
-        self.reasons = tuple(dict.fromkeys(reasons))
-        """Each in one line."""
-        self.error = error or ConfigError(f'{"; ".join(self.reasons)}. Or use engine="auto"')
+    def __init__(self, reasons: Iterable[Reason | str], error: ConfigError | None = None):
+        self.reasons = tuple(dict.fromkeys(map(Reason.of, reasons)))
+        super().__init__("; ".join(map(str, self.reasons)))
+        self.error = error or ConfigError(f'{self}. Or use engine="auto"')
         """For an engine that was asked for and cannot do it."""
-        super().__init__("; ".join(self.reasons))
+
+    @property
+    def code(self) -> str:
+        """Of the first reason."""
+        return self.reasons[0].code
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,12 @@ def resolve(a: Arguments) -> Resolved:
                 "transforms with a crop or Resize((height, width))"
             )
     elif dataset.form is not None and dataset.form.has_originals:
-        reasons.append(
-            "its samples hold images before their transforms, which torch's default_collate refuses: leave them out"
-        )
+        text = "its samples hold images before their transforms, which torch's default_collate refuses"
+        reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
     reasons += _whole_batches(a) if dataset.runs_user_code else _worker_options(a)
     if ours and reasons:
         raise ConfigError(
-            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {'; '.join(reasons)}"
+            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {'; '.join(map(str, reasons))}"
         )
     if reasons:
         raise NotNative(reasons)
@@ -98,7 +102,7 @@ def resolve(a: Arguments) -> Resolved:
         error = ConfigError(f"{a.dataset!r} has no samples")
         if ours:
             raise error
-        raise NotNative(["it has no samples"], error)
+        raise NotNative([Reason(about(type(a.dataset).__name__, "it has no samples"), "empty")], error)
     batching = batching_of(a, dataset)
     one_at_a_time = _one_at_a_time(a, batching)
     setup = Setup(
@@ -124,20 +128,21 @@ def resolve(a: Arguments) -> Resolved:
         )
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:
-        raise NotNative(refused)
+        raise NotNative([Reason(why, "engine") for why in refused])
     if not ours:
         _try_functions(dataset)
     if refused:
-        warn_once(f"engine='auto' takes the torch engine: {'; '.join(refused)}")
+        warn("engine='auto' takes the torch engine", [Reason(why, "engine") for why in refused], FallbackWarning)
     resolved = Resolved(setup, batching, config, why)
     check_host(config, resolved.workload)
     return resolved
 
 
-def _whole_batches(a: Arguments) -> list[str]:
+def _whole_batches(a: Arguments) -> list[Reason]:
     if not _takes_batches(a.dataset):
         return []
-    return ["its __getitems__ gets the indices of a whole batch: leave it out, so that __getitem__ is used"]
+    text = about(type(a.dataset).__name__, "its __getitems__ gets the indices of a whole batch")
+    return [Reason(text, "whole-batches")]
 
 
 def _takes_batches(dataset: Any) -> bool:
@@ -194,36 +199,37 @@ def _try_functions(dataset: Dataset) -> None:
     try:
         try_functions(dataset.transform, size)
     except PipelineError as e:
-        raise NotNative([str(e)], e) from None
+        raise NotNative([Reason(str(e), "own-function")], e) from None
 
 
 _TRIED = (256, 320)
 """Pixels, if images have several sizes."""
 
 
-def _foreign(a: Arguments) -> list[str]:
+def _foreign(a: Arguments) -> list[Reason]:
     """What user code does with samples and batches."""
     reasons = []
     if a.batch_sampler is None and a.batch_size is None:
-        reasons.append("batch_size=None gives single samples: use batch_size=1")
+        reasons.append(Reason("batch_size=None gives single samples", "single-samples"))
     if a.pin_memory_device:
-        reasons.append(f"pin_memory_device={a.pin_memory_device!r}: say device={a.pin_memory_device!r} instead")
+        text = f"pin_memory_device={a.pin_memory_device!r} is torch's; gpupipe has device={a.pin_memory_device!r}"
+        reasons.append(Reason(text, "pin-memory-device"))
     if not a.in_order:
-        reasons.append("in_order=False: batches always come in order here, so leave it out")
+        reasons.append(Reason("batches always come in order", "in-order"))
     return reasons
 
 
-def _worker_options(a: Arguments) -> list[str]:
+def _worker_options(a: Arguments) -> list[Reason]:
     """What makes sense for worker processes alone, which an engine that reads files by itself has not."""
     given: list[tuple[str, Any, Any, str]] = [
-        ("worker_init_fn", a.worker_init_fn, None, "there are no worker processes, and numbers come from the seed"),
-        ("timeout", a.timeout, 0, "there are no worker processes, but threads, which cannot be interrupted"),
-        ("multiprocessing_context", a.multiprocessing_context, None, "there are no worker processes"),
+        ("worker_init_fn", a.worker_init_fn, None, "gpupipe reads files without any, and numbers come from the seed"),
+        ("timeout", a.timeout, 0, "gpupipe reads files in threads, which cannot be interrupted"),
+        ("multiprocessing_context", a.multiprocessing_context, None, "gpupipe reads files without any"),
     ]
     if a.engine_name == "torch":
         return []
     return [
-        f'{name}={shown(value)}: {why}, so leave it out, or use engine="torch"'
+        Reason(f"{name}={shown(value)} is for worker processes: {why}", "worker-option")
         for name, value, default, why in given
         if value != default
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,15 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sa
 
 from ..errors import ConfigError
 from ..planning.blocks import BlockShuffle
+from ..reasons import Reason
 from ..types import Shard
-from .warnings import warn_once
+from .warnings import warn
 
 if TYPE_CHECKING:
     from .batching import Batching
     from .state import Position
 
 __all__ = ["OwnSampler", "blocks_within", "own_batches", "own_sampler"]
-
-log = logging.getLogger("gpupipe")
 
 
 class OwnSampler:
@@ -72,11 +70,8 @@ class OwnSampler:
             )
         if self._begun is None and not self._warned:
             self._warned = True
-            log.warning(
-                "something reads loader.batch_sampler: a torch DataLoader that it builds from these batches loads them "
-                "itself, without gpupipe; to stay with gpupipe iterate over the loader, and go on in the middle of an "
-                "epoch with load_state_dict()"
-            )
+            text = "a torch DataLoader that is built from these batches loads them itself, without gpupipe"
+            warn("something reads loader.batch_sampler", [Reason(text, "batches-read-outside")])
         later, self._passes = self._passes, self._passes + 1
         return self._indices(later)
 
@@ -145,11 +140,10 @@ def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
     held = vars(sampler) if hasattr(sampler, "__dict__") else {}
     deeper = (vars(value) for value in held.values() if hasattr(value, "__dict__"))
     if any(isinstance(value, _ByBlocks) for values in (held, *deeper) for value in values.values()):
-        warn_once(
-            f"{type(sampler).__name__} picks from the order of a loader that shuffles by blocks: its indices are "
-            "honoured, but a batch may be of all blocks, so that slow storage is read as with shuffle=True. To keep "
-            "the blocks on several ranks leave the sampler out, and make the loader with shuffle='blocks' and "
-            "shard=Shard.from_env()"
+        text = f"{type(sampler).__name__} picks from the order of a loader that shuffles by blocks"
+        warn(
+            "slow storage is read as with shuffle=True, since a batch may be of all blocks",
+            [Reason(text, "blocks-lost")],
         )
     return None
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ConfigError
+from ..reasons import FallbackWarning
 from .arguments import Arguments
 from .native import NativeSession
 from .plain import PlainSession
 from .resolve import NotNative
 from .session import Session
-from .warnings import warn_once
+from .warnings import warn
 
 __all__ = ["refreshed", "session_of", "with_arguments"]
 
@@ -57,15 +58,14 @@ def _plain(a: Arguments, e: NotNative) -> PlainSession:
     if a.cache is not None:
         raise ConfigError(
             f"cache={a.cache!r}: torch's own loader has no such thing, and has to do this work because "
-            f"{'; '.join(e.reasons)}; leave cache and cache_bytes out"
+            f"{'; '.join(why.text for why in e.reasons)}; leave cache and cache_bytes out"
         ) from None
     if a.scaled:
         raise ConfigError(
             "scaled=True: torch's own loader decodes nothing smaller, and has to do this work because "
-            f"{'; '.join(e.reasons)}; leave it out"
+            f"{'; '.join(why.text for why in e.reasons)}; leave it out"
         ) from None
     session = PlainSession(a, e.reasons)
     if a.engine_name == "auto":
-        each = e.reasons if len(e.reasons) == 1 else [f"({i}) {why}" for i, why in enumerate(e.reasons, 1)]
-        warn_once(f"torch's own DataLoader runs this as it is, without DALI, because {'; '.join(each)}")
+        warn("DataLoader runs on torch's own loader, without DALI", e.reasons, FallbackWarning)
     return session

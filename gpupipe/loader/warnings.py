@@ -1,16 +1,66 @@
-"""Warnings of loaders, each of which a process says once."""
+"""Warnings of loaders, each of which a process says once for each place in the script."""
 
 from __future__ import annotations
 
-import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from types import FrameType
 
-__all__ = ["warn_once"]
+from ..reasons import GpupipeWarning, Reason
 
-_SAID: set[str] = set()
+__all__ = ["warn"]
+
+_NOT_SCRIPTS = {
+    *("accelerate", "composer", "fastai", "gpupipe", "ignite", "lightning", "lightning_fabric", "mmengine"),
+    *("pytorch_lightning", "ray", "timm", "torch", "torchdata", "torchvision", "transformers"),
+    *sys.stdlib_module_names,
+}
+"""Packages whose code may stand between a script and a loader."""
+
+_SAID: set[tuple[str, str, int]] = set()
 
 
-def warn_once(text: str) -> None:
-    """Not again if the same loader is made anew, as some scripts do in every epoch."""
-    if text not in _SAID:
-        _SAID.add(text)
-        logging.getLogger("gpupipe").warning(text)
+def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = GpupipeWarning) -> None:
+    """Warn at the line of the script that is running.
+
+    Not again for the same line: some scripts make the same loader in every epoch, and Python forgets what it showed
+    whenever a library changes filters.
+
+    Args:
+        what: happens, as a clause.
+        reasons: why, at least one.
+    """
+    each = map(str, reasons) if len(reasons) == 1 else (f"({i}) {why}" for i, why in enumerate(reasons, 1))
+    text = f"{what}: {'; '.join(each)}; see docs/warnings.md#{reasons[0].code}"
+    frame = _of_script()
+    file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
+    key = (text, file, line)
+    if key in _SAID and not _wanted_again(category, text, module, line):
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(category(text, reasons), category, file, line, module, registry)
+    _SAID.add(key)
+
+
+def _of_script() -> FrameType:
+    """The first frame outside of gpupipe, torch and frameworks; if there is none, the outermost."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_SCRIPTS:
+        frame = frame.f_back
+    return frame
+
+
+def _wanted_again(category: type[Warning], text: str, module: str, line: int) -> bool:
+    """Whether the script's filters ask for an error, or for every warning."""
+    for action, message, kind, where, at in warnings.filters:
+        fits = issubclass(category, kind) and at in (0, line)
+        if fits and _matches(message, text) and _matches(where, module):
+            return action in ("always", "all", "error")
+    return False
+
+
+def _matches(pattern: object, text: str) -> bool:
+    """Of a filter: ``None``, a compiled pattern, or a text if the interpreter itself put it there."""
+    match = getattr(pattern, "match", None)
+    return pattern is None or (pattern == text if match is None else match(text) is not None)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from own_datasets import CARRIED, EVAL, RARE, RARELY, TRAIN, AnotherInstead, CopiesOpened, Photos
 from PIL import Image
-from support import BATCH, N
+from support import BATCH, N, warned
 from torch.utils.data import DataLoader as TorchLoader
 from torchvision import datasets as tv, transforms as tvt
 
@@ -311,9 +311,7 @@ class TestRefused:
         assert "computes with images after a transform that it holds (std)" in refused(LooksAlways(numbered))
 
 
-def test_torch_takes_over_if_most_samples_are_made_by_hand(
-    numbered: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_torch_takes_over_if_most_samples_are_made_by_hand(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpupipe.loader import native
 
     monkeypatch.setattr(native, "_ENOUGH", 16)
@@ -329,6 +327,8 @@ def test_torch_takes_over_if_most_samples_are_made_by_hand(
     with DataLoader(dataset, BATCH, device="cpu") as loader:
         want = list(loader)
         loader._session.resolved.setup.dataset._standing.look = True  # type: ignore[attr-defined]
-        for _ in range(3):
-            assert close(list(loader), want)
-        assert "its own code made" in caplog.text and "torch's own loader as it is" in repr(loader)
+        with warned() as texts:
+            for _ in range(3):
+                assert close(list(loader), want)
+        (text,) = texts
+        assert "Later's own code made" in text and "torch's own loader as it is" in repr(loader)

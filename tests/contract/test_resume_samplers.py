@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain, cycle, islice
 from typing import Any
@@ -19,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from gpupipe import DataLoader, Shard
+from gpupipe import DataLoader, GpupipeWarning, Shard
 from gpupipe.datasets import Arrays
 
 N = 11
@@ -177,19 +178,20 @@ def test_from_some_steps_in_engines_that_read_ahead(engine: str, name: str) -> N
 
 @pytest.mark.parametrize("name", ["random", "weighted", "BatchSampler", "own ones without end"])
 def test_an_order_of_the_global_generator_is_lost_and_a_warning_says_so(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.generator", lambda: None)
-    monkeypatch.setattr("gpupipe.loader.warnings._SAID", set())
     with make("torch's own", name, seed=None) as loader:
         between = loader.state_dict()
         for _ in islice(loader, 7):
             within = loader.state_dict()
     with make("torch's own", name, seed=None) as loader:
-        loader.load_state_dict(between)
-        assert "global generator" not in caplog.text
-        loader.load_state_dict(within)
-        assert caplog.text.count("drawn from torch's global generator") == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loader.load_state_dict(between)
+        with pytest.warns(GpupipeWarning, match="drawn from torch's global generator") as seen:
+            loader.load_state_dict(within)
+        assert len(seen) == 1
 
 
 def test_an_end_that_no_batch_has_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import data
 
-from gpupipe import DataLoader, Shard, datasets
+from gpupipe import DataLoader, FallbackWarning, Shard, datasets
 from gpupipe.errors import ConfigError, DatasetError, StateError
 
 COUNT = 17
@@ -179,20 +178,20 @@ def test_a_state_goes_on_with_the_same_global_batch_only() -> None:
     load(3, world=2).load_state_dict({**first, "version": 1})  # which did not say
 
 
-def test_one_warning_says_every_reason(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "gpupipe"):
-        for _ in range(2):
-            loader = DataLoader(Pairs(), batch_size=4, collate_fn=padded, in_order=False, num_workers=1, device="cpu")
-    (record,) = caplog.records
-    for part in ("torch's own DataLoader runs this as it is", "(1) Pairs", "(2) in_order"):
-        assert part in record.message
+def test_one_warning_says_every_reason() -> None:
+    with pytest.warns(FallbackWarning) as seen:
+        loader = DataLoader(Pairs(), batch_size=4, collate_fn=padded, in_order=False, num_workers=1, device="cpu")
+    (one,) = seen
+    assert isinstance(one.message, FallbackWarning)
+    assert [reason.code for reason in one.message.reasons] == ["unknown-dataset", "in-order"]
+    for part in ("runs on torch's own loader", "(1) use gpupipe", "because Pairs: ", "(2) leave in_order=False out"):
+        assert part in str(one.message)
     assert "engine: torch (torch's own loader as it is, because" in repr(loader)
 
 
-def test_the_torch_engine_is_asked_for_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "gpupipe"):
-        list(DataLoader(Noisy(), batch_size=4, engine="torch", device="cpu"))
-    assert not caplog.records
+@pytest.mark.filterwarnings("error::gpupipe.GpupipeWarning")
+def test_the_torch_engine_is_asked_for_without_a_warning() -> None:
+    list(DataLoader(Noisy(), batch_size=4, engine="torch", device="cpu"))
 
 
 @pytest.mark.parametrize("engine", ["dali", "null"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch.distributed as dist
-from support import EVAL, TRAIN, all_seen
+from support import EVAL, TRAIN, all_seen, warned
 from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -83,12 +82,8 @@ def short_patience(seconds: float) -> Iterator[None]:
 
 def absent(root: str, rank: int) -> dict[str, Any]:
     """The last rank comes when the others have had their epoch, and has another seed."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("gpupipe").addHandler(handler)
     late = rank == dist.get_world_size() - 1
-    with short_patience(0.3):
+    with short_patience(0.3), warned() as said:
         if late:
             dist.barrier()
         found = outcome(ImageFolder(root, EVAL), seed=6 if late else 5)

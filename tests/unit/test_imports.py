@@ -14,7 +14,7 @@ import gpupipe
 PACKAGE = Path(gpupipe.__file__).resolve().parent
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "rng", "types", "signal_handlers", "memory.system", "datasets.index.cache"),
+    ("errors", "reasons", "rng", "types", "signal_handlers", "memory.system", "datasets.index.cache"),
     ("codecs", "testing"),
     ("sources", "targets", "transforms"),
     ("datasets",),
@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """From the bottom up. A part may import its own layer and those below; a module belongs to the longest name that fits.
 """
 LEVEL = {tuple(part.split(".")): i for i, layer in enumerate(LAYERS) for part in layer}
-NUMPY_CORE = ("errors", "types", "rng", "codecs", "sources", "targets", "transforms", "planning")
+NUMPY_CORE = ("errors", "reasons", "types", "rng", "codecs", "sources", "targets", "transforms", "planning")
 
 
 def _level(module: tuple[str, ...]) -> int | None:

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pytest
 
 import gpupipe
-from gpupipe.loader import warnings as loader_warnings
 from gpupipe.parity.difference import grey_levels
 from gpupipe.parity.tolerances import Tolerance, tolerance, widest
 from gpupipe.transforms.ops import Views
@@ -92,7 +91,6 @@ class _Messages(logging.Handler):
 def watching() -> Iterator[Watch]:
     """Note every ``gpupipe.DataLoader`` that is made, and what gpupipe logs as a warning."""
     watch = Watch()
-    loader_warnings._SAID.clear()  # what was said once in this process is said again
     made = gpupipe.DataLoader.__init__
 
     def noted(self: Any, *arguments: Any, **named: Any) -> None:

@@ -1,0 +1,145 @@
+"""Why gpupipe leaves work to torch, and other things that a script should change: a code and a line of advice each.
+
+:data:`ADVICE` is the one table of codes. ``docs/warnings.md`` explains every code at length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["ADVICE", "FallbackWarning", "GpupipeWarning", "Reason", "about", "failure", "without_addresses"]
+
+ADVICE = {
+    "batches-read-outside": "iterate over the loader itself, and resume it with load_state_dict()",
+    "blocks-lost": "leave the sampler out and give DataLoader shuffle='blocks' and shard=Shard.from_env()",
+    "cannot-copy": "keep open files, locks and connections out of the dataset until a sample is read",
+    "changes-itself": "let __getitem__ change nothing in the dataset or the transform",
+    "compares-types": "ask isinstance(x, T) in place of type(x) is T",
+    "dataset-form": "give the dataset one column of images and columns of numbers, truth values or texts",
+    "differs": "let __getitem__ only open the image, call the transforms that the dataset holds, and return the result",
+    "empty": "give the dataset samples",
+    "engine": "change the transform that the engine names",
+    "global-order": "give the sampler a generator=, or save states at the ends of epochs",
+    "image-and-mask": "return one image in each sample, and of the rest nothing of the image's size",
+    "in-order": "leave in_order=False out",
+    "looks-at-values": "compute with images before the transforms or in the training loop",
+    "mixes-samples": "make each sample from its own row alone",
+    "original-images": "leave images before their transforms out of the samples",
+    "other": "see the reason",
+    "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",
+    "other-library": "make one of gpupipe.datasets of the same files",
+    "own-function": "use transforms of gpupipe or torchvision in place of the function",
+    "own-image-loader": "use torchvision's own image loader",
+    "own-methods": "use the library's class itself in place of the subclass",
+    "own-pixels": "let the dataset hold its transforms as objects, and give each of them an image",
+    "own-seeds": "leave random numbers to the transforms, and seeds to DataLoader",
+    "own-view": "let the object that holds transforms only call them and return what they make",
+    "pin-memory-device": "use device= in place of pin_memory_device=",
+    "ranks-apart": "make the loaders in the same order on all ranks, and a loader of one rank without shard=",
+    "sample-fails": "see that every sample can be read",
+    "single-samples": "use batch_size=1",
+    "stream": "use a dataset with __len__ and __getitem__",
+    "target-transform": "return the same integer for the same label",
+    "transform-argument": "give the transform arguments that gpupipe knows",
+    "transform-order": "put the transform at a place where it gets what it is known with",
+    "unknown-dataset": "use gpupipe.datasets, or a dataset that holds its transforms as objects",
+    "unknown-transform": "use a transform that gpupipe has",
+    "unlike-parts": "concatenate folders of images with the same transform object and the same settings",
+    "unlike-samples": "let all samples have the same form and go through the same transforms",
+    "unlike-trials": "treat all samples of the dataset alike",
+    "varying-size": "put a Resize or a crop of fixed size before the function, and return uint8, float16 or float32",
+    "views": "make all views of an image in one place, from one image per sample",
+    "whole-batches": "leave __getitems__ out, so that __getitem__ is used",
+    "worker-option": 'leave worker_init_fn, timeout and multiprocessing_context out, or use engine="torch"',
+}
+"""What to change in the script, by code. Codes are stable: filters and issue reports name them."""
+
+_NAME = r"([\w.]+(?:<(?:locals|lambda)>[\w.]*)*)"
+_ADDRESS = re.compile(
+    rf"<(?:(?:function|built-in method) )?{_NAME}(?: object)?(?: of [^<>]*)? at 0x[0-9a-f]+>"
+    rf"|<bound method {_NAME} of [\w.]*(?:<locals>[\w.]*)*>"
+)
+_INTERNAL = re.compile(r"\b(StandIn|Standing|Mark|Pending\w*|Unread\w*|Traced\w*|Looked\w*)\b")
+
+
+class GpupipeWarning(UserWarning):
+    """What a script should change to have all of gpupipe.
+
+    Attributes:
+        reasons: what it is about, each with its code.
+    """
+
+    def __init__(self, message: str, reasons: Iterable[Reason] = ()):
+        super().__init__(message)
+        self.reasons = tuple(reasons)
+
+    @property
+    def code(self) -> str:
+        """The code of the first reason; see ``docs/warnings.md``."""
+        return self.reasons[0].code if self.reasons else "other"
+
+
+class FallbackWarning(GpupipeWarning):
+    """DALI does not do the work: torch's own loader or gpupipe's torch engine does it."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something is not as a user may expect.
+
+    >>> print(Reason("batch_size=None gives single samples", "single-samples"))
+    use batch_size=1, because batch_size=None gives single samples [single-samples]
+    """
+
+    text: str
+    """What was found, in one line."""
+    code: str = "other"
+    """In :data:`ADVICE`."""
+
+    def __post_init__(self) -> None:
+        if self.code not in ADVICE:
+            raise ValueError(f"{self.code!r} is no code of gpupipe.reasons.ADVICE")
+        object.__setattr__(self, "text", without_addresses(self.text))
+
+    @staticmethod
+    def of(found: Reason | str | Exception) -> Reason:
+        """A reason from an exception that may carry a code."""
+        return found if isinstance(found, Reason) else Reason(str(found), getattr(found, "code", "other"))
+
+    def __str__(self) -> str:
+        return f"{ADVICE[self.code]}, because {self.text} [{self.code}]"
+
+
+def about(name: str, why: str) -> str:
+    """A sentence about ``name`` from one about "it".
+
+    >>> about("Frames", "its samples differ"), about("Frames", "no image is there")
+    ("Frames's samples differ", 'Frames: no image is there')
+    """
+    for pronoun, subject in (("its ", f"{name}'s "), ("it ", f"{name} ")):
+        if why.startswith(pronoun):
+            return subject + why.removeprefix(pronoun)
+    return f"{name}: {why}"
+
+
+def failure(e: BaseException) -> str:
+    """What user code raised, in one line; without its words if it met one of gpupipe's objects in place of an image.
+
+    >>> failure(ValueError("no such label"))
+    'ValueError: no such label'
+    """
+    text = " ".join(str(e).split())
+    return type(e).__name__ if not text or _INTERNAL.search(text) else f"{type(e).__name__}: {text}"
+
+
+def without_addresses(text: str) -> str:
+    """Objects by their names alone.
+
+    >>> without_addresses("<function f at 0x7f00> of <__main__.A object at 0x7f01>")
+    'f of A'
+    """
+    while (shorter := _ADDRESS.sub(lambda found: (found[1] or found[2]).removeprefix("__main__."), text)) != text:
+        text = shorter
+    return text
