@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ADVICE", "FallbackWarning", "GpupipeWarning", "Reason", "about", "failure", "without_addresses"]
+__all__ = ["ADVICE", "FallbackWarning", "GpupipeWarning", "Reason", "about", "failure", "sentence", "without_addresses"]
 
 ADVICE = {
     "batches-read-outside": "iterate over the loader itself, and resume it with load_state_dict()",
@@ -27,7 +27,7 @@ ADVICE = {
     "looks-at-values": "compute with images before the transforms or in the training loop",
     "mixes-samples": "make each sample from its own row alone",
     "original-images": "leave images before their transforms out of the samples",
-    "other": "see the reason",
+    "other": "see what stands behind it",
     "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",
     "other-library": "make one of gpupipe.datasets of the same files",
     "own-function": "use transforms of gpupipe or torchvision in place of the function",
@@ -41,7 +41,7 @@ ADVICE = {
     "sample-fails": "see that every sample can be read",
     "single-samples": "use batch_size=1",
     "stream": "use a dataset with __len__ and __getitem__",
-    "target-transform": "return the same integer for the same label",
+    "target-transform": "give one integer per sample as its label, and the same one each time",
     "transform-argument": "give the transform arguments that gpupipe knows",
     "transform-order": "put the transform at a place where it gets what it is known with",
     "unknown-dataset": "use gpupipe.datasets, or a dataset that holds its transforms as objects",
@@ -109,7 +109,16 @@ class Reason:
         return found if isinstance(found, Reason) else Reason(str(found), getattr(found, "code", "other"))
 
     def __str__(self) -> str:
-        return f"{ADVICE[self.code]}, because {self.text} [{self.code}]"
+        return sentence([self])
+
+
+def sentence(reasons: Iterable[Reason]) -> str:
+    """What to change, and why: one part for each code."""
+    texts: dict[str, list[str]] = {}
+    for reason in reasons:
+        texts.setdefault(reason.code, []).append(reason.text)
+    parts = [f"{ADVICE[code]}, because {' and '.join(each)} [{code}]" for code, each in texts.items()]
+    return parts[0] if len(parts) == 1 else "; ".join(f"({i}) {part}" for i, part in enumerate(parts, 1))
 
 
 def about(name: str, why: str) -> str:

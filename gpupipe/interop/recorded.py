@@ -148,7 +148,7 @@ def record(ds: Any) -> Recorded:
     if not held:
         raise Refused(
             "gpupipe does not know what it reads, and it holds no transforms that could be done for it",
-            "unknown-dataset",
+            "own-pixels",
         )
     with unread():
         made = _recorded(ds, Chains(held))

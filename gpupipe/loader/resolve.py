@@ -20,7 +20,7 @@ from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
 from ..reading.setup import Setup
-from ..reasons import FallbackWarning, Reason, about
+from ..reasons import FallbackWarning, Reason, about, sentence
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
@@ -37,7 +37,7 @@ class NotNative(Exception):
 
     def __init__(self, reasons: Iterable[Reason | str], error: ConfigError | None = None):
         self.reasons = tuple(dict.fromkeys(map(Reason.of, reasons)))
-        super().__init__("; ".join(map(str, self.reasons)))
+        super().__init__(sentence(self.reasons))
         self.error = error or ConfigError(f'{self}. Or use engine="auto"')
         """For an engine that was asked for and cannot do it."""
 
@@ -94,7 +94,7 @@ def resolve(a: Arguments) -> Resolved:
     reasons += _whole_batches(a) if dataset.runs_user_code else _worker_options(a)
     if ours and reasons:
         raise ConfigError(
-            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {'; '.join(map(str, reasons))}"
+            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {sentence(reasons)}"
         )
     if reasons:
         raise NotNative(reasons)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from types import FrameType
 
-from ..reasons import GpupipeWarning, Reason
+from ..reasons import GpupipeWarning, Reason, sentence
 
 __all__ = ["warn"]
 
@@ -31,8 +31,7 @@ def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = 
         what: happens, as a clause.
         reasons: why, at least one.
     """
-    each = map(str, reasons) if len(reasons) == 1 else (f"({i}) {why}" for i, why in enumerate(reasons, 1))
-    text = f"{what}: {'; '.join(each)}; see docs/warnings.md#{reasons[0].code}"
+    text = f"{what}: {sentence(reasons)}; see docs/warnings.md#{reasons[0].code}"
     frame = _of_script()
     file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
     key = (text, file, line)

@@ -183,8 +183,13 @@ def test_one_warning_says_every_reason() -> None:
         loader = DataLoader(Pairs(), batch_size=4, collate_fn=padded, in_order=False, num_workers=1, device="cpu")
     (one,) = seen
     assert isinstance(one.message, FallbackWarning)
-    assert [reason.code for reason in one.message.reasons] == ["unknown-dataset", "in-order"]
-    for part in ("runs on torch's own loader", "(1) use gpupipe", "because Pairs: ", "(2) leave in_order=False out"):
+    assert [reason.code for reason in one.message.reasons] == ["own-pixels", "in-order"]
+    for part in (
+        "runs on torch's own loader",
+        "(1) let the",
+        "because Pairs: ",
+        "(2) leave in_order=False out",
+    ):
         assert part in str(one.message)
     assert "engine: torch (torch's own loader as it is, because" in repr(loader)
 

@@ -258,6 +258,8 @@ def test_engine_torch_is_allowed_to_be_dali() -> None:
         ("torch", ("batch_sampler=Episodes(...)", "and another"), "2 warnings"),
         ("torch", ("batch_sampler=Episodes(...)\nsecond line",), "has 2 lines"),
         ("torch", ("batch_sampler is user code",), "does not name Episodes"),
+        ("torch", ("batch_sampler=<Episodes object at 0x7f3d25a2ab80>",), "names 0x7f3d25a2ab80"),
+        ("torch", ("batch_sampler=Episodes: must be Tensor, not StandIn",), "names StandIn"),
     ],
 )
 def test_warning(engine: str, messages: tuple[str, ...], problem: str | None) -> None:

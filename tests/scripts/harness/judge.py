@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,6 +212,10 @@ def _engine_problems(script: Script, verdict: Verdict) -> list[str]:
     return [f"repr says engine {', '.join(sorted(unknown)) or 'nothing'}"] if unknown or not verdict.engines else []
 
 
+_INSIDE = re.compile(r"\b0x[0-9a-f]{4,}|\b(?:StandIn|Standing|Pending|Unread|Traced|Looked)\w*")
+"""Addresses, and what gpupipe hands to scripts in place of images."""
+
+
 def _warning_problems(script: Script, verdict: Verdict) -> list[str]:
     """One line per loader that names every reason if torch's loader took over, nothing otherwise."""
     messages = verdict.messages
@@ -223,6 +228,9 @@ def _warning_problems(script: Script, verdict: Verdict) -> list[str]:
             f"twice: {' | '.join(messages)}"
         )
     problems += [f"the warning has {len(text.splitlines())} lines" for text in messages if "\n" in text.strip()]
+    problems += [
+        f"the warning names {found[0]}, which no user knows" for text in messages if (found := _INSIDE.search(text))
+    ]
     everything = " ".join(messages).lower()
     missing = [word for word in script.because if word.lower() not in everything]
     return problems + ([f"the warning does not name {', '.join(missing)}: {everything}"] if missing else [])
