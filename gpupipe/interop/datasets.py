@@ -73,7 +73,8 @@ def _native(ds: Any) -> Dataset:
     if name == "Subset":
         indices = np.asarray(ds.indices)
         if indices.dtype.kind == "i" and (indices < 0).any():
-            _refuse(ds, f"index {indices.min()}, which counts from the end, is for the dataset beneath to understand")
+            why = f"its index {indices.min()} counts from the end, which is for the dataset beneath to understand"
+            _refuse(ds, why, "negative-index")
         return ours.Subset(translate_dataset(ds.dataset), indices)
     if name == "ConcatDataset":
         return _concatenated(ds)

@@ -84,10 +84,8 @@ def resolve(a: Arguments) -> Resolved:
             raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
         dataset.keeps_targets = dataset.runs_user_code
         if not ours and _may_differ_in_size(dataset):
-            reasons.append(
-                "its images may come out in different sizes, which an engine cannot give to a collate_fn: end the "
-                "transforms with a crop or Resize((height, width))"
-            )
+            text = "its images may come out in different sizes, which an engine cannot give to a collate_fn"
+            reasons.append(Reason(about(type(a.dataset).__name__, text), "unlike-sizes"))
     elif dataset.form is not None and dataset.form.has_originals:
         text = "its samples hold images before their transforms, which torch's default_collate refuses"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
