@@ -39,6 +39,7 @@ ADVICE = {
     "own-view": "let the object that holds transforms only call them and return what they make",
     "pin-memory-device": "use device= in place of pin_memory_device=",
     "ranks-apart": "make the loaders in the same order on all ranks, and a loader of one rank without shard=",
+    "replaced-function": "leave the library's own methods and functions in their places",
     "sample-fails": "see that every sample can be read",
     "single-samples": "use batch_size=1",
     "stream": "use a dataset with __len__ and __getitem__",

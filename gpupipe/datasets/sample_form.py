@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..errors import ConfigError
 
 __all__ = [
     "Arranged", "AsImage", "Original", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
+    "with_values",
 ]  # fmt: skip
 
 
@@ -195,10 +197,21 @@ def kept(change: Callable[[Any], Any], tree: Any) -> Any:
     """The same containers with other leaves."""
     if isinstance(tree, Mapping):
         made = {key: kept(change, part) for key, part in tree.items()}
-        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+        return with_values(tree, made)
     if isinstance(tree, (list, tuple)):
         return rebuilt(tree, [kept(change, part) for part in tree])
     return change(tree)
+
+
+def with_values(tree: Mapping[Any, Any], made: dict[Any, Any]) -> Mapping[Any, Any]:
+    """A mapping of the same type with other values of the same keys."""
+    if type(tree) is dict:
+        return made
+    if isinstance(tree, MutableMapping):
+        other = copy.copy(tree)  # a constructor may take something else, as that of a defaultdict
+        other.update(made)
+        return other
+    return type(tree)(made)  # type: ignore[call-arg]
 
 
 def rebuilt(tree: Any, parts: list[Any]) -> Any:
@@ -212,7 +225,7 @@ def mapped(change: Callable[[Any], Any], tree: Any) -> Any:
     """Containers as ``default_collate`` makes them: mappings and named tuples stay, other tuples become lists."""
     if isinstance(tree, Mapping):
         made = {key: mapped(change, part) for key, part in tree.items()}
-        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+        return with_values(tree, made)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(mapped(change, part) for part in tree))
     if isinstance(tree, (list, tuple)):

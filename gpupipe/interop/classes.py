@@ -57,5 +57,8 @@ def class_name(obj: Any) -> str:
 
 def shown(obj: Any) -> str:
     """``repr`` in one line that is not too long, without addresses."""
-    text = without_addresses(" ".join(repr(obj).split()))
+    try:
+        text = without_addresses(" ".join(repr(obj).split()))
+    except Exception:  # of a script's class, in the middle of a report about something else
+        text = f"<{type(obj).__name__}>"
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -85,7 +85,7 @@ class Outside:
             self.called(value)
         elif callable(value) and not isinstance(value, MethodType):
             self.instance(value)
-        elif value != frozenset():
+        elif not (isinstance(value, (set, frozenset)) and not value):
             raise Open(f"it holds a {type(value).__name__}")
 
     def instance(self, value: Any) -> None:

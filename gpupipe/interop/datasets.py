@@ -15,12 +15,16 @@ from .. import datasets as ours
 from ..datasets.base import Dataset
 from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
+from ..reading.global_rng import lent
 from ..reasons import Reason, about
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
+from .closed import Open
 from .huggingface import image_rows
 from .other_libraries import named_class
+from .pure import check_pure
 from .recorded import record
+from .replaced import replaced
 from .same_names import Refused
 from .transforms import translated
 
@@ -69,6 +73,8 @@ def translate_dataset(ds: Any) -> Dataset:
 
 def _native(ds: Any) -> Dataset:
     """From what it is known to hold."""
+    if other_code := known_class(ds, "torchvision", "torch.utils.data") is not None and replaced(ds):
+        _refuse(ds, f"{other_code} is not the library's own any more", "replaced-function")
     name = exact_name(ds, "torch.utils.data")
     if name == "Subset":
         indices = np.asarray(ds.indices)
@@ -194,28 +200,22 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
     function = ds.target_transform
     if function is None:
         return labels.astype(np.int64)
+    try:
+        check_pure(function)
+    except Open as e:
+        _refuse(ds, f"its target_transform may make something else of a label each time: {e}", "target-transform")
     classes, which = np.unique(labels, return_inverse=True)
-    mapped = []
-    for c in classes.tolist():
-        results = []
-        for _ in range(2):
-            got = function(c)
-            try:
-                results.append(operator.index(got))
-            except TypeError:
-                _refuse(
-                    ds,
-                    f"its target_transform makes {shown(got)} of label {c}, and a label must be an integer",
-                    "target-transform",
-                )
-        if results[0] != results[1]:
-            _refuse(
-                ds,
-                f"its target_transform makes {results[0]} of label {c} once, and {results[1]} the next time",
-                "target-transform",
-            )
-        mapped.append(results[0])
+    with lent():
+        mapped = [_index(ds, c, function(c)) for c in classes.tolist()]
     return np.asarray(mapped, np.int64)[which.reshape(-1)]
+
+
+def _index(ds: Any, label: int, made: Any) -> int:
+    try:
+        return operator.index(made)
+    except TypeError:
+        why = f"its target_transform makes {shown(made)} of label {label}, and a label must be an integer"
+        _refuse(ds, why, "target-transform")
 
 
 def _folder(ds: Any, exact: bool) -> Dataset:

@@ -34,6 +34,7 @@ _DEEP = 5
 _CLOSED = (
     str, bytes, int, float, complex, type(None), type, FunctionType, BuiltinFunctionType, MethodType, ModuleType,
     np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, torch.Generator, Image.Image,
+    torch.jit.ScriptModule,
 )  # fmt: skip
 """What holds no transform that anybody could exchange."""
 

@@ -14,7 +14,16 @@ from PIL import Image
 from .. import transforms as ours
 from ..codecs.unread import unread
 from ..codecs.unread_array import UnreadArray, unread_arrays
-from ..datasets.sample_form import Arranged as ArrangedForm, AsImage, Rest, SampleForm, View, leaves, rebuilt
+from ..datasets.sample_form import (
+    Arranged as ArrangedForm,
+    AsImage,
+    Rest,
+    SampleForm,
+    View,
+    leaves,
+    rebuilt,
+    with_values,
+)
 from ..transforms.compose import Compose
 from .chains import Chains
 from .pending import Arranged, OneOf, Pending, PendingImage, PendingTensor, Run, Source, Step, running
@@ -216,7 +225,7 @@ def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple
         return change(part, path)
     if isinstance(part, Mapping):
         made = {key: placed(change, value, (*path, key)) for key, value in part.items()}
-        return made if type(part) is dict else type(part)(made)  # type: ignore[call-arg]
+        return with_values(part, made)
     return rebuilt(part, [placed(change, value, (*path, i)) for i, value in enumerate(part)])
 
 

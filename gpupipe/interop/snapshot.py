@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ import torch
 from ..datasets.base import Dataset
 from .closed import Open, outside
 from .recording import held, is_transform
+from .replaced import replaced
 
 __all__ = ["Snapshot"]
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType)
+_SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
+"""What functions may read that changes as an epoch begins, such as the size of images that grow."""
 _DEEP = 16
 _COPIED = 1 << 24
 """Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
@@ -50,7 +54,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         for part in held(value):
             yield part
-            if is_transform(part):
+            if is_transform(part) or isinstance(part, _SETTINGS):
                 yield from _inside([("", part)], value, depth, above)
         yield _reached(value)
     elif isinstance(value, MethodType):
@@ -80,6 +84,8 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield from _inside(value.items(), value, depth, above)
     else:
         yield value
+        if is_transform(value):
+            yield replaced(value)
         yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
         if callable(value) and not is_transform(value):
             yield _reached(value)

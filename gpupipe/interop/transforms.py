@@ -19,6 +19,7 @@ from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .handwritten import Place, recognised
 from .recording import StandIn
+from .replaced import replaced
 from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
 from .user_functions import Chain, Failed, given, returned
@@ -132,7 +133,7 @@ def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
     inner: Any = None
     if isinstance(t, (list, tuple, Compose)):
         inner = list(t)
-    elif cls is not None and not changed_methods(t, cls) and not _hooked(t):
+    elif cls is not None and not changed_methods(t, cls) and not _hooked(t) and not replaced(t):
         if cls.__name__ == "Compose":
             inner = list(t.transforms)
         elif cls.__name__ == "Sequential":
@@ -147,8 +148,13 @@ def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _hooked(t: Any) -> bool:
-    """Whether this one object was changed by hand, beside its class."""
-    return any(vars(t).get(name) for name in ("forward", "__call__", "_forward_hooks", "_forward_pre_hooks"))
+    return any(vars(t).get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
+
+
+def _check_replaced(t: Any) -> None:
+    """Raises :class:`Refused` if a script has put its own code in the place of the library's."""
+    if name := replaced(t):
+        raise Refused(f"{name} is not the library's own any more", "replaced-function")
 
 
 def _translate(t: Any, place: _Place) -> list[Transform]:
@@ -158,6 +164,7 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
         return []
     for module, translate in _LIBRARIES.items():
         if (theirs := known_class(t, module)) is not None:
+            _check_replaced(t)
             return translate(t, theirs, place)
     if place.kind == "array":
         raise Refused(
@@ -170,7 +177,8 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     if changed := changed_methods(t, cls):
         raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if _hooked(t):
-        raise Refused(f"a {cls.__name__} with forward hooks or a replaced forward()", "own-methods")
+        raise Refused(f"a {cls.__name__} with forward hooks", "own-methods")
+    _check_replaced(t)
     name = cls.__name__
     if name in _RULES:
         return _RULES[name](t, place)

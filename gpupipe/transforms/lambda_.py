@@ -133,7 +133,11 @@ def name_of(function: Any) -> str:
         return f"{name_of(owner)}.{function.__name__}"
     name = getattr(function, "__qualname__", None)
     if name is None:  # an object that can be called
-        shown, cls = repr(function), type(function)
+        cls = type(function)
+        try:
+            shown = repr(function)
+        except Exception:  # of a script's class
+            return _qualified(cls, cls.__qualname__)
         return _qualified(cls, cls.__qualname__) if _ADDRESS.search(shown) else shown
     line = f":{function.__code__.co_firstlineno}" if function.__name__ == "<lambda>" else ""
     return _qualified(function, name) + line
