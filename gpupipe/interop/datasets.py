@@ -73,8 +73,7 @@ def translate_dataset(ds: Any) -> Dataset:
 
 def _native(ds: Any) -> Dataset:
     """From what it is known to hold."""
-    if other_code := known_class(ds, "torchvision", "torch.utils.data") is not None and replaced(ds):
-        _refuse(ds, f"{other_code} is not the library's own any more", "replaced-function")
+    _check_replaced(ds)
     name = exact_name(ds, "torch.utils.data")
     if name == "Subset":
         indices = np.asarray(ds.indices)
@@ -120,6 +119,12 @@ def _native(ds: Any) -> Dataset:
         )
         return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
     return _refuse(ds, _UNKNOWN, "unknown-dataset")
+
+
+def _check_replaced(ds: Any) -> None:
+    is_known = known_class(ds, "torchvision", "torch.utils.data") is not None
+    if is_known and (name := replaced(ds)):
+        _refuse(ds, f"{name} is not the library's own any more", "replaced-function")
 
 
 def _concatenated(ds: Any) -> Dataset:

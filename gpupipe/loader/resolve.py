@@ -144,10 +144,17 @@ def _whole_batches(a: Arguments) -> list[Reason]:
 
 
 def _takes_batches(dataset: Any) -> bool:
-    """Whether torch calls a ``__getitems__`` of user code, possibly through a ``Subset``."""
-    if exact_name(dataset, "torch.utils.data") == "Subset":
+    """Whether torch calls a ``__getitems__`` of user code, possibly through its own, which only pass indices on."""
+    name = exact_name(dataset, "torch.utils.data")
+    if name == "Subset":
         return _takes_batches(dataset.dataset)
+    if name == "StackDataset":
+        return any(map(_takes_batches, _parts(dataset.datasets)))
     return callable(getattr(dataset, "__getitems__", None))
+
+
+def _parts(datasets: Any) -> Any:
+    return datasets.values() if isinstance(datasets, dict) else datasets
 
 
 def _one_at_a_time(a: Arguments, batching: Batching) -> bool:
