@@ -14,42 +14,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 KNOWN: dict[str, str] = {
     "KnowsItsWorker-2-fork": "not understood yet",
-    "a_collate_function_that_raises-0": "an exception ends the iterator",
-    "a_collate_function_that_raises-2-fork": "an exception ends the iterator",
-    "a_dataset_that_cannot_be_shown-0": "not understood yet",
-    "a_dataset_that_cannot_be_shown-2-fork": "not understood yet",
-    "a_list_that_a_closure_holds-0": "not understood yet",
-    "a_list_that_a_closure_holds-2-fork": "not understood yet",
     "a_loader_within_a_dataset-2-fork": "not understood yet",
     "a_transform_that_raises-0": "an exception ends the iterator",
     "a_transform_that_raises-2-fork": "an exception ends the iterator",
     "a_worker_sets_up_its_dataset-2-fork": "not understood yet",
     "another_transform_in_mid_epoch-0": "not understood yet",
-    "batches_of_another_size-0": "not understood yet",
-    "batches_of_another_size-2-fork": "not understood yet",
-    "call_of_an_instances_class-0": "a replaced function is not recognised",
     "changes_in_mid_epoch-0": "not understood yet",
-    "damage_that_nobody_catches-0": "an exception ends the iterator",
-    "damage_that_nobody_catches-2-fork": "an exception ends the iterator",
-    "forward_of_a_class-0": "a replaced function is not recognised",
-    "get_params_of_a_class-0": "a replaced function is not recognised",
-    "get_params_of_a_class-2-fork": "a replaced function is not recognised",
-    "get_params_of_an_instance-0": "a replaced function is not recognised",
-    "getitem_of_the_class-0": "a replaced function is not recognised",
-    "hflip_of_the_module-0": "a replaced function is not recognised",
-    "make_params_of_an_instance-0": "a replaced function is not recognised",
-    "many_at_once-0": "not understood yet",
-    "many_at_once-2-fork": "not understood yet",
-    "pil_loader_of_the_module-0": "a replaced function is not recognised",
-    "resize_of_pillow-0": "a replaced function is not recognised",
-    "resize_of_pillow-2-fork": "a replaced function is not recognised",
-    "scripted_transforms-0": "not understood yet",
-    "scripted_transforms-2-fork": "not understood yet",
     "target_transform_that_depends_on_time-0": "a replaced function is not recognised",
     "target_transform_that_depends_on_time-2-fork": "a replaced function is not recognised",
-    "transform_of_an_instance-0": "a replaced function is not recognised",
-    "a_sampler_without_end-0": "not understood yet",
-    "a_sampler_without_end-2-fork": "not understood yet",
 }
 """What still differs, and why."""
 
@@ -63,8 +35,6 @@ def parameters(workers: list[int], starts: list[str]) -> list[Any]:
 
 
 def marks(told: str) -> list[Any]:
-    if told.startswith("a_sampler_without_end") and told in KNOWN:
-        return [pytest.mark.skip(KNOWN[told])]  # it takes all memory
     return [pytest.mark.xfail(reason=KNOWN[told], strict=True)] if told in KNOWN else []
 
 
