@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..datasets.sample_form import leaves
+from .isolation import Isolated
 from .recording import StandIn, marked_function, watched
 from .same_names import Refused
 
@@ -17,10 +18,14 @@ def arranged(t: Any) -> Any:
 
     Raises :class:`Refused` if it holds transforms, and does something else as well.
     """
-    other, found = marked_function(t)
-    if not found:
+    if not marked_function(t)[1]:
         return None
-    first, second = _called(other), _called(other)
+    with Isolated(t) as isolated:
+        other, _ = marked_function(isolated.made[0])
+        first = _called(other)
+        isolated.begin()
+        second = _called(other)
+        isolated.check()
     if _shape(first) != _shape(second):
         raise Refused("it does not always do the same with the transforms that it holds", "own-view")
     parts = list(leaves(first))

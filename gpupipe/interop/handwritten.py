@@ -26,9 +26,9 @@ from ..transforms.handwritten import HandWritten, Path, Step
 from ..transforms.lambda_ import name_of
 from .closed import Open, Outside, outside
 from .draws import Run, Unknown, replayed
+from .isolation import Isolated
 from .recording import Mark, marked_function
 from .same_names import Refused
-from .snapshot import Snapshot
 from .tracing import Held, Seen, TracedImage, TracedTensor, traces
 
 __all__ = ["Place", "recognised"]
@@ -64,12 +64,13 @@ class Place:
 def recognised(function: Any, place: Place) -> list[Transform] | None:
     """Transforms that do what a function of user code does; ``None`` if that is not known, or not proven."""
     try:
-        reached = outside(function)
-        with lent():
+        with lent(), Isolated(function) as isolated:
+            (function,) = isolated.made
             seed_all(0)
-            before, held = drawn(), Snapshot.of(function)
-            found = _recognised(function, place, reached)
-            return found if drawn() == before and not held.differs(function) else None
+            before = drawn()
+            found = _recognised(function, place, outside(function))
+            isolated.check()
+            return found if drawn() == before else None
     except (Open, Unknown, Refused, GpupipeError):
         return None
     except Exception:  # of a function that cannot do with a stand-in

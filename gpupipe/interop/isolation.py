@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from PIL import Image
 from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .reach import own_classes, variables_reached
+from .same_names import Refused
 from .snapshot import Snapshot
 
-__all__ = ["CannotCopy", "Copy", "State", "Surroundings"]
+__all__ = ["CannotCopy", "Copy", "Isolated", "State", "Surroundings"]
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
@@ -55,9 +57,13 @@ class Copy:
         self._memo: dict[int, Any] = {}
         self.elements: list[Any] = []
         """Copies of single elements of long lists."""
+        self.met: list[Any] = []
+        """Functions, and objects of the script's classes."""
         self.made = self._copied(value)
 
     def _copied(self, value: Any) -> Any:
+        if isinstance(value, FunctionType):
+            return self._function(value)
         if isinstance(value, _SHARED) or type(value).__module__.partition(".")[0] in _SHARED_MODULES:
             return value
         if id(value) not in self._memo:
@@ -85,6 +91,31 @@ class Copy:
             return value if same else rebuilt(value, parts)
         return self._object(value)
 
+    def _function(self, value: FunctionType) -> FunctionType:
+        """With copies of the variables that it has from outside."""
+        self.met.append(value)
+        cells = value.__closure__ or ()
+        full = [cell for cell in cells if _is_full(cell)]
+        if id(value) in self._memo or all(isinstance(cell.cell_contents, _SHARED) for cell in full):
+            known: FunctionType = self._memo.get(id(value), value)
+            return known
+        others = {id(cell): CellType() for cell in full}
+        made = FunctionType(
+            value.__code__,
+            value.__globals__,
+            value.__name__,
+            value.__defaults__,
+            tuple(others.get(id(cell), cell) for cell in cells),
+        )
+        functools.update_wrapper(made, value)
+        del made.__wrapped__  # type: ignore[attr-defined]
+        made.__kwdefaults__ = value.__kwdefaults__
+        self._memo[id(value)] = made
+        for cell in full:
+            others[id(cell)].cell_contents = self._copied(cell.cell_contents)
+        self.elements.append(made)
+        return made
+
     def _of_many(self, value: list[Any]) -> list[Any]:
         other = list(value)
         if not _is_plain(value):
@@ -99,6 +130,7 @@ class Copy:
         own = getattr(value, "__dict__", None)
         if type(own) is not dict or isinstance(value, (list, dict, set)) or hasattr(type(value), "__deepcopy__"):
             return _tried(copy.deepcopy, value)
+        self.met.append(value)
         other = _tried(copy.copy, value)
         if other is value or getattr(other, "__dict__", own) is own:
             return _tried(copy.deepcopy, value)
@@ -106,6 +138,13 @@ class Copy:
         for name, part in own.items():
             other.__dict__[name] = self._copied(part)
         return other
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
 
 
 def _tried(function: Any, value: Any) -> Any:
@@ -132,19 +171,20 @@ def _is_plain(values: Any) -> bool:
 
 
 class Surroundings:
-    """The global variables that a dataset's code names, and what its classes hold.
+    """The global variables that the code of functions and objects names, and what the objects' classes hold.
 
     Within it these are copies, and afterwards all of them are as before. What cannot be copied stays.
 
     Args:
-        ds: the dataset.
+        values: the functions and objects.
         samples: numbers of the samples that are going to be read.
     """
 
-    def __init__(self, ds: Any, samples: Sequence[int]):
+    def __init__(self, values: Iterable[Any], samples: Sequence[int]):
         self._samples = samples
-        self._variables = {(id(names), name): (names, name) for names, name in variables_reached(ds)}
-        self._classes = list(own_classes(ds))
+        found = [(value, *place) for value in values for place in variables_reached(value)]
+        self._variables = {(id(names), name): (names, name) for _, names, name in found}
+        self._classes = list(dict.fromkeys(cls for value in values for cls in own_classes(value)))
         self._before: list[tuple[_Place, Any]] = []
         self._seen: list[tuple[_Place, Snapshot]] = []
 
@@ -155,8 +195,12 @@ class Surroundings:
         for place, value in self._before:
             with suppress(CannotCopy):
                 place.set(Copy(value, self._samples).made)
-            self._seen.append((place, Snapshot.of(place.value())))
+        self.begin()
         return self
+
+    def begin(self) -> None:
+        """Changes count from now on."""
+        self._seen = [(place, Snapshot.of(place.value())) for place, _ in self._before]
 
     def __exit__(self, *_: object) -> None:
         for place, value in self._before:
@@ -168,6 +212,44 @@ class Surroundings:
     def changed(self) -> list[str]:
         """Names of those that are others now, or hold something else."""
         return [place.name for place, seen in self._seen if seen.differs(place.value())]
+
+
+class Isolated:
+    """User code that is tried: copies of it, which may change themselves and what they reach.
+
+    Args:
+        values: functions, and objects that can be called.
+
+    Raises:
+        Refused: one of them cannot be copied.
+    """
+
+    def __init__(self, *values: Any):
+        try:
+            copied = Copy(list(values), ())
+        except CannotCopy as e:
+            raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
+        self.made: list[Any] = copied.made
+        self._outside = Surroundings(copied.met, ())
+
+    def __enter__(self) -> Isolated:
+        self._outside.__enter__()
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._outside.__exit__()
+
+    def begin(self) -> None:
+        """What changed until now was for the first time, such as a file that is opened."""
+        self._seen = [Snapshot.of(value) for value in self.made]
+        self._outside.begin()
+
+    def check(self) -> None:
+        """Raises :class:`Refused` if something has changed since."""
+        differs = any(seen.differs(value) for seen, value in zip(self._seen, self.made, strict=True))
+        if differs or self._outside.changed():
+            raise Refused("it changes itself, or something outside of it, when it is called", "changes-itself")
 
 
 @dataclass(frozen=True)
@@ -225,7 +307,7 @@ class State:
         now = _attributes(self._value)
         changed = [name for name, part in self._parts.items() if name not in now or part.differs(now[name])]
         if any(part.differs(now) for part, now in zip(self._of_elements, self._elements, strict=True)):
-            changed.append("list of samples")
+            changed.append("samples, or what its functions hold")
         return sorted(changed)
 
     def close_opened(self) -> None:

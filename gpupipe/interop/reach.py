@@ -26,10 +26,10 @@ def reached(ds: Any) -> Iterator[CodeType]:
         yield from codes_of(function.__code__)
 
 
-def variables_reached(ds: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """(module's variables, name) of each global variable that this code names and that is no function, class or
-    module."""
-    for function in _functions(ds):
+def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """(module's variables, name) of each global variable that the code of a dataset, of an object that can be called or
+    of a function names, and that is no function, class or module."""
+    for function in _functions(value):
         names = {name for code in codes_of(function.__code__) for name in code.co_names}
         for name in sorted(names & function.__globals__.keys()):
             if not isinstance(function.__globals__[name], _NO_VARIABLES):
@@ -43,9 +43,9 @@ def own_classes(ds: Any) -> Iterator[type]:
     )
 
 
-def _functions(ds: Any) -> Iterator[FunctionType]:
-    cls = type(ds)
-    todo: list[Any] = [getattr(cls, "__getitem__", None)]
+def _functions(value: Any) -> Iterator[FunctionType]:
+    cls = type(value)
+    todo: list[Any] = [value, *(getattr(cls, name, None) for name in ("__getitem__", "__call__", "forward"))]
     seen: set[int] = set()
     while todo:
         function = todo.pop()

@@ -86,7 +86,7 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
         raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
     states = State(other, copied.elements), State(copied.made), State(true)
     try:
-        with Surroundings(ds, indices) as outside:
+        with Surroundings([ds, *copied.met], indices) as outside:
             return _judged(ds, other, true, indices, chains, (*states, outside))
     finally:
         for state in states:

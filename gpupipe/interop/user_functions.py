@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..reading.global_rng import lent, seed_all
 from ..transforms.lambda_ import name_of
 from ..transforms.ops.returned import Returned
+from .isolation import Isolated
 from .same_names import Refused
 
 __all__ = ["Chain", "Failed", "given", "returned"]
@@ -45,8 +46,9 @@ def given(before: Sequence[Callable[[Any], Any]], channels: int, size: tuple[int
     """The type of what a function gets, as :class:`Returned` has it; arguments as in :func:`returned`. ``""`` if what
     stands before it fails."""
     try:
-        return _tried(lambda image: image, before, channels, size or _TRIED[0], 0)[0][0]
-    except Failed:
+        with Isolated(*before) as isolated:
+            return _tried(lambda image: image, isolated.made, channels, size or _TRIED[0], 0)[0][0]
+    except (Failed, Refused):
         return ""
 
 
@@ -64,7 +66,13 @@ def returned(
         Failed: one of them raised.
         Refused: what it returns depends on the image, or cannot be one row of a batch of an engine.
     """
-    seen = [_tried(function, before, channels, one, seed) for seed, one in enumerate((size,) * 2 if size else _TRIED)]
+    with Isolated(function, *before) as isolated:
+        function, *before = isolated.made
+        first_size, other_size = (size,) * 2 if size else _TRIED
+        seen = [_tried(function, before, channels, first_size, 0)]
+        isolated.begin()
+        seen.append(_tried(function, before, channels, other_size, 1))
+        isolated.check()
     if all(given == made for given, made in seen):
         return None
     first, *others = (made for _, made in seen)

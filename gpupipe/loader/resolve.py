@@ -16,6 +16,8 @@ from ..engines.forms.check import try_functions
 from ..errors import ConfigError, PipelineError, TranslationError
 from ..interop import translate_dataset
 from ..interop.classes import exact_name, shown
+from ..interop.isolation import Isolated
+from ..interop.same_names import Refused
 from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
@@ -202,9 +204,12 @@ def _try_functions(dataset: Dataset) -> None:
         return
     size = dataset.common_size() or _TRIED
     try:
-        try_functions(dataset.transform, size)
+        with Isolated(dataset.transform) as isolated:
+            try_functions(isolated.made[0], size)
     except PipelineError as e:
         raise NotNative([Reason(str(e), "own-function")], e) from None
+    except Refused:
+        return  # what cannot be copied is tried by the first batch
 
 
 _TRIED = (256, 320)

@@ -289,6 +289,45 @@ def two_iterators(Loader: Any, root: Path, **arguments: Any) -> Any:
     return list(zip(loader, loader, strict=True))
 
 
+class CountsCalls:
+    """A transform that brightens more with each call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        return x + self.calls / 1000
+
+
+class TurnsLater:
+    def __init__(self) -> None:
+        self.log: list[int] = []
+
+    def __call__(self, image: Any) -> Any:
+        self.log.append(1)
+        return image.rotate(180) if len(self.log) > 9 else image
+
+
+steps = 0
+
+
+def every_third(image: Any) -> Any:
+    global steps
+    steps += 1
+    return image.rotate(180) if steps % 3 == 0 else image
+
+
+@case()
+def transforms_that_count(Loader: Any, root: Path, **arguments: Any) -> Any:
+    global steps
+    steps, found = 0, list[Any]()
+    for lists in ([T.ToTensor(), CountsCalls()], [TurnsLater(), T.ToTensor()], [T.Lambda(every_third), T.ToTensor()]):
+        transform = T.Compose([T.CenterCrop(20), *lists])
+        found.append([list(Loader(Pictures(root, transform), BATCH, **arguments)) for _ in range(2)])
+    return found, steps
+
+
 class HoldsALoader(Pictures):
     """Shows its loader's batches one by one, as in CloserLookFewShot."""
 

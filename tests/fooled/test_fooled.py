@@ -20,8 +20,6 @@ KNOWN: dict[str, str] = {
     "a_worker_sets_up_its_dataset-2-fork": "not understood yet",
     "another_transform_in_mid_epoch-0": "not understood yet",
     "changes_in_mid_epoch-0": "not understood yet",
-    "target_transform_that_depends_on_time-0": "a replaced function is not recognised",
-    "target_transform_that_depends_on_time-2-fork": "a replaced function is not recognised",
 }
 """What still differs, and why."""
 

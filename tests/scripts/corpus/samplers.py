@@ -166,7 +166,7 @@ class Episodes(Sampler[Any]):
             yield torch.stack(batch).t().reshape(-1)
 
 
-@script(engine="torch", because=("batch_sampler", "Episodes"))
+@script(engine="dali")
 def few_shot(args: Args, DataLoader: Any) -> Epochs:
     """Prototypical networks: episodes from a batch sampler that yields tensors of indices."""
     dataset = datasets.ImageFolder(args.data / "grouped", PLAIN)

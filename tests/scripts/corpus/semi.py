@@ -156,7 +156,7 @@ def mixmatch(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("batch_sampler", "TwoStreams"))
+@script(engine="dali")
 def mean_teacher(args: Args, DataLoader: Any) -> Epochs:
     """CuriousAI/mean-teacher: a batch sampler that puts unlabelled and labelled images into every batch."""
 
