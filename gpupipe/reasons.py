@@ -12,6 +12,7 @@ from dataclasses import dataclass
 __all__ = ["ADVICE", "FallbackWarning", "GpupipeWarning", "Reason", "about", "failure", "sentence", "without_addresses"]
 
 ADVICE = {
+    "asks-worker": "give each worker's dataset what it needs in worker_init_fn",
     "batches-read-outside": "iterate over the loader itself, and resume it with load_state_dict()",
     "blocks-lost": "leave the sampler out and give DataLoader shuffle='blocks' and shard=Shard.from_env()",
     "cannot-copy": "keep open files, locks and connections out of the dataset until a sample is read",
@@ -21,6 +22,7 @@ ADVICE = {
     "differs": "let __getitem__ only open the image, call the transforms that the dataset holds, and return the result",
     "empty": "give the dataset samples",
     "engine": "change the transform that the engine names",
+    "forked": "make the loader in the process that iterates over it, or close() it before a fork",
     "global-order": "give the sampler a generator=, or save states at the ends of epochs",
     "image-and-mask": "return one image in each sample, and of the rest nothing of the image's size",
     "in-order": "leave in_order=False out",

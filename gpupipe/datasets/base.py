@@ -87,6 +87,9 @@ class Dataset(ABC):
         """Whether :meth:`fetch` runs user code."""
         return self.kind == "user code"
 
+    def refresh(self) -> None:  # noqa: B027
+        """The script has changed its dataset; nothing is to be done unless something was copied from it."""
+
     def by_hand(self, index: int) -> ByHand:
         """The sample as the script's own code makes it, transforms and all; with ``makes_by_hand`` only."""
         raise NotImplementedError

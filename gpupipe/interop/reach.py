@@ -30,7 +30,7 @@ def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """(module's variables, name) of each global variable that the code of a dataset, of an object that can be called or
     of a function names, and that is no function, class or module."""
     for function in _functions(value):
-        names = {name for code in codes_of(function.__code__) for name in code.co_names}
+        names = {name for code in codes_of(function.__code__) for name in _global_names(code)}
         for name in sorted(names & function.__globals__.keys()):
             if not isinstance(function.__globals__[name], _NO_VARIABLES):
                 yield function.__globals__, name
@@ -58,9 +58,13 @@ def _functions(value: Any) -> Iterator[FunctionType]:
         seen.add(id(function.__code__))
         yield function
         for part in codes_of(function.__code__):
-            for name in part.co_names:
-                todo.append(function.__globals__.get(name))
-                todo += [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+            todo += [function.__globals__.get(name) for name in _global_names(part)]
+            todo += [vars(base)[name] for name in part.co_names for base in cls.__mro__ if name in vars(base)]
+
+
+def _global_names(code: CodeType) -> set[str]:
+    """Not those of attributes, which may be the same."""
+    return {str(step.argval) for step in dis.get_instructions(code) if step.opname.endswith(("_GLOBAL", "_NAME"))}
 
 
 def _is_installed(file: str | None) -> bool:

@@ -55,7 +55,7 @@ class Recorded(FromTorch):
         super().__init__(ds, "pil", found.pipeline, exif=upright)
         self.form = shape.form(example.sample)
         self.images_per_sample = shape.images
-        self._standing, _ = standing(ds)
+        self.refresh()
         self._shape, self._chains = shape, chains
         self._arrays = example.arrays and of_unread(example.sample)
         self._size = size if any(output.size is None for output in found.pipeline.outputs) else None
@@ -66,6 +66,9 @@ class Recorded(FromTorch):
     def common_size(self) -> tuple[int, int] | None:
         """(height, width) of the images, if the size of a result depends on it; others are made by hand."""
         return self._size
+
+    def refresh(self) -> None:
+        self._standing, _ = standing(self.ds)
 
     def fetch(self, index: int) -> Any:
         with unread():

@@ -117,5 +117,7 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, np.ndarray):
+        if a.dtype == b.dtype == object:
+            return a.shape == b.shape and _same(a.tolist(), b.tolist())
         return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b))
     return isinstance(a, (int, float, complex, str, bytes)) and a == b

@@ -36,7 +36,7 @@ class Standing:
                 called("it gives something else to albumentations than an image uint8[H, W, 3]")
             else:
                 made = noted_array(self._place, named["image"])
-        elif len(given) == 1 and not named and isinstance(given[0], (Image.Image, PendingTensor)):
+        elif len(given) == 1 and not named and _is_image(given[0]):
             made = noted(self._place, given[0])
         return self._transform(*given, **named) if made is NotImplemented else made
 
@@ -44,6 +44,11 @@ class Standing:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._transform, name)
+
+
+def _is_image(given: Any) -> bool:
+    """Whether it is what engines have: transforms may do something else with other modes, such as convert them."""
+    return isinstance(given, PendingTensor) or (isinstance(given, Image.Image) and given.mode in ("RGB", "L"))
 
 
 def _is_colour(image: Any) -> bool:

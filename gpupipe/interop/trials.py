@@ -109,6 +109,8 @@ def _judged(
     draws = any(t.draws for t in shape.pipeline(chains).pipeline)
     if draws:
         _refuse_own_seeds(ds, trials)
+    if "get_worker_info" in calls_reached(ds):
+        raise Refused("it asks for its worker, whose dataset is not the object that is read here", "asks-worker")
     if asks_for_types(ds):
         raise Refused(
             "it compares the type() of something, and what it gets while gpupipe learns its form is of a subclass",

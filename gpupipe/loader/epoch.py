@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
-from ..errors import BadSample, SampleError
+from ..errors import BadSample, PipelineError, SampleError
 from ..planning.bad_samples import FROM_EPOCH, BadSamples
 from ..planning.batches import Slices, StreamedSlices
 from ..planning.epoch import EpochPlan
@@ -102,6 +102,8 @@ class EpochIterator:
         self._stream: PlanStream
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
+        self._goes_on = False
+        """Whether an exception does not end the epoch."""
         self._left = time.perf_counter()
         self._finalizer = session.running.finalize(self, self._lease)
 
@@ -146,7 +148,7 @@ class EpochIterator:
         entered = time.perf_counter()
         session.stats.work_seconds += entered - self._left
         self._lease.renew()
-        delivering = False
+        self._goes_on = False
         try:
             # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
             # the engine keeps, nor the script, to its batch.
@@ -155,14 +157,14 @@ class EpochIterator:
                     self._start(session)
                 batch = self._next(session)
                 if batch is not None:
-                    delivering = True
+                    self._goes_on = True  # if the script's collate_fn raises
                     return self._deliver(batch, session)
                 self._finish(session)
         except SampleError:
             raise
         except BaseException as e:
-            if delivering and isinstance(e, Exception) and raised_by_handler(e) is None:
-                raise  # of the script's collate_fn; torch's iterator goes on with the next batch too
+            if self._goes_on and isinstance(e, Exception) and raised_by_handler(e) is None:
+                raise  # of the script's own code; torch's iterator goes on with the next batch too
             self.end()  # the state stays where it was; a new iter() starts cleanly
             if not isinstance(e, Exception) or raised_by_handler(e) is not None:
                 # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
@@ -210,6 +212,9 @@ class EpochIterator:
                     return None
                 self._again(session)
                 continue
+            except PipelineError:
+                self._pass_over(session)
+                raise
             except SampleError as e:
                 plan = stream.taken.popleft()
                 if self._asked_by_hand(e.samples, plan, session):
@@ -243,6 +248,15 @@ class EpochIterator:
         if self._stream.is_ahead:
             self._again(session)
         return True
+
+    def _pass_over(self, session: Source) -> None:
+        """A function of the script's failed on a batch: go on with the next one, if no other batch is due before."""
+        stream = self._stream.now
+        if stream.taken and stream.due and stream.taken[0].step == stream.due[0]:
+            self._cursor.delivered = stream.taken.popleft().consumed
+            stream.due.popleft()
+            self._again(session)
+            self._goes_on = True
 
     def _again(self, session: Source) -> None:
         """The engine had taken the last plan of the epoch before a repair was asked for."""

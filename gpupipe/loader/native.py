@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler, default_collate
 
+from ..datasets.base import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..interop.snapshot import Snapshot
@@ -93,6 +94,10 @@ class NativeSession(Session):
     def refreshed(self) -> NativeSession:
         """Raises :class:`NotNative` if dataset or transforms have become what only torch's own loader can run."""
         a, made, of = self.arguments, self.stats.by_hand, self.stats.samples
+        theirs = self.device.type == "cpu" and not isinstance(a.dataset, Dataset)
+        if not self.running.ours and a.engine_name == "auto" and theirs:
+            # Such as a loader within a dataset that workers read.
+            raise NotNative([Reason("it was started in a process that this one is a fork of", "forked")])
         if a.engine_name == "auto" and 2 * made > of >= _ENOUGH:
             text = f"its own code made {made:,} of its first {of:,} samples, which are unlike those that gpupipe tried"
             raise NotNative([Reason(about(type(a.dataset).__name__, text), "unlike-trials")])

@@ -117,6 +117,7 @@ def resolve(a: Arguments) -> Resolved:
         timeout=a.timeout,
         worker_init_fn=a.worker_init_fn,
         multiprocessing_context=a.multiprocessing_context,
+        given=a.dataset if dataset.runs_user_code else None,
         cache=_cache_of(a, dataset),
         scaled=_scaled(a, dataset),
     )

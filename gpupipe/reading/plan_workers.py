@@ -71,12 +71,16 @@ def _items(plans: Iterator[Plan], again: deque[Item], sent: deque[Item]) -> Iter
 class _Jobs(TorchDataset[Any], Generic[R]):
     """The DataLoader's dataset: "item" ``(run, plan)`` is ``job(plan)``."""
 
-    def __init__(self, job: Callable[[Plan], R], shared: bool):
-        self.job = job
+    def __init__(self, job: Callable[[Plan], R], setup: Setup):
+        self.job, self.given, self._dataset = job, setup.given, setup.dataset
         # On the CPU by name: somebody may have called torch.set_default_device().
         current = torch.zeros(1, dtype=torch.int64, device="cpu")
-        self.current: Tensor = current.share_memory_() if shared else current  # type: ignore[no-untyped-call]
+        self.current: Tensor = current.share_memory_() if setup.num_workers > 0 else current  # type: ignore[no-untyped-call]
         """i64[1]: the number of the present run, seen by all workers."""
+
+    def set_up(self) -> None:
+        """``worker_init_fn`` may have changed the script's dataset."""
+        self._dataset.refresh()
 
     def __getitem__(self, item: tuple[int, Item]) -> R | _Failure | None:
         run, plan = item
@@ -136,7 +140,7 @@ class _Pool(Generic[R]):
 
     def _build(self) -> tuple[_Jobs[R], WorkerLoader]:
         s = self._setup
-        jobs = _Jobs(self._job, shared=s.num_workers > 0)
+        jobs = _Jobs(self._job, s)
         several: dict[str, Any] = {}
         if s.num_workers > 0:  # torch refuses these without workers
             several = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..datasets.base import Dataset
@@ -34,6 +34,8 @@ class Setup:
     cache: DecodedCache | None = None
     scaled: bool = False
     """Whether images may be decoded smaller, see :mod:`gpupipe.reading.scaled`."""
+    given: Any = field(default=None, compare=False)
+    """The script's dataset, if worker processes run its code."""
     one_at_a_time: bool = False
     """Whether a plan is taken only when its batch is asked for; then ``prefetch_factor`` is 1."""
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from torch.utils.data import DataLoader, _utils
+from torch.utils.data import DataLoader, _utils, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ..signal_handlers import deferred, pass_on
@@ -87,8 +87,14 @@ class _Guard:
         signal.signal(signal.SIGINT, lambda number, frame: None)
         listen_without_a_file()
         threading.Thread(target=_watch, name="gpupipe-watch", daemon=True).start()
+        info: Any = get_worker_info()
+        jobs, given = info.dataset, getattr(info.dataset, "given", None)
+        if given is not None:
+            object.__setattr__(info, "dataset", given)  # as a script expects; torch itself refuses to set it
         if self.init is not None:
             self.init(worker)
+            if given is not None:
+                jobs.set_up()
 
 
 def _watch() -> None:

@@ -255,6 +255,32 @@ class MixedModes(Pictures):
         return self.transform(image.convert("L") if i % 5 == 2 else image), i
 
 
+def to_rgb(image: Any) -> Any:
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+@case()
+class RareModes(Pictures):
+    """Transforms see to it that all images have three channels; trials see none that has others."""
+
+    def __init__(self, root: Path):
+        super().__init__(root, T.Compose([T.Lambda(to_rgb), T.CenterCrop(20), T.ToTensor()]))
+
+    def open(self, i: int) -> Image.Image:
+        image = super().open(i)
+        return image.convert({RARE: "RGBA", RARE + 3: "P", RARE + 6: "LA", RARE + 9: "L"}.get(i, "RGB"))
+
+
+@case()
+class ArraysOfArrays(Pictures):
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.of_class = np.array([np.arange(3), np.arange(5)], dtype=object)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.open(i)), len(self.of_class[i % 2])
+
+
 @case()
 class OpenedInAWith(Pictures):
     """As torchvision's ``pil_loader``."""

@@ -13,11 +13,6 @@ pytest.importorskip("nvidia.dali")
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # damaged files are Pillow's
 
 KNOWN: dict[str, str] = {
-    "KnowsItsWorker-2-fork": "not understood yet",
-    "a_loader_within_a_dataset-2-fork": "not understood yet",
-    "a_transform_that_raises-0": "an exception ends the iterator",
-    "a_transform_that_raises-2-fork": "an exception ends the iterator",
-    "a_worker_sets_up_its_dataset-2-fork": "not understood yet",
     "another_transform_in_mid_epoch-0": "not understood yet",
     "changes_in_mid_epoch-0": "not understood yet",
 }
