@@ -50,6 +50,16 @@ def _of_one(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
     return ((args[0],), (args[1],)) if len(args) == 2 and type(args[1]) is int else None
 
 
+def _with_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """``(tensor, 1, 2)`` or ``(tensor, [1, 2])``"""
+    if len(args) == 1 and kwargs.keys() == {"dims"}:
+        args = (args[0], kwargs["dims"])
+    elif kwargs:
+        return None
+    integers = tuple(args[1]) if len(args) == 2 and isinstance(args[1], (list, tuple)) else args[1:]
+    return ((args[0],), integers) if integers and all(type(dim) is int for dim in integers) else None
+
+
 def _with_number(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
     """``(tensor, number)``"""
     if kwargs or len(args) != 2 or not isinstance(args[1], (int, float)) or isinstance(args[1], bool):
@@ -71,6 +81,27 @@ def _unsqueezed(parts: Sequence[Tensor], dim: int, *, further: int) -> Tensor:
     return parts[0].unsqueeze(dim + further if dim >= 0 else dim)
 
 
+def _squeezed(parts: Sequence[Tensor], dim: int, *, further: int) -> Tensor:
+    return parts[0].squeeze(dim + further if dim >= 0 else dim)
+
+
+def _permuted(parts: Sequence[Tensor], *dims: int, further: int) -> Tensor:
+    kept = [dim % len(dims) + further for dim in dims]
+    return parts[0].permute(*range(further), *kept)
+
+
+def _transposed(parts: Sequence[Tensor], *dims: int, further: int) -> Tensor:
+    return parts[0].transpose(*_shifted(dims, further))
+
+
+def _flipped(parts: Sequence[Tensor], *dims: int, further: int) -> Tensor:
+    return parts[0].flip(_shifted(dims, further))
+
+
+def _shifted(dims: Sequence[int], further: int) -> list[int]:
+    return [dim + further if dim >= 0 else dim for dim in dims]
+
+
 def _by_dimension(functions: set[Any], read: Read, make: Callable[..., Tensor]) -> Arrangement:
     return Arrangement(frozenset(functions), read, partial(make, further=0), partial(make, further=1))
 
@@ -88,6 +119,10 @@ ARRANGEMENTS: dict[str, Arrangement] = {
     "stack": _by_dimension({torch.stack}, _of_several, partial(_joined, torch.stack)),
     "cat": _by_dimension({torch.cat, torch.concat, torch.concatenate}, _of_several, partial(_joined, torch.cat)),
     "unsqueeze": _by_dimension({torch.unsqueeze, Tensor.unsqueeze}, _of_one, _unsqueezed),
+    "squeeze": _by_dimension({torch.squeeze, Tensor.squeeze}, _of_one, _squeezed),
+    "permute": _by_dimension({torch.permute, Tensor.permute}, _with_integers, _permuted),
+    "transpose": _by_dimension({torch.transpose, Tensor.transpose}, _with_integers, _transposed),
+    "flip": _by_dimension({torch.flip, Tensor.flip}, _with_integers, _flipped),
     "to": _by_value(set(), _alone, lambda x, dtype: x.to(dtype)),
     "add": _by_value({torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__}, _with_number, torch.add),
     "sub": _by_value({torch.sub, Tensor.sub, Tensor.__sub__}, _with_number, torch.sub),

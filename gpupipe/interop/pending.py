@@ -29,6 +29,7 @@ __all__ = [
     "TO_ARRAY",
     "Arranged",
     "Computes",
+    "Copied",
     "OneOf",
     "Pending",
     "PendingImage",
@@ -198,6 +199,19 @@ class OneOf(Pending):
         return self.step.outputs()[self.number]
 
 
+class Copied(Pending):
+    """A copy, which a script may write to and keep what it was made of."""
+
+    def __init__(self, of: Pending):
+        self.run, self.of = of.run, of
+
+    def compute(self) -> Any:
+        return self.of.value("clone").clone()
+
+    def output(self) -> tuple[tuple[int, ...], torch.dtype]:
+        return self.of.output()
+
+
 class Arranged(Pending):
     """What torch makes of results without looking at them, such as ``torch.stack``.
 
@@ -241,6 +255,8 @@ def noted(place: int, given: Any) -> Any:
         return NotImplemented
     if isinstance(given, (PendingImage, PendingTensor)):
         pending = given.pending
+        while isinstance(pending, Copied) and not pending.is_computed:
+            pending = pending.of
         # What was computed may have been changed in place since.
         if not isinstance(pending, Step) or pending.is_computed or pending.run is not run:
             return NotImplemented
@@ -249,13 +265,13 @@ def noted(place: int, given: Any) -> Any:
 
 
 def noted_array(place: int, image: Any) -> Any:
-    """What the transform at ``place`` of albumentations returns for an array uint8[H, W, 3]; see :func:`noted`."""
+    """What the transform at ``place`` returns for an array uint8[H, W, 3], in albumentations within a dictionary; see
+    :func:`noted`."""
     run: Run | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
     source = _source(run, image)
-    made = shown(run, source, Step(run, source, None, TO_ARRAY), place)
-    return made if made is NotImplemented else {"image": made}
+    return shown(run, source, Step(run, source, None, TO_ARRAY), place)
 
 
 def called(hint: str) -> None:
@@ -396,6 +412,10 @@ class PendingTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        if func is torch.ops.aten.detach.default and not args[0].pending.is_computed:
+            return PendingTensor(args[0].pending)  # torch.tensor(x) begins like this
+        if func is torch.ops.aten._to_copy.default and _is_copy(args[0].pending, kwargs or {}):
+            return PendingTensor(Copied(args[0].pending))
         real = _pytree.tree_map(
             lambda x: x.pending.value(str(func)) if isinstance(x, PendingTensor) else x, (args, kwargs or {})
         )
@@ -413,6 +433,14 @@ class PendingTensor(Tensor):
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return tv_image() if isinstance(p := _pending_of(self), Step) and p.kind == "image" else PendingTensor
+
+
+def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
+    """Whether ``torch.tensor(x)`` is a copy: it takes the type of the wrapper, float32, for that of the tensor."""
+    others = wanted.keys() - {"dtype", "device", "layout", "pin_memory", "non_blocking", "memory_format"}
+    is_plain = not others and str(wanted.get("device", "cpu")) == "cpu" and not wanted.get("pin_memory")
+    is_float = pending.output()[1] is torch.float32 and wanted.get("dtype", torch.float32) is torch.float32
+    return is_plain and is_float and not pending.is_computed
 
 
 def _pending_of(tensor: PendingTensor) -> Pending:
@@ -471,8 +499,12 @@ _KNOWN: dict[Any, Callable[..., Any]] = {
 def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a function of torch makes of pending results, if an engine can do it to a batch just as well; otherwise
     ``NotImplemented``."""
-    if func in _COPIES and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
+    if func in _SAME and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
         return PendingTensor(args[0].pending)
+    if func in _COPIES and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
+        return PendingTensor(Copied(args[0].pending))
+    if func in _IN_PLACE:
+        return _in_place(_IN_PLACE[func], *args, **kwargs)
     if func in _CASTS and not kwargs:
         return _cast(_CASTS[func], *args)
     if func is Tensor.__getitem__ and args[1] is None:
@@ -500,7 +532,18 @@ def _cast(dtype: torch.dtype | None, tensor: Any, *more: Any) -> Any:
     return PendingTensor(Arranged("to", (tensor.pending,), (dtype,)))
 
 
-_COPIES = {Tensor.clone, torch.clone, Tensor.detach, torch.detach, Tensor.contiguous, Tensor.cpu}
+def _in_place(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """What changes the shape of a tensor; it stays the same object."""
+    made = _carried(func, (tensor, *args), kwargs)
+    if made is not NotImplemented:
+        tensor.pending = made.pending
+        made = tensor
+    return made
+
+
+_COPIES = {Tensor.clone, torch.clone}
+_SAME = {Tensor.detach, torch.detach, Tensor.contiguous, Tensor.cpu}
+_IN_PLACE: dict[Any, Any] = {Tensor.unsqueeze_: Tensor.unsqueeze, Tensor.squeeze_: Tensor.squeeze}
 _CASTS: dict[Any, torch.dtype | None] = {
     Tensor.float: torch.float32,
     Tensor.half: torch.float16,

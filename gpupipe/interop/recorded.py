@@ -55,6 +55,7 @@ class Recorded(FromTorch):
         super().__init__(ds, "pil", found.pipeline, exif=upright)
         self.form = shape.form(example.sample)
         self.images_per_sample = shape.images
+        self.results = tuple(shape.results) if shape.images > 1 else ()
         self.refresh()
         self._shape, self._chains = shape, chains
         self._arrays = example.arrays and of_unread(example.sample)
@@ -178,9 +179,9 @@ def _rest(tree: Any, part: Any, views: dict[int, Any]) -> Any:
     """What stands in the place of everything but images, where zeros stand; fills ``views`` with these, by number.
     Raises :class:`_Unlike`."""
     if isinstance(tree, View):
-        if not isinstance(part, torch.Tensor):
+        known = views.setdefault(tree.number, part)
+        if not isinstance(part, torch.Tensor) or (known is not part and not torch.equal(known, part)):
             raise _Unlike
-        views[tree.number] = part
         return 0
     if isinstance(tree, Rest):
         return part

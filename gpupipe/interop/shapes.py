@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from ..datasets.sample_form import (
 )
 from ..transforms.compose import Compose
 from .chains import Chains
-from .pending import Arranged, OneOf, Pending, PendingImage, PendingTensor, Run, Source, Step, running
+from .pending import Arranged, Copied, OneOf, Pending, PendingImage, PendingTensor, Run, Source, Step, running
 from .same_names import Refused
 from .transforms import Translated
 
@@ -34,6 +34,9 @@ __all__ = ["Shape", "modes_of", "of_unread", "placed", "read", "rest_of", "shape
 
 _MOST_IMAGES = 16
 """Of one sample."""
+_MOST_WASTE = 2
+"""Results that are made for each one that a sample has, if its images go through different transforms: an engine does
+all of them to every image."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +59,33 @@ class Shape:
         """How many images a sample is made of."""
         return 1 + max((source for source, _ in self.slots), default=-1)
 
+    @property
+    def results(self) -> list[tuple[int, int]]:
+        """For each slot the number of its image, and which of the results that are made of every image it is."""
+        return self._results[1]
+
+    @property
+    def _results(self) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
+        """Places of the transforms that every image goes through, one way for each result; and what ``results`` are."""
+        ways, chosen = list[tuple[int, ...]](), list[tuple[int, int]]()
+        for source, places in self.slots:
+            free = [way for way, other in enumerate(ways) if other == places and (source, way) not in chosen]
+            if not free:
+                ways.append(places)
+            chosen.append((source, free[0] if free else len(ways) - 1))
+        return ways, chosen
+
     def pipeline(self, chains: Chains, channels: int = 3) -> Translated:
         """What makes the results of one image. Raises :class:`Refused`."""
-        if self.images > 1:
-            (places,) = {places for _, places in self.slots}
-            return chains.translated(places, channels)
-        found = [chains.translated(places, channels) for _, places in self.slots]
+        found = [chains.translated(places, channels) for places in self._results[0]]
         if len(found) == 1:
             return found[0]
-        count = len(chains.translated(self.slots[0][1][: self.shared], channels).pipeline) if self.shared else 0
-        first = found[0].pipeline.transforms[:count]
-        if any(one.pipeline.transforms[:count] != first for one in found):
+        shared = self.slots[0][1][: self.shared]
+        first = chains.translated(shared, channels).pipeline.transforms if shared else ()
+        count = min((_alike(first, one.pipeline.transforms) for one in found), default=0)
+        if any(transform.draws for transform in first[count:]):
             raise Refused("its transforms do not fit together", "transform-order")
+        first = first[:count]
         branches = [Compose(one.pipeline.transforms[count:]) for one in found]
         return Translated(Compose([*first, ours.MultiView(branches)]), None, found[0].kind)
 
@@ -75,10 +93,8 @@ class Shape:
         """Raise :class:`Refused` if no engine can make such samples; see :func:`shape_of`."""
         if self.images > _MOST_IMAGES:
             raise Refused(f"its samples are of {self.images} images each", "views")
-        if self.images > 1 and (len(self.slots) != self.images or len({places for _, places in self.slots}) > 1):
-            raise Refused(
-                "its samples are of several images each, which do not all go through the same transforms", "views"
-            )
+        if self.images * len(self._results[0]) > _MOST_WASTE * len(self.slots):
+            raise Refused("its samples are of several images each, which go through many different transforms", "views")
         if self.shared < 0:
             raise Refused(
                 "some of its images share the first of their transforms with some others, and not with all", "views"
@@ -97,13 +113,13 @@ class Shape:
 
         def node(pending: Pending) -> Any:
             if isinstance(pending, Arranged):
-                return ArrangedForm(pending.name, tuple(map(node, pending.parts)), pending.arguments)
+                return ArrangedForm(pending.name, tuple(map(node, map(_original, pending.parts))), pending.arguments)
             return View(pending.number if isinstance(pending, OneOf) else numbers[id(pending)])
 
         def place(part: Any, path: tuple[Any, ...]) -> Any:
             if isinstance(part, PendingImage):
                 return AsImage(View(numbers[id(part.pending)]))
-            return node(part.pending) if isinstance(part, PendingTensor) else Rest(path)
+            return node(_pending(part)) if isinstance(part, PendingTensor) else Rest(path)
 
         return SampleForm(placed(place, sample))
 
@@ -116,7 +132,7 @@ def shape_of(sample: Any) -> Shape:
 
     def token(pending: Pending) -> Any:
         if isinstance(pending, Arranged):
-            return (pending.name, pending.arguments, *map(token, pending.parts))
+            return (pending.name, pending.arguments, *map(token, map(_original, pending.parts)))
         if isinstance(pending, OneOf):
             return ("one of", numbers[id(pending.step)], pending.number)
         return ("view", numbers[id(pending)])
@@ -161,9 +177,15 @@ def rest_of(sample: Any) -> list[Any]:
     return [part for part in leaves(sample) if not isinstance(part, (PendingTensor, PendingImage))]
 
 
+def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many of the first ones are equal."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def _shared(steps: list[Step]) -> int:
     """With how many common transforms all of them begin; -1 if some have more in common than others."""
-    if len(steps) < 2 or len(sources_of(steps)) > 1:
+    if len(steps) < 2:
         return 0
     depths = {
         sum(a is b for a, b in zip(one.chain, other.chain, strict=False))
@@ -174,8 +196,12 @@ def _shared(steps: list[Step]) -> int:
 
 
 def _pending(part: Any) -> Pending:
-    found: Pending = object.__getattribute__(part, "pending")
-    return found
+    """Of a copy what it is a copy of: in a batch, every place has pixels of its own."""
+    return _original(object.__getattribute__(part, "pending"))
+
+
+def _original(pending: Pending) -> Pending:
+    return _original(pending.of) if isinstance(pending, Copied) else pending
 
 
 def _pendings(sample: Any) -> Iterator[Pending]:
@@ -183,7 +209,7 @@ def _pendings(sample: Any) -> Iterator[Pending]:
 
     def inner(pending: Pending) -> Iterator[Pending]:
         if isinstance(pending, Arranged):
-            for part in pending.parts:
+            for part in map(_original, pending.parts):
                 yield from inner(part)
         else:
             yield pending

@@ -36,8 +36,11 @@ class Standing:
                 called("it gives something else to albumentations than an image uint8[H, W, 3]")
             else:
                 made = noted_array(self._place, named["image"])
+                made = made if made is NotImplemented else {"image": made}
         elif len(given) == 1 and not named and _is_image(given[0]):
             made = noted(self._place, given[0])
+        elif len(given) == 1 and not named and _is_colour(given[0]):
+            made = noted_array(self._place, given[0])
         return self._transform(*given, **named) if made is NotImplemented else made
 
     def __getattr__(self, name: str) -> Any:

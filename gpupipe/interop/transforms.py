@@ -166,7 +166,7 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
         if (theirs := known_class(t, module)) is not None:
             _check_replaced(t)
             return translate(t, theirs, place)
-    if place.kind == "array":
+    if place.kind == "array" and exact_name(t, "torchvision.transforms") not in _OF_ARRAYS:
         raise Refused(
             "it gets an array, which albumentations' transforms are known to take; put ToTensorV2() before",
             "transform-order",
@@ -436,6 +436,31 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
     ]
 
 
+def _to_pil_image(t: Any, place: _Place) -> list[Transform]:
+    """An array is an image already. Of a tensor that ToTensor() made it is what that was made of."""
+    if t.mode is None and place.kind == "array":
+        place.kind = "pil"
+        return []
+    if (
+        t.mode is None
+        and place.kind == "tensor"
+        and exact_name(place.steps[-1][0], "torchvision.transforms") == "ToTensor"
+    ):
+        item, place.kind, _ = place.steps.pop()
+        place.steps.append((item, place.kind, []))
+        return []
+    raise Refused("gpupipe knows it of arrays, and right behind ToTensor()", "transform-order")
+
+
+def _to_tensor(t: Any, place: _Place) -> list[Transform]:
+    place.kind = "pil" if place.kind == "array" else place.kind
+    return [ours.ToTensor()]
+
+
+_OF_ARRAYS = ("ToPILImage", "ToTensor")
+"""What takes arrays uint8[H, W, C] as well as PIL images."""
+
+
 _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
     "ConvertImageDtype": _convert_image_dtype,
     "CutMix": _mixing,
@@ -448,6 +473,8 @@ _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
     # In place or not is the same here, and pipelines have been told apart without it.
     "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
     "ToDtype": _to_dtype,
+    "ToPILImage": _to_pil_image,
+    "ToTensor": _to_tensor,
     "ToPureTensor": _to_pure_tensor,
 }
 """By class name: what is not the same under the same name."""

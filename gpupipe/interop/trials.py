@@ -87,7 +87,8 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     states = State(other, copied.elements), State(copied.made), State(true)
     try:
         with Surroundings([ds, *copied.met], indices) as outside:
-            return _judged(ds, other, true, indices, chains, (*states, outside))
+            # Transforms of the true copy run, and may keep what they did last.
+            return _judged(ds, other, true, indices, chains, (*states[:2], outside))
     finally:
         for state in states:
             state.close_opened()

@@ -292,7 +292,9 @@ class EpochIterator:
         self._count(plan, session)
         images, target = batch.images, batch.target
         if plan.images_per_sample > 1 and images is not plan:
-            images = images.chunk(plan.images_per_sample)
+            assert self._plans is not None
+            views = [view.chunk(plan.images_per_sample) for view in (images if type(images) is tuple else (images,))]
+            images = tuple(views[view][number] for number, view in self._plans.dataset.results)
         if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):
             collate = session.collate or Collate(default_collate, session.form)
             return collate(images, target, plan, batch.by_hand)

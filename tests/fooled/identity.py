@@ -252,3 +252,42 @@ class MixesByHand(Pictures):
     def __getitem__(self, i: int) -> Any:
         x, y = self.transform(self.open(i)), self.transform(self.open((i + 5) % len(self)))
         return 0.3 * x + 0.7 * y, i
+
+
+@case()
+class ChangesACopy(Pictures):
+    """And what it was made of stays."""
+
+    def __getitem__(self, i: int) -> Any:
+        x = self.transform(self.open(i))
+        y = x.clone()
+        if i % 12 == 5:
+            y[:, :5] = 0
+        z = torch.tensor(x)
+        if i % 12 == 6:
+            z.mul_(0.5)
+        return x, y, z
+
+
+@case()
+class ChangesAView(Pictures):
+    """And what it is a view of with it."""
+
+    def __getitem__(self, i: int) -> Any:
+        x = self.transform(self.open(i))
+        turned, squeezed = x.transpose(1, 2), x[None]
+        if i % 12 == 5:
+            turned[:, :5] = 0
+        if i % 12 == 6:
+            squeezed.mul_(0.5)
+        return x, turned, squeezed.squeeze(0)
+
+
+@case()
+class InAnotherShape(Pictures):
+    def __getitem__(self, i: int) -> Any:
+        x = self.transform(self.open(i))
+        x.unsqueeze_(0)
+        shape = x.shape
+        x.squeeze_(0)
+        return x.permute(1, 2, 0), x.flip(-1), x.flip([0, 1]), torch.flip(x, dims=(2,)), x.transpose(0, 2), list(shape)

@@ -452,3 +452,26 @@ def nothing_in_it(Loader: Any, root: Path, **arguments: Any) -> Any:
     dataset.paths = []
     loader = Loader(dataset, BATCH, **arguments)
     return len(loader), list(loader)
+
+
+@case()
+class SmallAndLarge(Pictures):
+    """As scripts of super-resolution: the small image is made of the large one's tensor."""
+
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.large = T.Compose([T.CenterCrop(20), T.ToTensor()])
+        self.small = T.Compose([T.ToPILImage(), T.Resize(10), T.ToTensor()])
+
+    def __getitem__(self, i: int) -> Any:
+        large = self.large(self.open(i))
+        return self.small(large), large
+
+
+@case()
+class ArrayToTensor(Pictures):
+    def __init__(self, root: Path):
+        super().__init__(root, T.Compose([T.ToTensor(), T.CenterCrop(20)]))
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(np.array(self.open(i))), i
