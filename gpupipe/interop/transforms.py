@@ -438,23 +438,24 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
 
 def _to_pil_image(t: Any, place: _Place) -> list[Transform]:
     """An array is an image already. Of a tensor that ToTensor() made it is what that was made of."""
-    if t.mode is None and place.kind == "array":
-        place.kind = "pil"
-        return []
-    if (
-        t.mode is None
-        and place.kind == "tensor"
-        and exact_name(place.steps[-1][0], "torchvision.transforms") == "ToTensor"
-    ):
-        item, place.kind, _ = place.steps.pop()
-        place.steps.append((item, place.kind, []))
-        return []
-    raise Refused("gpupipe knows it of arrays, and right behind ToTensor()", "transform-order")
+    if t.mode is not None or not _undone(place, "ToTensor" if place.kind == "tensor" else "ToArray"):
+        raise Refused("gpupipe knows it of arrays, and right behind ToTensor()", "transform-order")
+    return []
 
 
 def _to_tensor(t: Any, place: _Place) -> list[Transform]:
-    place.kind = "pil" if place.kind == "array" else place.kind
+    if place.kind == "array" and not _undone(place, "ToArray"):
+        raise Refused("it gets an array from albumentations; use ToTensorV2()", "transform-order")
     return [ours.ToTensor()]
+
+
+def _undone(place: _Place, name: str) -> bool:
+    """Whether the last step was the one with this name, which then has not been."""
+    if not place.steps or type(place.steps[-1][0]).__name__ != name:
+        return False
+    item, place.kind, _ = place.steps.pop()
+    place.steps.append((item, place.kind, []))
+    return True
 
 
 _OF_ARRAYS = ("ToPILImage", "ToTensor")
