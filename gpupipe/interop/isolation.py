@@ -20,17 +20,13 @@ from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .reach import own_classes, variables_reached
 from .same_names import Refused
-from .snapshot import Snapshot
+from .snapshot import Snapshot, is_shared
 
 __all__ = ["CannotCopy", "Copy", "Isolated", "State", "Surroundings"]
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
 """What nobody changes by using it. An image that a script keeps open is read and not changed."""
-_SHARED_CLASSES = ("Environment",)
-"""Of C extensions that name no module: lmdb's."""
-_SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
-
 _MANY = 1000
 _LARGE = 1 << 22
 """Bytes."""
@@ -66,7 +62,7 @@ class Copy:
     def _copied(self, value: Any) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
-        if isinstance(value, _SHARED) or _is_shared(type(value)):
+        if isinstance(value, _SHARED) or is_shared(type(value)):
             return value
         if id(value) not in self._memo:
             self._memo[id(value)] = value  # for one that refers to itself
@@ -140,11 +136,6 @@ class Copy:
         for name, part in own.items():
             other.__dict__[name] = self._copied(part)
         return other
-
-
-def _is_shared(kind: type) -> bool:
-    """Whether its objects are large, cannot be copied, or stay as they are when they are read."""
-    return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
 
 
 def _is_full(cell: CellType) -> bool:
@@ -305,11 +296,7 @@ class State:
 
     def __init__(self, value: Any, elements: Sequence[Any] = ()):
         self._value, self._elements = value, elements
-        self._parts = {
-            name: Snapshot.of(part)
-            for name, part in _attributes(value).items()
-            if part is not None and not _is_shared(type(part))
-        }
+        self._parts = {name: Snapshot.of(part) for name, part in _attributes(value).items() if part is not None}
         self._of_elements = [Snapshot.of(element) for element in elements]
 
     def changed(self) -> list[str]:

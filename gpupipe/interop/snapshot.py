@@ -17,13 +17,17 @@ from .closed import Open, outside
 from .recording import held, is_transform
 from .replaced import replaced
 
-__all__ = ["Snapshot"]
+__all__ = ["Glance", "Snapshot", "is_shared"]
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
 """What functions may read that changes as an epoch begins, such as the size of images that grow."""
+_SHARED_CLASSES = ("Environment",)
+"""Of C extensions that name no module: lmdb's."""
+_SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _DEEP = 16
+_NEAR, _FEW = 4, 64
 _COPIED = 1 << 24
 """Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
 
@@ -47,6 +51,31 @@ class Snapshot:
         return any(not _same(a, b) for a, b in zip(self._parts, now, strict=False)) or next(now, None) is not None
 
 
+class Glance:
+    """What a script may set between two batches: attributes of its dataset and of the transforms there. It takes some
+    microseconds, and what is in lists of samples is not looked at."""
+
+    def __init__(self, dataset: Any):
+        self._parts = list(_attributes(dataset, 0))
+
+    def differs(self, other: Glance) -> bool:
+        if len(self._parts) != len(other._parts):
+            return True
+        return any(
+            a is not b and (type(a) not in _VALUES or a != b) for a, b in zip(self._parts, other._parts, strict=True)
+        )
+
+
+def _attributes(value: Any, depth: int) -> Iterator[Any]:
+    parts = value if isinstance(value, (list, tuple)) else getattr(value, "__dict__", {}).values()
+    if depth > _NEAR or len(parts) > _FEW:
+        return
+    for part in parts:
+        yield part
+        if type(part) not in _PLAIN and not isinstance(part, (torch.Tensor, np.ndarray)):
+            yield from _attributes(part, depth + 1)
+
+
 def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     """Whatever shows a change, in an order that is the same the next time."""
     yield type(value)
@@ -61,7 +90,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         yield from _inside([("", value.__self__)], value, depth, above)
         yield _reached(value)
-    elif isinstance(value, _PLAIN):
+    elif isinstance(value, _PLAIN) or is_shared(type(value)):
         yield value
     elif isinstance(value, Dataset):
         yield value
@@ -89,6 +118,11 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
         if callable(value) and not is_transform(value):
             yield _reached(value)
+
+
+def is_shared(kind: type) -> bool:
+    """Whether its objects are large, cannot be copied, or note things for themselves when they are read."""
+    return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
 
 
 def _reached(function: Any) -> list[Any]:

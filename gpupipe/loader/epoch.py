@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import default_collate
 
+from ..datasets.base import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix
@@ -78,6 +79,13 @@ class Source(Protocol):
 
     def build(self) -> Engine:
         """Another engine."""
+
+    def follow_changes(self) -> bool:
+        """Whether the script has changed its dataset or transforms since the last batch, and engines are others now."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset as it is now."""
 
     def grow(self, size: int) -> None:
         """Engines built from now on have to make batches of so many samples."""
@@ -153,6 +161,8 @@ class EpochIterator:
             # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
             # the engine keeps, nor the script, to its batch.
             with torch.inference_mode(False):
+                if self._plans is not None and session.follow_changes():
+                    self._plans = replace(self._plans, dataset=session.dataset, pipeline=session.dataset.transform)
                 if self._lease.run is None:
                     self._start(session)
                 batch = self._next(session)

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, SequentialSampler, default_collate
 from ..datasets.base import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
-from ..interop.snapshot import Snapshot
+from ..interop.snapshot import Glance, Snapshot
 from ..memory.limits import Estimate, check_device, check_host, estimate
 from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
@@ -50,6 +50,8 @@ class NativeSession(Session):
         super().__init__(arguments)
         self.batch_sampler = arguments.batch_sampler
         self._seen = Snapshot.of(arguments.dataset)
+        self._glance = Glance(arguments.dataset)
+        """At the last batch of an epoch that goes on."""
         self._resolve(resolve(arguments))
         self.position = Position(self.batching, arguments.seed, arguments.generator)
         self.running = Running()
@@ -111,6 +113,25 @@ class NativeSession(Session):
         self._follow_own_batches()
         self.position.batching = self.batching
         return self
+
+    def follow_changes(self) -> bool:
+        """Whether the script has changed its dataset or transforms since the last batch. Without workers that takes
+        effect at once, as with torch's loader."""
+        a = self.arguments
+        if a.num_workers or isinstance(a.dataset, Dataset):
+            return False
+        before, self._glance = self._glance, Glance(a.dataset)
+        if not before.differs(self._glance) or not self._seen.differs(a.dataset):
+            return False
+        self._seen = Snapshot.of(a.dataset)
+        try:
+            resolved = resolve(a)
+        except NotNative as e:
+            warn("a change in mid-epoch takes effect when the next epoch begins", e.reasons)
+            return False
+        self.running.close()
+        self._resolve(resolved)
+        return True
 
     @property
     def _own_batches(self) -> BatchSampler | None:
@@ -178,6 +199,7 @@ class NativeSession(Session):
         check_host(self.resolved.config, self.resolved.workload)
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
+        self._glance = Glance(self.arguments.dataset)
         if self.shard.world_size > 1:
             self.position.agreement.check(self._settings())
         order, cursor = self.position.begin()
@@ -219,6 +241,10 @@ class NativeSession(Session):
             "pipeline": Said(state.pipeline, " ".join(repr(setup.pipeline).split())),
             **{name: Said(value, repr(value)) for name, value in (numbers | options).items()},
         }
+
+    @property
+    def dataset(self) -> Dataset:
+        return self.resolved.setup.dataset
 
     @property
     def form(self) -> SampleForm | None:

@@ -13,8 +13,6 @@ pytest.importorskip("nvidia.dali")
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # damaged files are Pillow's
 
 KNOWN: dict[str, str] = {
-    "another_transform_in_mid_epoch-0": "not understood yet",
-    "changes_in_mid_epoch-0": "not understood yet",
 }
 """What still differs, and why."""
 
