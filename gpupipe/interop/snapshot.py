@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import random
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -28,6 +29,7 @@ _SHARED_CLASSES = ("Environment",)
 _SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _DEEP = 16
 _NEAR, _FEW = 4, 64
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _COPIED = 1 << 24
 """Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
 
@@ -90,18 +92,8 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         yield from _inside([("", value.__self__)], value, depth, above)
         yield _reached(value)
-    elif isinstance(value, _PLAIN) or is_shared(type(value)):
-        yield value
-    elif isinstance(value, Dataset):
-        yield value
-        yield value.transform
-        yield len(value)
-    elif isinstance(value, torch.Tensor):
-        yield value
-        yield None if value.is_inference() else value._version  # counts changes in place
-    elif isinstance(value, np.ndarray):
-        yield value
-        yield value.copy() if value.nbytes <= _COPIED else value.shape
+    elif (leaf := _leaf(value)) is not None:
+        yield from leaf
     elif isinstance(value, (list, tuple)):
         yield list(value)
         if len(value) <= 1000:  # of transforms; what is longer is a list of samples
@@ -118,6 +110,29 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
         if callable(value) and not is_transform(value):
             yield _reached(value)
+
+
+def _leaf(value: Any) -> tuple[Any, ...] | None:
+    """All that shows a change of something that holds nothing else; ``None`` of others."""
+    if isinstance(value, _PLAIN) or is_shared(type(value)):
+        return (value,)
+    if isinstance(value, Dataset):
+        return value, value.transform, len(value)
+    if isinstance(value, _GENERATORS):
+        return value, _state_of(value)
+    if isinstance(value, torch.Tensor):
+        return value, None if value.is_inference() else value._version  # counts changes in place
+    if isinstance(value, np.ndarray):
+        return value, value.copy() if value.nbytes <= _COPIED else value.shape
+    return None
+
+
+def _state_of(generator: Any) -> str:
+    if isinstance(generator, np.random.Generator):
+        return str(generator.bit_generator.state)
+    if isinstance(generator, torch.Generator):
+        return str(generator.get_state().tolist())
+    return str(generator.getstate() if isinstance(generator, random.Random) else generator.get_state())
 
 
 def is_shared(kind: type) -> bool:

@@ -203,8 +203,6 @@ class Refusing(Photos):
 
     def __getitem__(self, i: int) -> Any:
         image = self.opened(i)
-        if self.how == "two images":
-            return self.transform(image), self.other(self.opened((i + 1) % N)), i
         if self.how == "mask":
             return self.transform(image), np.zeros((image.height, image.width))
         if self.how == "other transform":
@@ -219,7 +217,6 @@ class Refusing(Photos):
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("two images", "several images each, which do not all go through the same transforms"),
         ("mask", "beside the image its samples have ndarray.* has to follow crops and flips"),
         ("other transform", "do not all have the same form"),
         ("counts", "reading a sample changes its count"),

@@ -12,8 +12,7 @@ from .base import Outcome, cases, differs
 pytest.importorskip("nvidia.dali")
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # damaged files are Pillow's
 
-KNOWN: dict[str, str] = {
-}
+KNOWN: dict[str, str] = {}
 """What still differs, and why."""
 
 

@@ -54,7 +54,7 @@ def problems(judge: Judge, name: str, check: str) -> list[str]:
     "name",
     [
         "pytorch_imagenet", "torchvision_mixup_collate", "deepcluster", "loader_per_epoch", "cycle_batches",
-        "weighted_classes", "few_shot", "detection", "webdataset_shards", "strong_jitter", "seeded_generator",
+        "weighted_classes", "unet", "detection", "webdataset_shards", "strong_jitter", "seeded_generator",
     ],
 )  # fmt: skip
 def test_torch_differs_from_itself_in_nothing(name: str, tree: Any, torchs: Torchs) -> None:
@@ -243,9 +243,9 @@ def test_engine(engines: tuple[str, ...], problem: str) -> None:
 
 
 def test_engine_torch_is_allowed_to_be_dali() -> None:
-    assert _engine_problems(SCRIPTS["few_shot"], Verdict(engines=("dali",))) == []
-    assert _engine_problems(SCRIPTS["few_shot"], Verdict(engines=("torch",))) == []
-    assert _engine_problems(SCRIPTS["few_shot"], Verdict()) == ["repr says engine nothing"]
+    assert _engine_problems(SCRIPTS["unet"], Verdict(engines=("dali",))) == []
+    assert _engine_problems(SCRIPTS["unet"], Verdict(engines=("torch",))) == []
+    assert _engine_problems(SCRIPTS["unet"], Verdict()) == ["repr says engine nothing"]
 
 
 @pytest.mark.parametrize(
@@ -253,17 +253,17 @@ def test_engine_torch_is_allowed_to_be_dali() -> None:
     [
         ("dali", (), None),
         ("dali", ("by the way",), "without a reason"),
-        ("torch", ("batch_sampler=Episodes(...) is user code",), None),
+        ("torch", ("batch_sampler=Carvana(...) is user code",), None),
         ("torch", (), "0 warnings"),
-        ("torch", ("batch_sampler=Episodes(...)", "and another"), "2 warnings"),
-        ("torch", ("batch_sampler=Episodes(...)\nsecond line",), "has 2 lines"),
-        ("torch", ("batch_sampler is user code",), "does not name Episodes"),
-        ("torch", ("batch_sampler=<Episodes object at 0x7f3d25a2ab80>",), "names 0x7f3d25a2ab80"),
-        ("torch", ("batch_sampler=Episodes: must be Tensor, not StandIn",), "names StandIn"),
+        ("torch", ("batch_sampler=Carvana(...)", "and another"), "2 warnings"),
+        ("torch", ("batch_sampler=Carvana(...)\nsecond line",), "has 2 lines"),
+        ("torch", ("batch_sampler is user code",), "does not name Carvana"),
+        ("torch", ("batch_sampler=<Carvana object at 0x7f3d25a2ab80>",), "names 0x7f3d25a2ab80"),
+        ("torch", ("batch_sampler=Carvana: must be Tensor, not StandIn",), "names StandIn"),
     ],
 )
 def test_warning(engine: str, messages: tuple[str, ...], problem: str | None) -> None:
-    script = SCRIPTS["few_shot" if engine == "torch" else "mnist_example"]
+    script = SCRIPTS["unet" if engine == "torch" else "mnist_example"]
     found = _warning_problems(script, Verdict(engines=(engine,), messages=messages))
     assert found == [] if problem is None else any(problem in text for text in found)
 

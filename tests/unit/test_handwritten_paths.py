@@ -21,7 +21,7 @@ from torchvision.transforms import functional as TF
 
 from gpupipe import transforms as T
 from gpupipe.engines.forms.apply import apply_sample
-from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.errors import ConfigError, PipelineError, TranslationError
 from gpupipe.interop import draws, tracing, translate_transform
 from gpupipe.transforms import Lambda, ops
 from gpupipe.transforms.handwritten import HandWritten, Path, Step
@@ -290,13 +290,15 @@ class Later:
         return ImageOps.invert(image) if self.calls > 1000 else image
 
 
-UNKNOWN: dict[str, Any] = {
+CHANGE: dict[str, Any] = {
     "a counter": Counts(),
     "one that does nothing at first": Later(),
     "a list": Notes(),
     "a generator": OwnGenerator(random.Random(0)),
     "numpy's": OwnGenerator(np.random.default_rng(0)),
     "a method of a generator": lambda image: image if their_rand() < 0.5 else ImageOps.invert(image),
+}
+UNKNOWN: dict[str, Any] = {
     "slots": Slots(),
     "a setting": lambda image: ImageOps.invert(image) if random.random() < SETTINGS["p"] else image,
     "print": prints,
@@ -327,6 +329,13 @@ UNKNOWN: dict[str, Any] = {
 def test_what_is_not_known_stays_user_code(name: str) -> None:
     (found,) = translate_transform([UNKNOWN[name]])
     assert isinstance(found, Lambda)
+
+
+@pytest.mark.parametrize("name", CHANGE)
+def test_what_changes_itself_is_called_in_the_order_of_torch(name: str) -> None:
+    with pytest.raises(TranslationError, match="changes itself") as e:
+        translate_transform([CHANGE[name]])
+    assert e.value.reasons[0].code == "changes-itself"
 
 
 @pytest.mark.parametrize(

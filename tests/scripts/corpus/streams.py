@@ -79,7 +79,7 @@ def concatenated(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(second + first, batch_size=8)
 
 
-@script(engine="torch", because=("StackDataset",))
+@script(engine="dali")
 def stacked(args: Args, DataLoader: Any) -> Epochs:
     """Samples of two datasets as one dict: StackDataset."""
     plain = datasets.ImageFolder(args.data / "train", PLAIN)
