@@ -184,13 +184,17 @@ def _pil(image: Any) -> Image.Image:
 
 def leaves(tree: Any) -> Iterator[Any]:
     """What stands in containers of containers, in order."""
-    if isinstance(tree, Mapping):
-        tree = list(tree.values())
     if isinstance(tree, (list, tuple)):
         for part in tree:
             yield from leaves(part)
+    elif type(tree) not in _LEAVES and isinstance(tree, Mapping):
+        for part in tree.values():
+            yield from leaves(part)
     else:
         yield tree
+
+
+_LEAVES = (int, float, str, bool, type(None))
 
 
 def kept(change: Callable[[Any], Any], tree: Any) -> Any:

@@ -144,6 +144,7 @@ class Step(Pending):
 
     def __init__(self, run: Run, source: Source, before: Step | None, place: int):
         self.run, self.source, self.before, self.place = run, source, before, place
+        self.places: tuple[int, ...] = (*(before.places if before is not None else ()), place)
         self.children = 0
         self._values: list[Any] | None = None
         self._outputs: list[tuple[tuple[int, ...], torch.dtype]] | None = None
@@ -159,10 +160,6 @@ class Step(Pending):
     def chain(self) -> tuple[Step, ...]:
         """From the first transform to this one."""
         return (*(self.before.chain if self.before is not None else ()), self)
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        return tuple(step.place for step in self.chain)
 
     @property
     def kind(self) -> str:
@@ -301,7 +298,7 @@ def shown(run: Run, source: Source, before: Step | None, place: int) -> Any:
         run.failure = run.failure or e
         return NotImplemented
     if tree is None:
-        return PendingImage(step) if kind == "pil" else PendingTensor(step)
+        return PendingImage(step) if kind == "pil" else _tensor(step)
     return kept(lambda view: PendingTensor(OneOf(step, view.number)), tree)
 
 
@@ -430,9 +427,17 @@ class PendingTensor(Tensor):
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         return self.pending.value("numpy").numpy(*args, **kwargs)
 
+
+class PendingTVImage(PendingTensor):
+    """Likewise, in the place of torchvision's ``Image``."""
+
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return tv_image() if isinstance(p := _pending_of(self), Step) and p.kind == "image" else PendingTensor
+        return tv_image()  # type: ignore[no-any-return]
+
+
+def _tensor(step: Step) -> PendingTensor:
+    return PendingTVImage(step) if step.kind == "image" else PendingTensor(step)
 
 
 def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
@@ -441,11 +446,6 @@ def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
     is_plain = not others and str(wanted.get("device", "cpu")) == "cpu" and not wanted.get("pin_memory")
     is_float = pending.output()[1] is torch.float32 and wanted.get("dtype", torch.float32) is torch.float32
     return is_plain and is_float and not pending.is_computed
-
-
-def _pending_of(tensor: PendingTensor) -> Pending:
-    found: Pending = object.__getattribute__(tensor, "pending")
-    return found
 
 
 def tv_image() -> Any:
@@ -512,7 +512,7 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for name, arrangement in ARRANGEMENTS.items():
         if func in arrangement.functions and (found := arrangement.read(args, kwargs)) is not None:
             parts, arguments = found
-            if all(type(part) is PendingTensor and not part.pending.is_computed for part in parts):
+            if all(isinstance(part, PendingTensor) and not part.pending.is_computed for part in parts):
                 return PendingTensor(Arranged(name, tuple(part.pending for part in parts), arguments))
     return NotImplemented
 

@@ -109,10 +109,10 @@ class Recorded(FromTorch):
 
     def _media_of(self, sample: Any, run: Run) -> list[Media] | None:
         """What an engine is given for the images of a sample; ``None`` if it cannot have the sample."""
-        if run.looks or run.failure is not None or shape_of(sample) != self._shape:
+        if run.looks or run.failure is not None:
             return None
         steps = slots_of(sample)
-        if any(step.run is not run for step in steps):
+        if shape_of(sample, steps) != self._shape or any(step.run is not run for step in steps):
             return None  # kept by the script since it was drawn for
         found: list[Media] = []
         for source in sources_of(steps):

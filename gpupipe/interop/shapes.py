@@ -124,9 +124,9 @@ class Shape:
         return SampleForm(placed(place, sample))
 
 
-def shape_of(sample: Any) -> Shape:
-    """The shape of a sample."""
-    steps = slots_of(sample)
+def shape_of(sample: Any, steps: list[Step] | None = None) -> Shape:
+    """The shape of a sample, whose slots are ``steps``."""
+    steps = slots_of(sample) if steps is None else steps
     sources = {id(source): number for number, source in enumerate(sources_of(steps))}
     numbers = {id(step): number for number, step in enumerate(steps)}
 
@@ -239,10 +239,13 @@ def read(ds: Any, index: int, run: Run, *, arrays: bool) -> Any:
 # ---- containers
 
 
+_NO_CONTAINERS = (PendingTensor, PendingImage, int, float, str, bool, torch.Tensor)
+
+
 def _holds_images(part: Any) -> bool:
-    return isinstance(part, (Mapping, list, tuple)) and any(
-        isinstance(leaf, (PendingTensor, PendingImage)) for leaf in leaves(part)
-    )
+    if type(part) in _NO_CONTAINERS or not isinstance(part, (list, tuple, Mapping)):
+        return False
+    return any(isinstance(leaf, (PendingTensor, PendingImage)) for leaf in leaves(part))
 
 
 def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple[Any, ...] = ()) -> Any:

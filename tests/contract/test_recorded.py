@@ -199,7 +199,6 @@ class Refusing(Photos):
         super().__init__(root)
         self.how = how
         self.count = 1
-        self.other = tvt.Compose([tvt.CenterCrop(20), tvt.ToTensor()])
 
     def __getitem__(self, i: int) -> Any:
         image = self.opened(i)
