@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader as TorchLoader, RandomSampler
 
+from ..reading.torch_worker_processes import OwnIterator
+
 __all__ = ["Loader", "Remembered"]
 
 
@@ -50,9 +52,15 @@ class Rest:
 
 
 class Loader(TorchLoader[Any]):
-    """torch's own, which can begin in the middle of an epoch."""
+    """torch's own, which can begin in the middle of an epoch, and whose workers cannot keep it from ending."""
 
     skip = 0
+
+    def _get_iterator(self) -> Any:
+        if self.num_workers == 0:
+            return super()._get_iterator()
+        self.check_worker_number_rationality()
+        return OwnIterator(self)
 
     @property
     def _index_sampler(self) -> Rest:

@@ -17,6 +17,7 @@ from ..signal_handlers import pass_on, raised_by_handler
 from ..types import Plan
 from .setup import Setup
 from .torch_worker_processes import WorkerLoader, WorkersLost
+from .worker_activity import PATIENCE
 
 __all__ = ["WorkerRun", "Workers"]
 
@@ -106,6 +107,7 @@ class _Pool(Generic[R]):
         self._setup = setup
         self._pin_memory = pin_memory
         self._feed = _Feed()
+        self._patience: float | None = None
         self._jobs: _Jobs[R] | None = None
         self._loader: WorkerLoader | None = None
 
@@ -132,6 +134,11 @@ class _Pool(Generic[R]):
         """Workers pass over plans of this run that they have not begun."""
         if self._jobs is not None and int(self._jobs.current[0]) == run:
             self._jobs.current[0] = -1
+
+    def be_more_patient(self) -> None:
+        """Workers that are started from now on may do nothing for longer: perhaps that was no lock, but a server that
+        takes its time."""
+        self._patience = 3 * (PATIENCE if self._patience is None else self._patience)
 
     def stop(self) -> None:
         loader, self._loader, self._jobs = self._loader, None, None
@@ -160,6 +167,7 @@ class _Pool(Generic[R]):
             generator=torch.Generator(),  # else every epoch would advance the global one
             **several,
         )
+        loader.patience = self._patience
         return jobs, loader
 
 
@@ -198,7 +206,8 @@ class WorkerRun(Generic[R]):
     """One pass over plans; see :meth:`Workers.run`.
 
     Where a worker dies, all are started anew, once in an epoch, and do again what was under way: a job is a function of
-    its plan, so nobody can tell from the results.
+    its plan, so nobody can tell from the results. The same is done, each time after three times as long, where a worker
+    does nothing.
     """
 
     def __init__(self, pool: _Pool[R], plans: Iterator[Plan]):
@@ -253,6 +262,10 @@ class WorkerRun(Generic[R]):
                 self._restart(e)
 
     def _restart(self, lost: WorkersLost) -> None:
+        if lost.stacks:
+            self._pool.be_more_patient()
+            self._again(lost)
+            return
         # A run goes on over the ends of epochs.
         epoch = self._sent[0].epoch if self._sent and isinstance(self._sent[0], Plan) else -1
         first = self._lost[0] if self._lost is not None and self._lost[1] == epoch else None
@@ -268,7 +281,8 @@ class WorkerRun(Generic[R]):
         self._again(lost)
 
     def _again(self, lost: WorkersLost) -> None:
-        log.warning("%s; all workers are started anew, and do %d batches again", str(lost), len(self._sent))
+        text = "%s; all workers are started anew, and do %d batches again%s"
+        log.warning(text, str(lost), len(self._sent), lost.stacks)
         self._pool.stop()
         self._start(self._sent)
 

@@ -3,6 +3,8 @@
 - A worker that dies is noticed within a quarter of a second, in any thread, and only in ``next()``: torch itself raises
   it from a signal handler, in the middle of whatever the script does, and in other threads than the first after 5 s.
 - All workers end within about a second, however long one of them works on its job, and whatever locks a dead one holds.
+- A worker that does nothing for a minute, while the consumer waits for it, counts as lost: a lock that another thread
+  held while the process was forked is never released in it. One that works, however long, is reported and left alone.
 - None of them outlives its parent by more than half a second, and there is no temporary file that could stay.
 - Ctrl-C neither loses a process that has just been forked nor stops the ending of the others half way, and no worker
   prints a traceback because of it.
@@ -13,6 +15,8 @@ Everything that is known here of torch's private names is in this file.
 
 from __future__ import annotations
 
+import _thread
+import logging
 import multiprocessing
 import os
 import select
@@ -20,19 +24,22 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader, _utils, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ..signal_handlers import deferred, pass_on
 from .tensor_socket import listen_without_a_file
+from .worker_activity import Patience, show_stack_on_request, stack_of
 
-__all__ = ["WorkerLoader", "WorkersLost"]
+__all__ = ["OwnIterator", "WorkerLoader", "WorkersLost"]
+
+log = logging.getLogger("gpupipe")
 
 _LOOK = 0.25
 """Seconds between two looks at whether all workers live, while the consumer waits."""
@@ -43,15 +50,24 @@ _GRACE = 0.5
 
 
 class WorkersLost(Exception):
-    """The worker processes, or the way to them, are gone. ``again``: whether new ones may do better."""
+    """The worker processes, or the way to them, are gone.
 
-    def __init__(self, reason: str, *, again: bool = True):
+    Args:
+        again: whether new ones may do better.
+        stacks: where they were, if they live and do nothing.
+    """
+
+    def __init__(self, reason: str, *, again: bool = True, stacks: str = ""):
         super().__init__(reason)
         self.again = again
+        self.stacks = stacks
 
 
 class WorkerLoader(DataLoader[Any]):
     """A torch DataLoader of persistent workers, or of none. Iterating raises :class:`WorkersLost`."""
+
+    patience: float | None = None
+    """Seconds that workers may do nothing while the consumer waits; ``None``: the usual ones."""
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
@@ -85,6 +101,7 @@ class _Guard:
         # A terminal sends Ctrl-C to every process, but what it means is for the parent to say. Not SIG_IGN, which a
         # program that the dataset's code starts would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
+        show_stack_on_request()
         listen_without_a_file()
         threading.Thread(target=_watch, name="gpupipe-watch", daemon=True).start()
         info: Any = get_worker_info()
@@ -105,10 +122,17 @@ def _watch() -> None:
     os._exit(1)
 
 
-class _Iterator(_MultiProcessingDataLoaderIter):
-    def __init__(self, loader: WorkerLoader):
+class _Bounded(_MultiProcessingDataLoaderIter):
+    """torch's iterator, whose workers end soon, and which says so if they let it wait for long."""
+
+    _GRACES: ClassVar[tuple[float, float]] = (_GRACE, _GRACE)
+    """Seconds that workers have to end by themselves: those that do nothing, and those that work."""
+
+    def __init__(self, loader: Any):
         self._owner = os.getpid()
         self._lost = False
+        self._warned = False
+        self._patience = Patience(getattr(loader, "patience", None))
         self._workers: list[Any] = []
         _ITERATORS.add(self)
         try:
@@ -117,16 +141,111 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             self._lost = True
             self._shutdown_workers()
             raise
-
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._forget_pids()
-        super()._reset(loader, first_iter)
+        _KEPT[id(self)] = self._workers, self._index_queues, self._worker_result_queue, self._workers_done_event
 
     def _forget_pids(self) -> None:
         """Else torch's handler of SIGCHLD would raise, wherever the script is just then."""
         with suppress(ValueError):  # not there yet, or no more
             _utils.signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
         self._worker_pids_set = False
+
+    def _waited(self, seconds: float) -> None:
+        """Nothing came in these seconds."""
+        idle = self._patience.waited(seconds, (w.pid for w in self._workers))
+        if idle is None:
+            return
+        owing = self._task_info.get(self._rcvd_idx, ())
+        late = [self._workers[owing[0]].pid] if len(owing) == 1 else [w.pid for w in self._workers]
+        stuck = [pid for pid in late if pid in idle]
+        if stuck:
+            self._is_stuck(stuck)
+        self._warn()
+
+    def _is_stuck(self, pids: list[int]) -> None:
+        """These processes do nothing, and the consumer waits for them."""
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            text = "no batch has come for %.0f s; the workers live, and the loader goes on waiting%s"
+            log.warning(text, self._patience.seconds, self._stacks([w.pid for w in self._workers]))
+
+    def _stacks(self, pids: Iterable[int]) -> str:
+        number = {w.pid: i for i, w in enumerate(self._workers)}
+        return "".join(f"\nworker {number[pid]} (pid {pid}), most recent call first:\n{stack_of(pid)}" for pid in pids)
+
+    def _shutdown_workers(self) -> None:
+        # At exit multiprocessing ends them. A forked child owns none.
+        if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
+            return
+        self._shutdown = True
+        try:
+            with deferred():
+                self._end()
+        finally:
+            _KEPT.pop(id(self), None)
+
+    def _end(self) -> None:
+        self._forget_pids()
+        try:
+            if self._answers():
+                self._end_pinning()  # before those whose memory it receives
+                _in_thread(self._ask_to_end)
+                self._wait_for_end()
+        finally:
+            for end in ("terminate", "kill"):
+                for worker in self._workers:
+                    if worker.is_alive():
+                        getattr(worker, end)()
+                _join(self._workers, _GRACE)
+            for queue in getattr(self, "_index_queues", ()):
+                _close(queue)
+            self._end_pinning()
+            # Now, while signals are deferred: their finalizers are callbacks of weak references, in which Python
+            # swallows a KeyboardInterrupt.
+            self._workers.clear()
+
+    def _answers(self) -> bool:
+        """Whether workers may be asked to end. Where one has died it may hold the locks of event and queues."""
+        return not self._lost and all(w.is_alive() for w in self._workers)
+
+    def _ask_to_end(self) -> None:
+        """In a thread of its own: a worker that is stuck may hold the lock of the event, and the garbage collector may
+        have come in the very thread that feeds one of the queues, while it has the queue's lock."""
+        self._workers_done_event.set()
+        for queue in self._index_queues:
+            queue.put(None)
+
+    def _wait_for_end(self) -> None:
+        idle, busy = self._GRACES
+        _join(self._workers, idle)
+        patience, left = Patience(idle), busy - idle
+        while left > 0 and any(w.is_alive() for w in self._workers):
+            _join(self._workers, _LOOK)
+            alive = [w.pid for w in self._workers if w.is_alive()]
+            if alive == patience.waited(_LOOK, alive):
+                return
+            left -= _LOOK
+
+    def _end_pinning(self) -> None:
+        """End torch's thread that pins memory, if there is one."""
+        thread = self.__dict__.pop("_pin_memory_thread", None)
+        if thread is not None:
+            self._pin_memory_thread_done_event.set()
+            self._worker_result_queue.put((None, None))  # it waits for something to come
+            with suppress(RuntimeError):  # the garbage collector may have come in that thread
+                thread.join(_GRACE)
+            self._worker_result_queue.cancel_join_thread()
+            self._worker_result_queue.close()
+
+    _shutdown = False  # torch's own is set too late for a constructor that fails
+    _worker_pids_set = False
+
+
+class _Iterator(_Bounded):
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._forget_pids()
+        super()._reset(loader, first_iter)
 
     def _get_data(self) -> Any:
         try:
@@ -152,8 +271,21 @@ class _Iterator(_MultiProcessingDataLoaderIter):
                 self._look(patience=1.0)  # it may have gone while it was handing over a tensor's memory
                 self._lost = True
                 raise WorkersLost(f"a result cannot be received: {type(e).__name__}: {e}") from e
-            if found[0] or left <= _LOOK:
+            if found[0]:
+                self._patience.came()
                 return found
+            self._waited(_LOOK)
+            if left <= _LOOK:
+                return found
+
+    def _is_stuck(self, pids: list[int]) -> None:
+        if self._timeout:
+            return  # the script has said how long to wait, and what is to happen then
+        self._lost = True
+        numbers = {w.pid: i for i, w in enumerate(self._workers)}
+        who = "; ".join(f"worker {numbers[pid]} (pid {pid})" for pid in pids)
+        text = f"{who} has done nothing for {self._patience.seconds:.0f} s, while a batch of it was waited for"
+        raise WorkersLost(text, stacks=self._stacks(pids))
 
     def _look(self, patience: float = 0.0) -> None:
         """Raises :class:`WorkersLost` if a worker has died."""
@@ -163,52 +295,58 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             self._lost = True
             raise WorkersLost("; ".join(f"worker {i} {_obituary(self._workers[i])}" for i in gone))
 
-    def _shutdown_workers(self) -> None:
-        # At exit multiprocessing ends them. A forked child owns none.
-        if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
-            return
-        self._shutdown = True
-        with deferred():
-            self._end()
 
-    def _end(self) -> None:
-        self._forget_pids()
+class OwnIterator(_Bounded):
+    """torch's iterator as torch's own loader has it, for user code that runs as it is: nothing is done again. Workers
+    have torch's five seconds to end if they are working, one if they do nothing."""
+
+    _GRACES = (1.0, 5.0)
+
+    def __init__(self, loader: Any):
+        theirs = loader.worker_init_fn
+        # Not by setattr: torch refuses some names, and a script may look at it.
+        loader.__dict__["worker_init_fn"] = _Shown(theirs)
         try:
-            # Where one has died it may hold the locks of event and queues.
-            if not self._lost and all(w.is_alive() for w in self._workers):
-                self._end_pinning()  # before those whose memory it receives
-                self._workers_done_event.set()
-                for queue in self._index_queues:
-                    queue.put(None)
-                _join(self._workers, _GRACE)
+            super().__init__(loader)
         finally:
-            for end in ("terminate", "kill"):
-                for worker in self._workers:
-                    if worker.is_alive():
-                        getattr(worker, end)()
-                _join(self._workers, _GRACE)
-            for queue in getattr(self, "_index_queues", ()):
-                _close(queue)
-            self._end_pinning()
-            # Now, while signals are deferred: their finalizers are callbacks of weak references, in which Python
-            # swallows a KeyboardInterrupt.
-            self._workers.clear()
+            loader.__dict__["worker_init_fn"] = theirs
 
-    def _end_pinning(self) -> None:
-        """End torch's thread that pins memory, if there is one."""
-        thread = self.__dict__.pop("_pin_memory_thread", None)
-        if thread is not None:
-            self._pin_memory_thread_done_event.set()
-            self._worker_result_queue.put((None, None))  # it waits for something to come
-            thread.join(_GRACE)
-            self._worker_result_queue.cancel_join_thread()
-            self._worker_result_queue.close()
+    def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
+        left = timeout
+        while True:
+            part = min(left, self._patience.seconds / 2)
+            found: tuple[bool, Any] = super()._try_get_data(part)  # type: ignore[no-untyped-call]
+            if found[0]:
+                self._patience.came()
+                return found
+            left -= part
+            self._waited(part)
+            if left <= 0:
+                return found
 
-    _shutdown = False  # torch's own is set too late for a constructor that fails
-    _worker_pids_set = False
+    def _answers(self) -> bool:
+        # Of a stream some workers end before others, and have told.
+        return not self._lost and not any(w.exitcode for w in self._workers)
 
 
-_ITERATORS: weakref.WeakSet[_Iterator] = weakref.WeakSet()
+@dataclass(frozen=True)
+class _Shown:
+    """What a worker of torch's own loader does first."""
+
+    init: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        show_stack_on_request()
+        if self.init is not None:
+            self.init(worker)
+
+
+_KEPT: dict[int, tuple[Any, ...]] = {}
+"""What each living iterator needs to end its workers. The garbage collector calls multiprocessing's finalizers of all
+that only a collected iterator refers to before ``__del__()`` of the iterator. These close the queues, and workers would
+never be told to end."""
+
+_ITERATORS: weakref.WeakSet[_Bounded] = weakref.WeakSet()
 
 
 def _in_forked_child() -> None:
@@ -234,10 +372,22 @@ def _obituary(worker: Any) -> str:
     return f"(pid {worker.pid}) was killed by {name}"
 
 
-def _join(workers: Iterable[Any], seconds: float) -> None:
+def _in_thread(do: Callable[[], None]) -> None:
+    """Not a Thread, which takes a lock that the interrupted code may hold."""
+    with suppress(RuntimeError):  # no thread can be had any more: the workers are killed
+        _thread.start_new_thread(_quietly, (do,))
+
+
+def _quietly(do: Callable[[], None]) -> None:
+    with suppress(Exception):  # queues may be closed by now
+        do()
+
+
+def _join(workers: Sequence[Any], seconds: float) -> None:
     until = time.monotonic() + seconds
-    for worker in workers:
-        worker.join(max(until - time.monotonic(), 0))
+    # join() waits without a limit where the worker's sentinel is closed.
+    while any(worker.is_alive() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.002)
 
 
 def _close(queue: Any) -> None:
