@@ -217,15 +217,17 @@ class _Bounded(_MultiProcessingDataLoaderIter):
             queue.put(None)
 
     def _wait_for_end(self) -> None:
-        idle, busy = self._GRACES
-        _join(self._workers, idle)
-        patience, left = Patience(idle), busy - idle
-        while left > 0 and any(w.is_alive() for w in self._workers):
+        idle, left = self._GRACES
+        patience = Patience(idle)
+        patience.waited(0, self._living())
+        while left > 0 and (living := self._living()):
             _join(self._workers, _LOOK)
-            alive = [w.pid for w in self._workers if w.is_alive()]
-            if alive == patience.waited(_LOOK, alive):
-                return
             left -= _LOOK
+            if set(living) <= set(patience.waited(_LOOK, living) or ()):
+                return
+
+    def _living(self) -> list[int]:
+        return [w.pid for w in self._workers if w.is_alive()]
 
     def _end_pinning(self) -> None:
         """End torch's thread that pins memory, if there is one."""
@@ -304,12 +306,11 @@ class OwnIterator(_Bounded):
 
     def __init__(self, loader: Any):
         theirs = loader.worker_init_fn
-        # Not by setattr: torch refuses some names, and a script may look at it.
-        loader.__dict__["worker_init_fn"] = _Shown(theirs)
+        loader.worker_init_fn = _Shown(theirs)
         try:
             super().__init__(loader)
         finally:
-            loader.__dict__["worker_init_fn"] = theirs
+            loader.worker_init_fn = theirs
 
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
         left = timeout

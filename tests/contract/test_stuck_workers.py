@@ -138,12 +138,30 @@ def test_torchs_own_loader_says_what_its_workers_do(caplog: pytest.LogCaptureFix
     assert "goes on waiting" in record.message and "in __getitem__" in record.message
 
 
-def test_a_worker_of_torchs_own_loader_that_sleeps_is_killed() -> None:
+def sleeping(iterator: Any) -> None:
+    """Its dataset does so."""
+
+
+def stopped(iterator: Any) -> None:
+    for worker in iterator._workers:
+        os.kill(worker.pid, signal.SIGSTOP)
+
+
+def with_the_lock_of_the_event(iterator: Any) -> None:
+    """As a worker has it that was stopped in the middle."""
+    iterator._workers_done_event._cond.acquire()
+
+
+@pytest.mark.parametrize("way", [sleeping, stopped, with_the_lock_of_the_event])
+def test_no_worker_of_torchs_own_loader_keeps_it_from_ending(way: Callable[[Any], None]) -> None:
     before = children()
-    iterator: Any = iter(Loader(Own(30), num_workers=2))
-    assert len(children() - before) == 2
-    iterator._shutdown_workers()
-    assert children() == before
+    iterator: Any = iter(Loader(Own(30 if way is sleeping else 0), num_workers=1))
+    assert len(children() - before) == 1
+    way(iterator)
+    thread = threading.Thread(target=iterator._shutdown_workers, daemon=True)
+    thread.start()
+    thread.join(4)  # torch would take 5 s, 10 s or for ever
+    assert not thread.is_alive() and settled(children, before)
 
 
 def test_a_stream_of_which_one_worker_has_ended() -> None:
