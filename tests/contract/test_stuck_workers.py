@@ -139,7 +139,8 @@ def test_torchs_own_loader_says_what_its_workers_do(caplog: pytest.LogCaptureFix
 
 
 def sleeping(iterator: Any) -> None:
-    """Its dataset does so."""
+    """Its dataset does so by now."""
+    assert settled(lambda: "in __getitem__" in worker_activity.stack_of(iterator._workers[0].pid), True)
 
 
 def stopped(iterator: Any) -> None:
