@@ -36,8 +36,11 @@ def show_stack_on_request() -> None:
     """Called in a worker. It writes its stack into a file in memory when :func:`stack_of` asks, whatever it is doing
     just then: in C, without Python's lock."""
     if hasattr(os, "memfd_create") and hasattr(faulthandler, "register"):
-        _KEPT.append(os.memfd_create(_NAME))
-        faulthandler.register(_SIGNAL, _KEPT[-1], all_threads=True, chain=False)
+        file = os.memfd_create(_NAME)
+        faulthandler.register(_SIGNAL, file, all_threads=True, chain=False)
+        while _KEPT:  # of the worker that this process is a fork of
+            os.close(_KEPT.pop())
+        _KEPT.append(file)
 
 
 def stack_of(pid: int) -> str:
