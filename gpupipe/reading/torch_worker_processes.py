@@ -15,7 +15,6 @@ Everything that is known here of torch's private names is in this file.
 
 from __future__ import annotations
 
-import _thread
 import logging
 import multiprocessing
 import os
@@ -374,9 +373,8 @@ def _obituary(worker: Any) -> str:
 
 
 def _in_thread(do: Callable[[], None]) -> None:
-    """Not a Thread, which takes a lock that the interrupted code may hold."""
-    with suppress(RuntimeError):  # no thread can be had any more: the workers are killed
-        _thread.start_new_thread(_quietly, (do,))
+    with suppress(RuntimeError):  # the interpreter is ending, and has no new threads: the workers are killed
+        threading.Thread(target=_quietly, args=(do,), name="gpupipe-end", daemon=True).start()
 
 
 def _quietly(do: Callable[[], None]) -> None:
