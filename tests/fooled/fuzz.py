@@ -14,6 +14,7 @@ import textwrap
 import warnings
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from PIL import Image
@@ -208,7 +209,9 @@ def write_plain(root: Path) -> Path:
 
 def case_of(seed: int) -> Case:
     source, options = composed(seed)
-    names: dict[str, Any] = {}
+    module = ModuleType(f"composed_{seed}")
+    sys.modules[module.__name__] = module  # where workers find its classes
+    names = vars(module)
     exec(compile(source, f"<composed {seed}>", "exec"), names)
 
     def script(Loader: Any, root: Path, **arguments: Any) -> Any:
