@@ -17,6 +17,7 @@ from rich.text import Text
 from ..bench import machine
 from ..datasets.index.cache import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
+from ..reading.decoded_cache import ram_budget
 from .console import console, pairs
 from .findings import Finding, Installed, examine
 from .selfcheck import self_check
@@ -174,6 +175,7 @@ def _hardware(found: Installed) -> list[tuple[str, str]]:
         ("CPU", f"{machine.cpu_model()}, {found.cores} cores usable{quota}"),
         ("memory", decimal(machine.memory_bytes())),
         ("/dev/shm", "missing" if found.shm_bytes is None else decimal(found.shm_bytes)),
+        ('cache="ram"', f"would keep {decimal(ram_budget())} of decoded images: half of the memory that is free"),
         ("GPU", "; ".join(found.gpus) or "none"),
         ("driver", found.driver or "none"),
         ("cache", os.path.dirname(cache_folder("index"))),

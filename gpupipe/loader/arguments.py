@@ -84,13 +84,7 @@ class Arguments:
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
-        if self.cache is not None and self.cache not in get_args(CacheKind):
-            raise ConfigError(f'cache must be "ram", "disk" or None, not {self.cache!r}')
-        if (self.cache is None) != (self.cache_bytes is None):
-            raise ConfigError(
-                f"cache={self.cache!r} and cache_bytes={self.cache_bytes!r}: where decoded images are kept, and how "
-                "many bytes of them at most; give both or neither"
-            )
+        self._check_cache()
         if not isinstance(self.scaled, bool):
             raise ConfigError(f"scaled must be True or False, not {self.scaled!r}")
         if self.scaled and self.cache is not None:
@@ -98,6 +92,17 @@ class Arguments:
                 f"scaled=True beside cache={self.cache!r}: what is kept are whole images in full size; leave one "
                 "of them out"
             )
+
+    def _check_cache(self) -> None:
+        if self.cache is not None and self.cache not in get_args(CacheKind):
+            raise ConfigError(f'cache must be "ram", "disk" or None, not {self.cache!r}')
+        if self.cache is None and self.cache_bytes is not None:
+            raise ConfigError(
+                f"cache_bytes={self.cache_bytes!r} without cache: say where decoded images are kept, "
+                'cache="ram" or cache="disk", or leave it out'
+            )
+        if self.cache == "disk" and self.cache_bytes is None:
+            raise ConfigError('cache="disk" without cache_bytes: say how many bytes of decoded images it may hold')
         if self.cache_bytes is not None:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
 

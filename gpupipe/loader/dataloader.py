@@ -87,8 +87,8 @@ class DataLoader(TorchLoader[Any]):
             that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
             ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
             at 500 x 375, and only those of a file as it is now are believed. For images in files.
-        cache_bytes: of all that is kept, with ``cache``. If it is full, further images are decoded each time; what was
-            not used for a day makes place for them.
+        cache_bytes: of all that is kept, with ``cache``; with ``cache="ram"`` half of the free memory by default, which
+            ``repr`` shows. If it is full, further images are decoded each time; entries unused for a day are evicted.
         scaled: decode JPEG files at 1/2, 1/4 or 1/8 if a crop or a resize, with which the transforms begin, takes at
             least two pixels of the smaller image for each one that it makes. That takes less memory, and less time for
             photographs of some ten megapixels, or of three in the reference engine. Pixels differ from those of a full

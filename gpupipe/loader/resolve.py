@@ -178,13 +178,11 @@ def same_work(one: Resolved, two: Resolved) -> bool:
 
 
 def _cache_of(a: Arguments, dataset: Dataset) -> DecodedCache | None:
-    if a.cache is None or a.cache_bytes is None:
+    if a.cache is None:
         return None
     if a.engine_name == "null":
         raise ConfigError(f"cache={a.cache!r}: the null engine decodes nothing that could be kept; leave it out")
-    cache = DecodedCache(a.cache, a.cache_bytes)
-    cache.check(dataset)
-    return cache
+    return DecodedCache.of(a.cache, a.cache_bytes, dataset)
 
 
 def _scaled(a: Arguments, dataset: Dataset) -> bool:

@@ -8,7 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ProcessMemory", "cgroup_limit", "children", "cpu_seconds", "memory_limit", "process", "shm_size", "trim"]
+__all__ = [
+    "ProcessMemory",
+    "cgroup_limit",
+    "children",
+    "cpu_seconds",
+    "memory_available",
+    "memory_limit",
+    "process",
+    "shm_free",
+    "shm_size",
+    "trim",
+]
 
 _PROC, _CGROUPS, _SHM = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
 
@@ -48,6 +59,19 @@ def shm_size() -> int | None:
         stat = os.statvfs(_SHM)
         return stat.f_blocks * stat.f_frsize or None
     return None
+
+
+def shm_free() -> int | None:
+    """Bytes of /dev/shm that are free; ``None`` if there is none."""
+    with suppress(OSError):
+        stat = os.statvfs(_SHM)
+        return stat.f_bavail * stat.f_frsize
+    return None
+
+
+def memory_available() -> int | None:
+    """Bytes of the machine that processes could take now without swapping."""
+    return _fields(_PROC / "meminfo").get("MemAvailable")
 
 
 # ---- processes

@@ -21,14 +21,16 @@ from PIL import features
 from rich.filesize import decimal
 
 from ..datasets.base import Dataset
+from ..datasets.index.cache import cache_folder, distrust_folder, make_folder
 from ..errors import ConfigError
 from ..memory import system
-from ..sources.remote.block_cache import BlockCache
+from ..sources.remote.block_cache import BlockCache, bytes_kept
+from ..sources.storage import look_closely
 from ..transforms.ops import Crop
 from ..types import Plan
 from .sample import changed
 
-__all__ = ["CacheKind", "DecodedCache", "decoded_bytes"]
+__all__ = ["CacheKind", "DecodedCache", "decoded_bytes", "ram_budget"]
 
 U8 = npt.NDArray[np.uint8]
 
@@ -51,13 +53,29 @@ class DecodedCache:
     kind: CacheKind
     cache_bytes: int
 
-    def check(self, dataset: Dataset) -> None:
-        """Raises :class:`ConfigError` if it cannot hold images of ``dataset``."""
+    @classmethod
+    def of(cls, kind: CacheKind, cache_bytes: int | None, dataset: Dataset) -> DecodedCache:
+        """For images of ``dataset``. ``cache_bytes=None``: as many as they take, but at most half of the memory that
+        is free. Raises :class:`ConfigError`."""
+        chosen = cls(kind, 0 if cache_bytes is None else cache_bytes)
+        chosen.check_kind(dataset)
+        if cache_bytes is None:
+            chosen = cls(kind, min(_chosen_budget(chosen.folder), decoded_bytes(dataset)[1]))
+        chosen.check(dataset)
+        return chosen
+
+    def check_kind(self, dataset: Dataset) -> None:
+        """Raises :class:`ConfigError` if nothing of ``dataset`` can be kept, or not there."""
         if dataset.kind != "files" or dataset.sizes is None:
             raise ConfigError(
                 f"cache={self.kind!r} keeps what was decoded of images in files, which have an index, and {dataset!r} "
                 f"has {dataset.kind}; leave it out"
             )
+        if self.kind == "ram":
+            _check_own(self.folder)
+
+    def check(self, dataset: Dataset) -> None:
+        """Raises :class:`ConfigError` if it cannot hold images of ``dataset``."""
         largest, total = decoded_bytes(dataset)
         if self.cache_bytes < largest:
             raise ConfigError(
@@ -74,8 +92,6 @@ class DecodedCache:
 
     @property
     def folder(self) -> str:
-        from ..datasets.index.cache import cache_folder
-
         return (
             os.path.join(_SHM, f"gpupipe-{os.geteuid()}", "decoded") if self.kind == "ram" else cache_folder("decoded")
         )
@@ -90,6 +106,7 @@ class DecodedCache:
     def hold(self) -> None:
         """This process uses it from now on, until it ends. Of images on a disk that says nothing."""
         if self.kind == "ram":
+            _check_own(self.folder)
             _hold(self.folder, self._images)
 
     def remark(self) -> str:
@@ -111,9 +128,9 @@ class DecodedCache:
         top, left, height, width = (0, 0, *size) if window is None else _numbers(window, row)
         name = self._name(dataset, index, size)
         if name is not None:
-            rows = np.empty((height, size[1], 3), np.uint8)
-            if self._images.read(*name, 0, top * size[1] * 3, rows.reshape(-1)):
-                return rows[:, left : left + width], True
+            rows = self._images.read(*name, 0, top * size[1] * 3, height * size[1] * 3)
+            if rows is not None:
+                return rows.reshape(height, size[1], 3)[:, left : left + width], True
         media, _ = dataset.fetch(index)
         image: Any = dataset.open(media)
         pixels = np.asarray(image)
@@ -130,17 +147,50 @@ class DecodedCache:
         one than was indexed, or that is not known."""
         place, known = dataset.place(index), dataset.found(index)
         storage = dataset.source.storage
-        if not storage.remote and storage.look([place.path]) != [known]:
-            return None
-        what = place[:3], place.packed, known, size, dataset.exif, dataset.max_pixels, dataset.max_bytes, _decoder()
+        changed_at = 0
+        if not storage.remote:
+            found, changed_at = look_closely(place.path)
+            if found != known:
+                return None
+        what = (
+            place[:3],
+            place.packed,
+            known,
+            changed_at,
+            size,
+            dataset.exif,
+            dataset.max_pixels,
+            dataset.max_bytes,
+            _decoder(),
+        )
         return repr(what).encode(), known.version
 
 
 def decoded_bytes(dataset: Dataset) -> tuple[int, int]:
-    """(of the largest image, of all), decoded."""
+    """(of the largest image, of all), decoded and with their sums."""
     assert dataset.sizes is not None
-    each = dataset.sizes.astype(np.int64).prod(axis=1) * 3
-    return int(each.max(initial=0)), int(each.sum())
+    pixels = dataset.sizes.astype(np.int64).prod(axis=1) * 3
+    return bytes_kept(int(pixels.max(initial=0))), sum(map(bytes_kept, pixels.tolist()))
+
+
+def ram_budget() -> int:
+    """Bytes that ``cache="ram"`` takes if ``cache_bytes`` is not given: half of the memory that is free."""
+    known = system.shm_free(), system.memory_available(), system.memory_limit()
+    return min((n for n in known if n is not None), default=0) // 2
+
+
+@cache
+def _chosen_budget(folder: str) -> int:
+    """Chosen once, or a loader would get another cache in every epoch. What is there already is not free any more."""
+    return ram_budget() + BlockCache(folder, 0).held()[0]
+
+
+def _check_own(folder: str) -> None:
+    """Raises :class:`ConfigError` if others than this user could write what is kept in memory."""
+    for path in (os.path.dirname(folder), folder):
+        why = distrust_folder(path)
+        if why is not None:
+            raise ConfigError(f'cache="ram" keeps images in {path}, but {why}; have it removed, or take cache="disk"')
 
 
 def _numbers(window: Crop, row: int) -> tuple[int, int, int, int]:
@@ -164,8 +214,6 @@ def _shared(folder: str, limit: int) -> BlockCache:
 
 
 def _hold(folder: str, images: BlockCache) -> None:
-    from ..datasets.index.cache import make_folder
-
     if folder in _HELD:
         return
     make_folder(folder)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..datasets.base import Dataset
-from ..sources.storage import LOCAL, Storage
+from ..sources.storage import look_closely
 from ..types import Plan
 
 __all__ = ["versions_of"]
@@ -26,10 +26,8 @@ def versions_of(dataset: Dataset, plan: Plan) -> list[Any]:
     indices = plan.indices.tolist()
     if dataset.has_frames:
         paths = [dataset.entry(i).path.encode("utf-8", "surrogateescape") for i in indices]
-        storage: Storage = LOCAL
     elif dataset.source.storage.remote:
         return values
     else:
-        paths, storage = [dataset.place(i).path for i in indices], dataset.source.storage
-    found = storage.look(list(dict.fromkeys(paths)))
-    return [*values, *(one.errno if isinstance(one, OSError) else one for one in found)]
+        paths = [dataset.place(i).path for i in indices]
+    return [*values, *map(look_closely, dict.fromkeys(paths))]

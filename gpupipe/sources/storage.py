@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked
 
-__all__ = ["LOCAL", "Found", "LocalFiles", "Run", "Storage", "runs_of"]
+__all__ = ["LOCAL", "Found", "LocalFiles", "Run", "Storage", "look_closely", "runs_of"]
 
 U8 = npt.NDArray[np.uint8]
 
@@ -251,6 +251,18 @@ def _look(path: bytes) -> Found | OSError:
     except ValueError as e:  # a NUL, in an index that is not ours
         return OSError(None, str(e))
     return Found(found.st_size, found.st_mtime_ns)
+
+
+def look_closely(path: bytes) -> tuple[Found | None, int]:
+    """(what is known of a local file, when its inode changed last), or (``None``, number of the error). A copy may have
+    the time of modification of another file, but not the time of that change, which programs cannot set."""
+    try:
+        found = os.stat(path)
+    except OSError as e:
+        return None, e.errno or 0
+    except ValueError:  # a NUL, in an index that is not ours
+        return None, 0
+    return Found(found.st_size, found.st_mtime_ns), found.st_ctime_ns
 
 
 def _fill(fd: int, place: Place, view: U8) -> None:

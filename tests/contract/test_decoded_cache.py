@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,18 +16,21 @@ import pytest
 import torch
 from interpreter import Interpreter, Script
 from PIL import Image
+from rich.filesize import decimal
 from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictures, same, write_tars
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
 from gpupipe.datasets.base import Dataset
 from gpupipe.errors import ConfigError
+from gpupipe.memory import system
 from gpupipe.reading import decoded_cache
-from gpupipe.sources.remote.block_cache import BlockCache
+from gpupipe.sources.remote.block_cache import BlockCache, bytes_kept
 
 ROOM = 10_000_000
 """Bytes: more than all images here take."""
-DECODED = sum(SIZES[i % len(SIZES)][0] * SIZES[i % len(SIZES)][1] * 3 for i in range(N))
+DECODED = sum(bytes_kept(SIZES[i % len(SIZES)][0] * SIZES[i % len(SIZES)][1] * 3) for i in range(N))
+"""Bytes of the files that keep them."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +66,34 @@ def make(request: pytest.FixtureRequest, device: str, root: Path) -> Iterator[Ca
 
 def kept(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.block"))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 4
+    path.write_bytes(data)
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def swap(path: Path, other: Path) -> None:
+    one, two = path.read_bytes(), other.read_bytes()
+    path.write_bytes(two)
+    other.write_bytes(one)
+
+
+DAMAGES = {
+    "flipped": lambda files: [flip(path) for path in files],
+    "zeroed": lambda files: [zero(path) for path in files],
+    "cut": lambda files: [cut(path) for path in files],
+    "swapped": lambda files: [swap(*pair) for pair in zip(files[::2], files[1::2], strict=True)],
+}
 
 
 def photo(root: Path, index: int) -> Path:
@@ -167,6 +199,124 @@ def test_bad_samples_are_named(make: Callable[..., DataLoader], root: Path) -> N
         list(strict)
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_damaged_byte_is_delivered(make: Callable[..., DataLoader], root: Path, folders: Any, damage: str) -> None:
+    def delivered() -> Any:  # by a loader that has read nothing ahead
+        return list(make(ImageFolder(root, EVAL), cache="disk", cache_bytes=ROOM, shuffle=False))
+
+    plain = delivered()
+    before = {path: path.read_bytes() for path in kept(folders["disk"])}
+    DAMAGES[damage](list(before)[: N // 2 * 2])
+    assert before != {path: path.read_bytes() for path in kept(folders["disk"])}
+    assert same(delivered(), plain)
+    assert before == {path: path.read_bytes() for path in kept(folders["disk"])}  # they were decoded again
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("length", [1, 100, 65536, 65537, 200_000])
+def test_every_part_of_a_block_is_checked(tmp_path: Path, damage: str, length: int) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 10**7)
+    blocks = [np.random.default_rng(i).bytes(length) for i in range(2)]
+    for i, block in enumerate(blocks):
+        cache.put(b"block", 1, i, block)
+    files = kept(tmp_path)
+    assert [path.stat().st_size for path in files] == [bytes_kept(length)] * 2
+    for start, n in ((0, length), (length // 2, length - length // 2), (length - 1, 1), (0, length // 2)):
+        found = cache.read(b"block", 1, 0, start, n)
+        assert found is not None
+        assert found.tobytes() == blocks[0][start : start + n]
+    assert cache.read(b"block", 1, 0, 1, length) is None  # behind its end, which is no damage
+    cache.put(b"block", 1, 0, blocks[0])
+    DAMAGES[damage](files)
+    for i in range(2):
+        assert cache.read(b"block", 1, i, 0, length) is None
+    assert not kept(tmp_path)
+
+
+def test_a_part_that_is_not_damaged_is_used(tmp_path: Path) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 10**7)
+    block = np.random.default_rng(0).bytes(200_000)
+    cache.put(b"block", 1, 0, block)
+    flip(kept(tmp_path)[0])  # in the second part of four
+    assert content(cache, b"block", 150_000) == block[150_000:150_100]
+    assert content(cache, b"block", 70_000) is None
+
+
+def test_blocks_are_on_the_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, real=real, name=name: (calls.append(name), real(*a)))
+    BlockCache(str(tmp_path / "cache"), 10**6).put(b"block", 1, 0, b"bytes")
+    assert calls == ["fsync", "replace"]
+
+
+def test_too_many_open_files_stop_no_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 1000, unused=3600)
+    cache.put(b"first", 1, 0, bytes(100))
+
+    def no_more(*arguments: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", no_more)
+        for i in range(20):
+            cache.put(b"%d" % i, 1, 0, bytes(100))
+    cache.put(b"last", 1, 0, bytes(100))
+    assert cache.held()[1] == 2
+
+
+def test_a_file_with_the_size_and_time_of_another(make: Callable[..., DataLoader], root: Path) -> None:
+    dataset = ImageFolder(root, EVAL)
+    loader = make(dataset, cache="disk", cache_bytes=ROOM, shuffle=False)
+    before, then = list(loader), photo(root, 2).stat()
+    with Image.open(photo(root, 2)) as image:
+        image.transpose(Image.Transpose.ROTATE_180).save(photo(root, 2), quality=1)
+    with photo(root, 2).open("ab") as file:
+        file.write(bytes(then.st_size - photo(root, 2).stat().st_size))
+    os.utime(photo(root, 2), ns=(then.st_atime_ns, then.st_mtime_ns))
+    after = list(loader)
+    assert not same(after, before)
+    assert same(after, list(make(dataset, shuffle=False)))
+
+
+@pytest.mark.parametrize("below", ["", "decoded"])
+@pytest.mark.parametrize("wrong", ["a file", "a link", "open to others", "another user's"])
+def test_a_folder_in_memory_that_is_not_ours(
+    wrong: str, below: str, root: Path, folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = folders["ram"].parent
+    path = base / below
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if wrong == "a file":
+        path.write_text("")
+    elif wrong == "a link":
+        path.symlink_to(root)
+    else:
+        path.mkdir()
+        path.chmod(0o777 if wrong == "open to others" else 0o700)
+    words = {"a file": "not a folder", "a link": "is a link", "open to others": "others may write"}
+    if wrong == "another user's":
+        real = os.lstat
+        odd = lambda p: os.stat_result((*real(p)[:4], 12345, *real(p)[5:])) if str(p) == str(path) else real(p)  # noqa: E731
+        monkeypatch.setattr(os, "lstat", odd)
+    with pytest.raises(ConfigError, match=words.get(wrong, "belongs to user 12345")):
+        DataLoader(ImageFolder(root, EVAL), device="cpu", engine="torch", cache="ram", cache_bytes=ROOM)
+
+
+def test_memory_is_chosen(root: Path, folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen() -> str:
+        decoded_cache._chosen_budget.cache_clear()
+        with DataLoader(ImageFolder(root, EVAL), batch_size=5, device="cpu", engine="torch", cache="ram") as loader:
+            list(loader)
+            return repr(loader)
+
+    assert f"of {decimal(DECODED)} in memory" in chosen()
+    monkeypatch.setattr(system, "shm_free", lambda: 100_000)
+    shutil.rmtree(folders["ram"])
+    assert "of 50.0 kB in memory" in chosen()
+
+
 def test_an_image_of_another_size_is_named(make: Callable[..., DataLoader], root: Path) -> None:
     dataset = ImageFolder(root, EVAL)
     loader = make(dataset, cache="ram", cache_bytes=ROOM, shuffle=False)
@@ -212,22 +362,25 @@ def test_no_more_than_the_budget(make: Callable[..., DataLoader], root: Path, fo
     assert f"{len(before)} decoded images" in " ".join(cached.report().remarks)
 
 
+def content(cache: BlockCache, url: bytes, start: int = 0, length: int = 100) -> bytes | None:
+    found = cache.read(url, 1, 0, start, length)
+    return None if found is None else found.tobytes()
+
+
 def test_what_nobody_reads_makes_place(tmp_path: Path) -> None:
-    cache = BlockCache(str(tmp_path / "cache"), 1000, unused=3600)
+    cache = BlockCache(str(tmp_path / "cache"), 10 * bytes_kept(100), unused=3600)
     block = bytes(range(100))
     for i in range(12):
         cache.put(b"%d" % i, 1, 0, block)
-    assert cache.held() == (1000, 10)
+    assert cache.held() == (10 * bytes_kept(100), 10)
     files = sorted(kept(tmp_path), key=lambda path: path.stat().st_mtime_ns)
     for path in files[:5]:
         os.utime(path, (0, 0))
-    view = np.empty(100, np.uint8)
-    assert cache.read(b"0", 1, 0, 0, view)  # it is in use again
-    assert view.tobytes() == block
-    other = BlockCache(str(tmp_path / "cache"), 1000, unused=3600)
+    assert content(cache, b"0") == block  # it is in use again
+    other = BlockCache(str(tmp_path / "cache"), 10 * bytes_kept(100), unused=3600)
     other.put(b"new", 1, 0, block)
-    assert other.read(b"new", 1, 0, 0, view)
-    assert other.read(b"0", 1, 0, 0, view)
+    assert content(other, b"new") == block
+    assert content(other, b"0") == block
     assert other.held()[1] < 10
 
 
@@ -286,10 +439,10 @@ def test_what_is_refused(root: Path, numbered: Path) -> None:
     dataset = ImageFolder(root, EVAL)
     for arguments, words in (
         ({"cache": "tape", "cache_bytes": ROOM}, 'must be "ram", "disk"'),
-        ({"cache": "ram"}, "give both or neither"),
-        ({"cache_bytes": ROOM}, "give both or neither"),
+        ({"cache": "disk"}, "say how many bytes"),
+        ({"cache_bytes": ROOM}, "say where"),
         ({"cache": "ram", "cache_bytes": 0}, "cache_bytes must be an integer of at least 1"),
-        ({"cache": "ram", "cache_bytes": 97 * 66 * 3 - 1}, "cannot hold the largest image, which has 19206 bytes"),
+        ({"cache": "ram", "cache_bytes": 97 * 66 * 3 + 7}, "cannot hold the largest image, which has 19214 bytes"),
         ({"cache": "ram", "cache_bytes": 1 << 60}, "take less"),
         ({"cache": "ram", "cache_bytes": ROOM, "engine": "null"}, "null engine"),
         ({"cache": "ram", "cache_bytes": ROOM, "batch_size": None, "engine": "auto"}, "leave it out|cannot do this"),

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-__all__ = ["cache_folder", "distrust", "index_path", "locked", "make_folder", "replacing"]
+__all__ = ["cache_folder", "distrust", "distrust_folder", "index_path", "locked", "make_folder", "replacing"]
 
 _log = logging.getLogger("gpupipe")
 
@@ -64,6 +64,23 @@ def distrust(found: os.stat_result) -> str | None:
     if not stat.S_ISREG(found.st_mode):
         return "it is not a regular file"
     if found.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"
+    return None
+
+
+def distrust_folder(path: str) -> str | None:
+    """Why nothing must be kept in a folder that only this user may write to; ``None`` if it is one, or not there."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        return f"it cannot be looked at: {e.strerror}"
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is a link" if stat.S_ISLNK(found.st_mode) else "it is not a folder"
+    if found.st_uid != os.geteuid():
         return f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"

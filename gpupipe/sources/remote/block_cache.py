@@ -4,11 +4,16 @@ Every block is a file of its own, written under another name and renamed, so tha
 half block, and all processes of a machine use the same ones. The oldest are removed when there are too many bytes. Age
 counts from when a block was loaded: in an epoch every sample comes once, so having been used lately says nothing. What
 costs more to make than to read may be kept instead, until it has not been used for some time (``unused``).
+
+No byte is believed that its sum does not prove. A file is the block and behind it a sum for each 64 KiB, so reading a
+part checks no more than that part. The name of the block and the number of the part are the seed of the sum: bytes that
+belong to another block, or to another place, never fit. A damaged file is removed, and its block is made again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
@@ -20,8 +25,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
-__all__ = ["BlockCache"]
+from ...codecs.retry import is_transient
+
+__all__ = ["BlockCache", "bytes_kept"]
 
 U8 = npt.NDArray[np.uint8]
 
@@ -30,6 +38,29 @@ _log = logging.getLogger("gpupipe")
 _SHARE = 64
 """A process looks after the whole when it has written this part of it."""
 _OLD_TEMPORARY = 3600.0
+_PART = 64 << 10
+"""Bytes that have one sum."""
+_SUM = 8
+_SEEDS = 1 << 64
+
+
+def bytes_kept(length: int) -> int:
+    """Bytes of the file that keeps a block of ``length`` bytes."""
+    return length + _SUM * -(-length // _PART)
+
+
+def _length(kept: int) -> int:
+    """The inverse of :func:`bytes_kept`."""
+    return kept - _SUM * -(-kept // (_PART + _SUM))
+
+
+def _sums(parts: memoryview, first: int, seed: int) -> bytes:
+    """Of bytes that begin with part number ``first``."""
+    starts = range(0, len(parts), _PART)
+    found = (
+        xxh3_64_intdigest(parts[at : at + _PART], seed=(seed + k) % _SEEDS) for k, at in enumerate(starts, start=first)
+    )
+    return np.fromiter(found, np.dtype("<u8"), len(starts)).tobytes()
 
 
 class BlockCache:
@@ -55,50 +86,76 @@ class BlockCache:
         self._lock = threading.Lock()
         self._broken = not limit
 
-    def _file(self, url: bytes, version: int, number: int) -> str:
+    def _file(self, url: bytes, version: int, number: int) -> tuple[str, int]:
+        """(path, seed of its sums)"""
         name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
-        return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block"
+        return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block", int(name[:16], 16) + (number << 24)
 
-    def read(self, url: bytes, version: int, number: int, start: int, view: U8) -> bool:
-        """Fill ``view`` with the bytes of a block from ``start`` on. Whether they were there."""
-        fd, used = self._open(url, version, number)
-        if fd < 0:
-            return False
+    def read(self, url: bytes, version: int, number: int, start: int, length: int) -> U8 | None:
+        """u8[length], the bytes of a block from ``start`` on; ``None`` if they are not there, or were damaged."""
+        path, seed = self._file(url, version, number)
+        fd, found = self._open(path)
+        if found is None:
+            return None
         try:
-            if os.preadv(fd, [view.data], start) != len(view):
-                return False
-            if self._unused is not None and time.time() - used > self._unused / 2:
+            data = _checked(fd, found.st_size, seed, start, length)
+            if data is None:
+                self._damaged(path, found.st_size)
+            elif self._unused is not None and time.time() - found.st_mtime > self._unused / 2:
                 os.utime(fd)
-            return True
-        except OSError:
-            return False
+            return data
+        except OSError as e:
+            if not is_transient(e) or e.errno == errno.EIO:
+                self._damaged(path, found.st_size)
+            return None
         finally:
             os.close(fd)
 
-    def has(self, url: bytes, version: int, number: int) -> bool:
-        return version != 0 and os.path.exists(self._file(url, version, number))
+    def _damaged(self, path: str, kept: int) -> None:
+        _log.info("%s is damaged, and its block is made again", path)
+        if self._remove(path):
+            with self._lock:
+                self._total -= kept
+                self._full = False
 
-    def _open(self, url: bytes, version: int, number: int) -> tuple[int, float]:
-        """(file descriptor, or -1; when it was written or used)"""
+    def forget(self, url: bytes, version: int, number: int) -> None:
+        """Whatever is kept of a block is not used any more."""
+        self._remove(self._file(url, version, number)[0])
+
+    @staticmethod
+    def _remove(path: str) -> bool:
+        try:
+            os.unlink(path)
+        except OSError:
+            return False
+        return True
+
+    def has(self, url: bytes, version: int, number: int) -> bool:
+        return version != 0 and os.path.exists(self._file(url, version, number)[0])
+
+    @staticmethod
+    def _open(path: str) -> tuple[int, os.stat_result | None]:
+        """(file descriptor, what is known of it), or (-1, ``None``)"""
         from ...datasets.index.cache import distrust
 
         try:
-            fd = os.open(self._file(url, version, number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            return -1, 0.0
+            return -1, None
         found = os.fstat(fd)
         if distrust(found) is None:
-            return fd, found.st_mtime
+            return fd, found
         os.close(fd)
-        return -1, 0.0
+        return -1, None
 
     def put(self, url: bytes, version: int, number: int, block: bytes | memoryview) -> None:
         """Keep a block. One that cannot be written is not kept."""
         if self._broken or self._full or not version:  # a store that tells no versions could change what it has unseen
             return
-        if self._unused is not None and not self._has_room(len(block)):
+        kept = bytes_kept(len(block))
+        if self._unused is not None and not self._has_room(kept):
             return
-        path = self._file(url, version, number)
+        path, seed = self._file(url, version, number)
         try:
             self._make(os.path.dirname(path))
             temporary = f"{path}.{os.getpid()}-{threading.get_ident():x}.tmp"
@@ -106,28 +163,38 @@ class BlockCache:
             try:
                 with open(fd, "wb") as file:
                     file.write(block)
+                    file.write(_sums(memoryview(block), 0, seed))
+                    file.flush()
+                    os.fsync(fd)
                 os.replace(temporary, path)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
         except OSError as e:
-            with self._lock:
-                known, self._broken = self._broken, True
-            if not known:
-                _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, e.strerror)
+            self._not_kept(kept, e)
             return
         with self._lock:
-            self._written += len(block)
+            self._written += kept
             due = self._written >= self._limit / _SHARE
             if due:
                 self._written = 0
             if self._unused is not None:
-                self._writing -= len(block)
+                self._writing -= kept
                 if due:
                     self._count()
         if due and self._unused is None:
             self.trim()
+
+    def _not_kept(self, kept: int, error: OSError) -> None:
+        """What passes by itself, such as too many open files, says nothing of the next block."""
+        with self._lock:
+            if self._unused is not None:
+                self._writing -= kept
+                self._total -= kept
+            known, self._broken = self._broken, not is_transient(error)
+        if self._broken and not known:
+            _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, error.strerror)
 
     def _has_room(self, count: int) -> bool:
         """Whether that many bytes more may be written, once those that nobody reads have gone. They count from now."""
@@ -225,3 +292,19 @@ class BlockCache:
     def forked(self) -> None:
         """Another thread may have held the lock, or written, which the child does not have."""
         self._lock, self._writing, self._total = threading.Lock(), 0, self._limit
+
+
+def _checked(fd: int, kept: int, seed: int, start: int, length: int) -> U8 | None:
+    """u8[length] from ``start`` on, of a file of ``kept`` bytes; ``None`` if they are not what was written."""
+    size, low = _length(kept), start // _PART * _PART
+    high = min(-(-(start + length) // _PART) * _PART, size)
+    if start + length > size:
+        return None
+    data = np.empty(high - low, np.uint8)
+    first = low // _PART
+    wanted = _SUM * -(-len(data) // _PART)
+    if os.preadv(fd, [data.data], low) != len(data):
+        return None
+    if _sums(data.data, first, seed) != os.pread(fd, wanted, size + _SUM * first):
+        return None
+    return data[start - low : start - low + length]

@@ -168,9 +168,11 @@ class RemoteFiles(Storage):
                     problems[i] = _problem(block)
                     break
                 if block is None:
-                    if not cache.read(path, version, k, at - k * size, part):
-                        again.append(i)  # removed, or spoiled, between the two looks
+                    kept = cache.read(path, version, k, at - k * size, len(part))
+                    if kept is None:
+                        again.append(i)  # removed between the two looks, or damaged
                         break
+                    part[:] = kept
                 elif len(block) < stop - k * size:
                     problems[i] = ends_before(places[i], k * size + len(block))
                     break
