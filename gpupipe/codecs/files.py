@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
-from .retry import reason_of, with_retries
+from .retry import is_transient, reason_of, temporary, with_retries
 from .unpack import Packed, unpack
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "read_place",
     "refuse_large",
     "unpacked",
+    "unread",
     "use_place",
 ]
 
@@ -114,7 +115,7 @@ def refuse_large(size: int, max_bytes: int) -> None:
 def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
     """``use(file)``, with the patience of :func:`~gpupipe.codecs.retry.with_retries`.
 
-    Raises :class:`Undecodable` of kind ``missing`` or ``unreadable``.
+    Raises :class:`Undecodable` of kind ``missing``, ``temporary`` or ``unreadable``.
     """
 
     def once() -> T:
@@ -141,9 +142,16 @@ def _patiently(path: str | bytes | os.PathLike[str], once: Callable[[], T]) -> T
     try:
         return with_retries(lambda: os.fsdecode(path), once)
     except OSError as e:
-        if e.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise Undecodable("missing", e.strerror or str(e)) from None
-        raise Undecodable("unreadable", reason_of(e)) from None
+        raise unread(e) from None
+
+
+def unread(error: OSError) -> Undecodable:
+    """What became of a sample whose file raised this: ``missing``, ``temporary`` or ``unreadable``."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return Undecodable("missing", error.strerror or str(error))
+    if is_transient(error):
+        return Undecodable("temporary", temporary(error))
+    return Undecodable("unreadable", reason_of(error))
 
 
 def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:

@@ -33,11 +33,11 @@ KINDS = (
     "no-video",
     "no-frames",
     "damaged",
+    "temporary",
 )
 """What a status number means. Written to disk: append only."""
-OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED = range(
-    len(KINDS)
-)
+OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(10)
+DAMAGED, TEMPORARY = 10, 11
 
 
 class Probe(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from .patience import gave_up, pause
 
-__all__ = ["REMOTE_WAITS", "is_transient", "reason_of", "waits", "with_retries"]
+__all__ = ["REMOTE_WAITS", "is_transient", "reason_of", "temporary", "waits", "with_retries"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,11 @@ _TRANSIENT = {
     *(errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENOTCONN, errno.EPIPE),
 }
 _WAITS = (0.05, 0.2, 0.8)
-"""Seconds before each further attempt. A sample that stays unreadable costs about one second."""
+"""Seconds before each further attempt. A sector that stays unreadable costs about one second."""
+_MORE_WAITS = (1.6, 3.2)
+"""Those after them, where the whole machine or the network is at fault: about six seconds together."""
+_LOST_PATIENCE = 60.0
+"""Seconds in which nobody waits that long, once somebody did in vain."""
 REMOTE_WAITS = (0.1, 0.3, 1.0, 3.0, 8.0)
 """Likewise, of stores behind a network, which ask for more patience when many ask them: about twelve seconds."""
 
@@ -52,6 +56,10 @@ def _say(name: str, reason: str, wait: float) -> None:
     log.warning("%s: %s; reading it again in %.2f s%s", name, reason, wait, more)
 
 
+_in_vain = -_LOST_PATIENCE
+"""When somebody waited for the machine and gave up."""
+
+
 def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and (
         error.errno in _TRANSIENT or (error.errno is None and isinstance(error, (TimeoutError, ConnectionError)))
@@ -63,6 +71,11 @@ def reason_of(error: OSError) -> str:
     text = error.strerror or str(error) or type(error).__name__
     name = errno.errorcode.get(error.errno or 0)
     return f"{text} ({name})" if name else text
+
+
+def temporary(error: OSError) -> str:
+    """The reason of a sample that could not be read for such an error."""
+    return f"{reason_of(error)}: the machine or the network is at fault, and the next epoch tries again"
 
 
 def waits(seconds: tuple[float, ...] | None = None) -> Iterator[float]:
@@ -83,11 +96,22 @@ def with_retries(name: Callable[[], str], work: Callable[[], T], seconds: tuple[
         try:
             return work()
         except OSError as e:
-            pauses = waits(seconds) if pauses is None else pauses
+            if not is_transient(e):
+                raise
+            pauses = _pauses(e, seconds) if pauses is None else pauses
             wait = next(pauses, None)
-            if wait is None or not is_transient(e):
+            if wait is None:
                 raise
             _say(name(), reason_of(e), wait)
             pause(wait)
             if gave_up():
                 raise
+
+
+def _pauses(error: OSError, seconds: tuple[float, ...] | None) -> Iterator[float]:
+    global _in_vain
+    yield from waits(seconds)
+    if seconds is not None or error.errno == errno.EIO or time.monotonic() - _in_vain < _LOST_PATIENCE:
+        return
+    yield from waits(_MORE_WAITS)
+    _in_vain = time.monotonic()

@@ -93,6 +93,10 @@ class Dataset(ABC):
     def refresh(self) -> None:  # noqa: B027
         """The script has changed its dataset; nothing is to be done unless something was copied from it."""
 
+    def forget(self, index: int) -> bool:
+        """Whatever copy of a sample's bytes this machine has is not read any more. Whether there was one."""
+        return False
+
     def by_hand(self, index: int) -> ByHand:
         """The sample as the script's own code makes it, transforms and all; with ``makes_by_hand`` only."""
         raise NotImplementedError

@@ -144,6 +144,9 @@ class EncodedImages(Dataset):
     def place(self, index: int) -> Place:
         return self._index.place(self._checked(index), self._prefix, self.max_bytes)
 
+    def forget(self, index: int) -> bool:
+        return self._source.storage.forget(self.place(index))
+
     def found(self, index: int) -> Found:
         return self._index.found(self._checked(index))
 

@@ -72,6 +72,9 @@ class Subset(Dataset):
         self.upright = dataset.upright
         self.transform = dataset.transform if transform is None else as_compose(transform)
 
+    def forget(self, index: int) -> bool:
+        return self.dataset.forget(int(self.indices[index]))
+
     def __len__(self) -> int:
         return len(self.indices)
 

@@ -227,7 +227,7 @@ class EpochIterator:
                 raise
             except SampleError as e:
                 plan = stream.taken.popleft()
-                if self._asked_by_hand(e.samples, plan, session):
+                if self._asked_again(e.samples, plan, session):
                     continue
                 if bad_samples.on_error == "raise":
                     stream.due.popleft()
@@ -245,6 +245,10 @@ class EpochIterator:
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
 
+    def _asked_again(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
+        """Whether the batch may still come as it was planned."""
+        return self._asked_past_caches(bad, plan, session) or self._asked_by_hand(bad, plan, session)
+
     def _asked_by_hand(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
         """Ask for a batch again in which the script's own code makes the samples that no engine could make: it may do
         something about a file that cannot be read. ``False`` if it has done so already, or is not there."""
@@ -253,11 +257,25 @@ class EpochIterator:
         if not failed or not self._plans.dataset.makes_by_hand:
             return False
         session.by_hand |= failed
+        self._ask_again(plan, session)
+        return True
+
+    def _asked_past_caches(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
+        """Ask for a batch again if copies of bad samples were read, which may be what is damaged. The copies are gone.
+        ``False`` if there were none, or the samples were read again already."""
+        assert self._plans is not None
+        dataset = self._plans.dataset
+        if not sum(map(dataset.forget, session.bad_samples.unproven(bad))):
+            return False
+        self._ask_again(plan, session)
+        return True
+
+    def _ask_again(self, plan: Plan, session: Source) -> None:
+        assert self._plans is not None
         session.stats.repaired += 1
         self._stream.now.repaired.append(self._plans[plan.step])
         if self._stream.is_ahead:
             self._again(session)
-        return True
 
     def _pass_over(self, session: Source) -> None:
         """A function of the script's failed on a batch: go on with the next one, if no other batch is due before."""

@@ -202,6 +202,7 @@ class NativeSession(Session):
         self._glance = Glance(self.arguments.dataset)
         if self.shard.world_size > 1:
             self.position.agreement.check(self._settings())
+        self.bad_samples.begin()
         order, cursor = self.position.begin()
         return self._plans(order, cursor), cursor
 

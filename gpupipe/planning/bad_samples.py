@@ -34,6 +34,9 @@ _DRAWS = 32
 FROM_EPOCH = 1024
 """How many samples of the epoch are tried for a batch after that. If all are bad, it is not about single files."""
 
+_PASSING = ("temporary", "missing", "unreadable")
+"""Kinds of what the bytes of a file do not prove."""
+
 
 class BadSamples:
     """What one loader does about bad samples, and those that it met.
@@ -52,6 +55,7 @@ class BadSamples:
         self._dataset = dataset
         self._met: dict[int, BadSample] = {}  # while reading; the index does not know them
         self._seen: set[int] = set()
+        self._judged: set[int] = set()
         self._limit = self._limit_of(max_bad, len(dataset))
         self._asked = max_bad
 
@@ -73,6 +77,18 @@ class BadSamples:
         if self._met:
             found |= {i: self._met[i] for i in indices.tolist() if i in self._met}
         return found
+
+    def begin(self) -> None:
+        """An epoch begins. What says nothing of a file's bytes is tried again."""
+        passing = {i for i, bad in self._met.items() if bad.kind in _PASSING}
+        self._met = {i: bad for i, bad in self._met.items() if i not in passing}
+        self._seen -= passing
+
+    def unproven(self, samples: Iterable[BadSample]) -> list[int]:
+        """Those whose bytes were judged for the first time, and may have come from a damaged copy."""
+        fresh = {s.index for s in samples if s.kind not in _PASSING} - self._judged
+        self._judged |= fresh
+        return sorted(fresh)
 
     def learn(self, samples: Iterable[BadSample]) -> None:
         """Remember samples that turned out to be bad."""

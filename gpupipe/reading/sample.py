@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from torch.utils.data import default_collate
 
 from ..codecs.files import Undecodable
-from ..codecs.retry import is_transient, reason_of, with_retries
+from ..codecs.retry import is_transient, temporary, with_retries
 from ..datasets.base import Dataset
 from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
 from ..rng import stream
@@ -100,7 +100,7 @@ def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
     if isinstance(error, (GpupipeError, MemoryError)):
         raise error
     if isinstance(error, OSError) and is_transient(error):
-        return BadSample(index, dataset.describe(index), "unreadable", reason_of(error))
+        return BadSample(index, dataset.describe(index), "temporary", temporary(error))
     log.debug("%s failed", dataset.describe(index), exc_info=error)
     return BadSample(index, dataset.describe(index), "error", f"{type(error).__name__}: {error}")
 

@@ -103,6 +103,10 @@ class Storage(ABC):
         """Fill ``views``, u8[place.size] each, with the bytes of samples; of those that cannot be read why. Places have
         a length."""
 
+    def forget(self, place: Place) -> bool:
+        """The next read of a place asks where its container is, not a copy on this machine. Whether there was one."""
+        return False
+
     def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
         """The bytes of samples, in the order of ``places``; of one that cannot be read why, or that it has more bytes
         than ``max_bytes``."""

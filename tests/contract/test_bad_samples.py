@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support import BATCH, EVAL, TRAIN, Case, Encoded, N, identical, plans_of, seen
+from support import BATCH, EVAL, TRAIN, Case, Encoded, N, identical, native_session, plans_of, seen, write_tars
 
 from gpupipe import DataLoader, SampleError, transforms as T
-from gpupipe.datasets import ImageFolder, ImageList, from_torch
+from gpupipe.codecs import files, retry
+from gpupipe.codecs.files import Place, Undecodable
+from gpupipe.datasets import ImageFolder, ImageList, WebDataset, from_torch
 from gpupipe.errors import DatasetError, PipelineError
+from gpupipe.sources import storage
 
 
 def drain(loader: DataLoader) -> tuple[list[Any], list[SampleError]]:
@@ -331,3 +334,97 @@ def test_every_bad_sample_of_batches_that_become_empty_is_reported(
         list(loader)
     with load(max_bad=len(bad)) as loader:
         assert len([i for batch in loader for i in seen(batch)]) == N - len(bad)
+
+
+FAULTS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_WAITS", (0.001,))
+    monkeypatch.setattr(retry, "_MORE_WAITS", (0.001,))
+
+
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_a_fault_of_the_machine_costs_one_epoch(
+    engine: str, on_error: Any, folder: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, real = WebDataset(write_tars(folder), TRAIN), storage._fill
+    faults, lost = iter(FAULTS * 40), {dataset.place(i)[:2] for i in (0, 1, 2, 7, 21)}
+
+    def faulty(fd: int, place: Place, view: Any) -> None:
+        if place[:2] in lost:
+            raise OSError(next(faults), "a fault")
+        real(fd, place, view)
+
+    options = {"batch_size": 5, "num_workers": 0, "shuffle": False, "device": "cpu", "persistent_workers": False}
+    with DataLoader(dataset, engine=engine, on_error=on_error, max_bad=0.9, **options) as loader:
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "_fill", faulty)
+            patch.setattr(storage.LocalFiles, "_together", lambda *arguments: False)
+            batches, errors = drain(loader)
+            bad = loader.report().samples
+            assert {(one.index, one.kind) for one in bad} == {(i, "temporary") for i in (0, 1, 2, 7, 21)}
+            assert all("machine or the network" in one.reason for one in bad)
+            assert bool(errors) == (on_error == "raise")
+        batches, errors = drain(loader)
+        assert not errors
+        assert [i for batch in batches for i in seen(batch)] == list(range(N))
+
+
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_what_the_bytes_prove_is_remembered(engine: str, folder: Path) -> None:
+    dataset = WebDataset(write_tars(folder), TRAIN)
+    (tar,) = {os.fsdecode(dataset.place(3).path)}
+    place = dataset.place(3)
+    with open(tar, "r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(place.length))
+    with DataLoader(dataset, 5, engine=engine, on_error="skip", device="cpu", shuffle=False) as loader:
+        for _ in range(2):
+            drain(loader)
+        assert native_session(loader).stats.repaired == 1
+        assert [(bad.index, bad.count) for bad in loader.report().samples] == [(3, 2)]
+
+
+def test_descriptors_that_come_back_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_in_vain", -1e9)
+    waited: list[float] = []
+    monkeypatch.setattr(retry, "pause", waited.append)
+    real, path = files.open_regular, tmp_path / "a"
+    path.write_bytes(b"bytes")
+
+    def full(*arguments: Any) -> int:
+        if sum(waited) < 2.0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(*arguments)
+
+    monkeypatch.setattr(files, "open_regular", full)
+    assert files.read_place(Place(os.fsencode(path))) == b"bytes"
+    assert 4 <= len(waited) <= 5
+    waited.clear()
+    monkeypatch.setattr(files, "open_regular", lambda *_: full())
+    monkeypatch.setattr(retry, "_WAITS", (0.1,))
+    monkeypatch.setattr(retry, "_MORE_WAITS", (0.1,))
+    for attempts in (2, 1):  # once it was in vain nobody is as patient for some time
+        with pytest.raises(Undecodable, match="temporary: Too many open files"):
+            files.read_place(Place(os.fsencode(path)))
+        assert len(waited) == attempts
+        waited.clear()
+
+
+def test_an_index_made_during_a_fault_looks_twice(
+    folder: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, faults = files.open_regular, iter([errno.EMFILE] * 3)
+
+    def full(*arguments: Any) -> int:
+        number = next(faults, None) if os.fsencode(arguments[0]).endswith(b"photo.jpg") else None
+        if number is not None:
+            raise OSError(number, "Too many open files")
+        return real(*arguments)
+
+    monkeypatch.setattr(files, "open_regular", full)
+    assert not ImageFolder(folder, EVAL).index_summary().bad
+    assert next(faults, None) is None

@@ -28,6 +28,8 @@ from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
 from gpupipe.reading import cuts as reading_cuts
 from gpupipe.sources.remote import choose
+from gpupipe.sources.remote.block_cache import BlockCache
+from gpupipe.sources.remote.files import _connections
 from gpupipe.testing.formats import write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
@@ -69,6 +71,19 @@ def tars(s3: Store, images: list[bytes], folder: Path) -> str:
     write_tar(images, folder)
     upload(s3, folder, f"{BUCKET}/data")
     return f"s3://{BUCKET}/data/{{000..001}}.tar"
+
+
+def cache_of(dataset: Any) -> BlockCache:
+    return _connections(dataset.source.storage._options).cache
+
+
+def spoil(dataset: Any, s3: Store) -> None:
+    """The pixels of a sample were damaged before the blocks that they are in got their sums."""
+    cache, place = cache_of(dataset), dataset.place(3)
+    data = bytearray(s3.objects[os.fsdecode(place.path).removeprefix("s3://")])
+    data[place.offset : place.offset + place.length] = bytes(place.length)
+    for k in range(place.offset // 4096, -(-(place.offset + place.length) // 4096)):
+        cache.put(place.path, place.version, k, data[k * 4096 : (k + 1) * 4096])
 
 
 def everything(dataset: Any) -> list[bytes]:
@@ -325,6 +340,41 @@ class TestBlocks:
             os.truncate(path, path.stat().st_size // 2)
             path.with_name(f"{path.name}.1-2.tmp").write_bytes(b"of a process that was killed")
         assert everything(dataset) == images
+
+    @pytest.mark.parametrize("engine", ENGINES)
+    def test_a_bad_sample_is_read_again_past_its_copy(
+        self, engine: str, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote
+    ) -> None:
+        """Bytes that were damaged before they had a sum."""
+        dataset = WebDataset(tars(s3, images, tmp_path / "data"), TRAIN, remote=remote)
+        spoil(dataset, s3)
+        with loader(dataset, engine, shuffle=False) as it:
+            assert all_seen(it) == list(range(N))
+            assert not it.report().samples
+        assert everything(dataset) == images
+
+    def test_an_index_of_damaged_copies_is_made_from_the_store(
+        self, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url = tars(s3, images, tmp_path / "data")
+        dataset = WebDataset(url, remote=remote)
+        spoil(dataset, s3)
+        dataset.reindex()
+        assert dataset.index_summary().bad == ()
+
+    @pytest.mark.parametrize("damage", ["flipped", "zeroed"])
+    def test_damaged_blocks_are_loaded_again(
+        self, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote, damage: str
+    ) -> None:
+        dataset = WebDataset(tars(s3, images, tmp_path / "data"), remote=remote)
+        blocks = {path: path.read_bytes() for path in (tmp_path / "blocks").rglob("*.block")}
+        for path, data in blocks.items():
+            path.write_bytes(bytes(len(data)) if damage == "zeroed" else bytes([data[0] ^ 1]) + data[1:])
+        for _ in range(5):
+            assert everything(dataset) == images
+        s3.asked.clear()
+        assert everything(dataset) == images
+        assert s3.counts() == {}  # all of them are whole again
 
     def test_a_folder_that_cannot_be_written_costs_one_warning(
         self, s3: Store, images: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture

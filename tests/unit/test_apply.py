@@ -247,13 +247,14 @@ def test_transient_errors_are_read_again(
         return real(path, *args, **kwargs)
 
     monkeypatch.setattr("gpupipe.codecs.retry._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("gpupipe.codecs.retry._MORE_WAITS", ())
     monkeypatch.setattr("gpupipe.codecs.retry._SAID", {})
     monkeypatch.setattr(builtins, "open", flaky)
     with caplog.at_level(logging.WARNING, "gpupipe"):
         assert decode(str(tmp_path / "a.jpg")).shape == (40, 60, 3)
     assert caplog.text.count("Stale file handle") == 1
     left[0] = 3
-    with pytest.raises(Undecodable, match=r"^unreadable: Stale file handle \(ESTALE\)$"):
+    with pytest.raises(Undecodable, match=r"^temporary: Stale file handle \(ESTALE\): the machine or the network"):
         decode(str(tmp_path / "a.jpg"))
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile
 
 from ...codecs.files import MAX_BYTES
-from ...codecs.probe import OK, Probe
+from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
 from ...sources.base import Listing, Source, Texts
 from . import beside, cache
@@ -186,6 +186,19 @@ def _build(
     n = len(listing)
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
+    _probe(source, listing, probed, todo, kind)
+    # What passes by itself may have passed, and what a copy on this machine says is not believed before the original.
+    bad = todo[probed.status[todo] != OK]
+    forgotten = [source.storage.forget(listing.place(i)) for i in bad.tolist()]
+    again = bad[(probed.status[bad] == TEMPORARY) | np.array(forgotten, np.bool_)]
+    if len(again):
+        _probe(source, listing, probed, again, kind)
+    columns, meta = assemble(listing, probed)
+    return columns, meta, n - len(todo) - int(np.count_nonzero(listing.status))
+
+
+def _probe(source: Source, listing: Listing, probed: Probed, todo: npt.NDArray[np.int64], kind: IndexKind[Any]) -> None:
+    """Look at rows of the listing."""
     with Progress("reading headers", len(todo)) as progress:
         probe: Callable[..., None] = probe_all
         if source.storage.remote:
@@ -198,8 +211,6 @@ def _build(
             progress,
             kind.reader,
         )
-    columns, meta = assemble(listing, probed)
-    return columns, meta, n - len(todo) - int(np.count_nonzero(listing.status))
 
 
 def _listed(source: Source) -> Listing:
@@ -256,6 +267,7 @@ class Probed:
 
     def put(self, i: int, result: Probe) -> None:
         self.status[i] = result.status
+        self.reasons.pop(i, None)
         self.sizes[i] = result.height, result.width
         # What is no more than a byte goes without a name; nobody has that many.
         code = self.codings.get(result.coding)

@@ -25,7 +25,18 @@ import numpy.typing as npt
 import PIL
 
 from ...codecs.files import MAX_BYTES, Place, open_regular
-from ...codecs.probe import DAMAGED, KINDS, MISSING, NO_FRAMES, NO_VIDEO, OK, TRUNCATED, UNDECODABLE, UNREADABLE
+from ...codecs.probe import (
+    DAMAGED,
+    KINDS,
+    MISSING,
+    NO_FRAMES,
+    NO_VIDEO,
+    OK,
+    TEMPORARY,
+    TRUNCATED,
+    UNDECODABLE,
+    UNREADABLE,
+)
 from ...sources.base import Listing, PackedColumns, Source
 from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
@@ -42,6 +53,8 @@ _TICK_NS = 100_000_000
 """Longer than between two times that a file system can tell apart: 1 to 10 milliseconds."""
 _LONG_TICK_NS = 2_000_000_000
 """The same of one that keeps whole seconds, or every other, as FAT does."""
+_PASSING = (MISSING, UNREADABLE, TEMPORARY)
+"""What says nothing of a file's bytes, and may be over when an index is opened again."""
 _JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
 """What another version of the decoder may see in another way."""
 _KINDS = {"bool": "|u1", "int": "<i8", "float": "<f8"}
@@ -244,7 +257,7 @@ class Index:
         known = zip(*(c.tolist() for c in columns), strict=True)
         for path, found, (size, mtime, status) in zip(paths, source.storage.look(paths), known, strict=True):
             if isinstance(found, OSError):
-                if status in (MISSING, UNREADABLE):
+                if status in _PASSING:
                     continue
                 return f"{os.fsdecode(path)}: {found}"
             if status == MISSING or found != (size, mtime):
@@ -258,7 +271,7 @@ class Index:
         status = self.status.rows(self._bad_rows)
         if self._other_decoder() and np.isin(status, _JUDGED).any():
             return f"{self.decoder} is now {self.decoder_version()}"
-        for i in self._bad_rows[(status == UNREADABLE) | (status == MISSING)][:SAMPLED].tolist():
+        for i in self._bad_rows[np.isin(status, _PASSING)][:SAMPLED].tolist():
             path = os.path.join(prefix, self.path(i))
             with contextlib.suppress(OSError, ValueError):
                 os.close(open_regular(path))
@@ -269,7 +282,7 @@ class Index:
         """bool[N]: rows whose numbers can be kept if size and time of the file are the same."""
         started = int(self.columns.meta["started_ns"])
         status = self.status.all
-        good: npt.NDArray[np.bool_] = (status != MISSING) & (status != UNREADABLE)
+        good: npt.NDArray[np.bool_] = ~np.isin(status, _PASSING)
         if self._other_decoder():
             good &= ~np.isin(status, _JUDGED)
         times = self.mtime_ns.read()

@@ -118,9 +118,9 @@ class BlockCache:
                 self._total -= kept
                 self._full = False
 
-    def forget(self, url: bytes, version: int, number: int) -> None:
-        """Whatever is kept of a block is not used any more."""
-        self._remove(self._file(url, version, number)[0])
+    def forget(self, url: bytes, version: int, number: int) -> bool:
+        """Nothing that is kept of a block is used any more. Whether there was something."""
+        return self._remove(self._file(url, version, number)[0])
 
     @staticmethod
     def _remove(path: str) -> bool:

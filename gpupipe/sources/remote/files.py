@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...codecs.files import Place, Undecodable, ends_before, unpacked
+from ...codecs.retry import is_transient, temporary
 from ..storage import Found, Storage, runs_of
 from .block_cache import BlockCache
 from .choose import client_for
@@ -101,6 +102,12 @@ class RemoteFiles(Storage):
                 except Undecodable as e:
                     problems[i] = e
         return problems
+
+    def forget(self, place: Place) -> bool:
+        if not self.by_blocks:
+            return False
+        cache = _connections(self._options).cache
+        return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0
 
     def _client(self, url: str) -> Client:
         return _connections(self._options).client(url.partition("://")[0])
@@ -224,6 +231,8 @@ class RemoteFiles(Storage):
 
 
 def _problem(error: OSError) -> Undecodable:
+    if is_transient(error):
+        return Undecodable("temporary", temporary(error))
     kind = "missing" if error.errno == errno.ENOENT else "unreadable"
     return Undecodable(kind, error.strerror or str(error))
 
