@@ -36,6 +36,10 @@ _ALL_GONE = (
     "good. See whether the storage of the files is there:"
 )
 
+_NOTHING_LEFT = (
+    "this epoch has no batch, because all of its samples are bad. See whether the storage of the files is there:"
+)
+
 
 @dataclass(frozen=True)
 class Ahead:
@@ -110,6 +114,8 @@ class EpochIterator:
         self._stream: PlanStream
         self._ready: dict[int, Batch] = {}
         self._step = -1  # of the batch just handed out
+        self._whole = True
+        """Whether the epoch began with its first batch."""
         self._goes_on = False
         """Whether an exception does not end the epoch."""
         self._left = time.perf_counter()
@@ -120,6 +126,7 @@ class EpochIterator:
         if self._plans is None:
             # iter() cannot: frameworks call it to see whether it works, and set the epoch afterwards.
             self._plans, self._cursor = session.begin()
+            self._whole = self._cursor.delivered == 0
         else:
             self._plans = replace(self._plans, batches=self._plans.batches.rest(self._cursor.delivered))
         self._ready.clear()
@@ -199,7 +206,9 @@ class EpochIterator:
             engine.rest()
             if session.user_code_is_sent:
                 engine.renew()
-        self._count(None, session)
+        missed = self._count(None, session)
+        if missed and self._step < 0 and self._whole:
+            raise SampleError(missed, _NOTHING_LEFT)
 
     def _next(self, session: Source) -> Batch | None:
         """The batch that is due, or ``None`` if there are no more. Those that overtake a repaired one wait."""
@@ -344,7 +353,7 @@ class EpochIterator:
             return None
         return -1 if batches.strided else int(batches.window(self._step)[1]) % batches.global_batch
 
-    def _count(self, plan: Plan | None, session: Source) -> None:
+    def _count(self, plan: Plan | None, session: Source) -> list[BadSample]:
         """Count what a batch went without, and the empty ones before it; ``None``: those after the last."""
         empty = self._stream.now.empty
         before = [it for it in empty if plan is None or it.step < plan.step]
@@ -354,6 +363,7 @@ class EpochIterator:
         if missed:
             session.report.add(missed)
             session.bad_samples.count(missed)
+        return missed
 
     def end(self, *, stop: bool = False) -> None:
         """Nothing more comes out of this iterator. ``stop``: nor out of its engine."""

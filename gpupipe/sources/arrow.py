@@ -6,7 +6,7 @@ https://arrow.apache.org/docs/format/Columnar.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -35,6 +35,10 @@ class ArrowFiles(Shards):
     @property
     def key(self) -> tuple[Any, ...]:
         return "arrow", *self.paths.key, self.image, self.label
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        names: list[str] = _reader(_mapped(file)).schema.names
+        return names
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         return class_names(_reader(_mapped(file)).schema.metadata, self.label)

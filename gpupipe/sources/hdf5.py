@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -58,6 +58,10 @@ class Hdf5Files(Shards):
     @property
     def key(self) -> tuple[Any, ...]:
         return "hdf5", *self.paths.key, self.image, self.label
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        with opened(file) as root:
+            return [*root]
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         h5 = h5py()

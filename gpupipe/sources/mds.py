@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO, Any, ClassVar, NamedTuple
@@ -144,8 +144,16 @@ class MdsShards(Shards):
     def key(self) -> tuple[Any, ...]:
         return "mds", *self.paths.key, self.image, self.label
 
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        return [field.name for field in self._fields(file, _positions(file))]
+
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         positions = _positions(file)
+        yield from _samples(file, positions, self._fields(file, positions), self.image, self.label)
+
+    @staticmethod
+    def _fields(file: IO[bytes], positions: Sequence[int]) -> list[Field]:
+        """Raises :class:`ValueError`."""
         begin = 4 * (len(positions) + 1)
         file.seek(begin)
         try:
@@ -156,7 +164,7 @@ class MdsShards(Shards):
             raise ValueError("it is no MDS shard: it does not say which fields it has") from None
         if any(not (field.size is None or (type(field.size) is int and field.size >= 0)) for field in fields):
             raise ValueError("it is damaged: a field has no size")
-        yield from _samples(file, positions, fields, self.image, self.label)
+        return fields
 
 
 def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
@@ -213,6 +221,9 @@ class LitDataChunks(Shards):
     @property
     def key(self) -> tuple[Any, ...]:
         return "litdata", *self.paths.key, self.fields, self.image, self.label
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        return [field.name for field in self.fields]
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         end = file.seek(0, os.SEEK_END) - _FOOTER.size

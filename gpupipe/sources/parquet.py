@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -34,6 +34,10 @@ class ParquetFiles(Shards):
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         return class_names(self._open(file).schema_arrow.metadata, self.label)
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        names: list[str] = self._open(file).schema_arrow.names
+        return names
 
     def _open(self, file: IO[bytes]) -> Any:
         parquet = need("pyarrow.parquet", "parquet", "the columns of Parquet files are found with pyarrow")

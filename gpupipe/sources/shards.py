@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar
 
@@ -47,6 +47,18 @@ class Shards(Source):
         """The names of the classes by number, if the shard knows them. All shards must say the same."""
         return ()
 
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        """What the first sample of a shard has, by the names that arguments take; for messages."""
+        return ()
+
+    def first_names(self) -> list[str]:
+        """See :meth:`names`; nothing if they cannot be had."""
+        try:
+            with self.storage.open(self.paths[0]) as file:
+                return [*self.names(file)]
+        except (OSError, ValueError):
+            return []
+
     @property
     def prefix(self) -> bytes:
         return self.paths.below
@@ -78,7 +90,9 @@ class Shards(Source):
                 names = names_beside(self.storage, self.prefix, rows.greatest)
             return rows.listing(self.prefix, started, classes=names, absolute=self.paths.absolute)
         except ValueError as e:
-            raise DatasetError(f"{self.owner}: {e}; correct it, or name others by label= and columns=") from None
+            names = self.first_names()  # type: ignore[assignment]
+            has = f"; the first sample has {', '.join(map(repr, names))}" if names else ""
+            raise DatasetError(f"{self.owner}: {e}{has}; correct it, or name others by label= and columns=") from None
 
     def _contents(self) -> Iterator[Iterator[Any]]:
         """See :meth:`_content`, of every shard."""

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -65,6 +65,20 @@ class TarShards(Shards):
             found[extension] = name, offset, size
         if found:
             yield self._row(file, sample, found)
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        sample = None
+        for name, offset, size in _members(file):
+            match = _NAME.fullmatch(name)
+            if match is None or _META.fullmatch(name):
+                continue
+            if sample not in (None, match[1]):
+                return
+            sample, extension = match[1], match[2].decode(errors="replace").lower()
+            yield extension
+            if extension == "json" and size != _LINK:
+                file.seek(offset)
+                yield from (f"json:{field}" for field in json.loads(file.read(min(size, _LONGEST))))
 
     def _row(self, file: IO[bytes], sample: bytes, found: dict[str, tuple[bytes, int, int]]) -> Row:
         image = next((found[e] for e in self.image if e in found), None)

@@ -4,7 +4,7 @@ format."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any, ClassVar
@@ -61,6 +61,10 @@ class TFRecords(Shards):
                 yield self._row(message, start, b"%d" % number)
             at = start + length + FOOT.size
             number += 1
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        (length, _) = HEAD.unpack(file.read(HEAD.size))
+        return sorted(features_of(file.read(length)))
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from ...codecs.files import MAX_BYTES
 from ...sources.arrow import ArrowFiles
 from ...sources.columns import checked_columns
-from .base import PathsLike, Sharded, files_of
+from .base import PathsLike, Sharded, Usual, files_of
 
 __all__ = ["Arrow"]
 
@@ -51,8 +51,8 @@ class Arrow(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "image",
-        label: str | None = "label",
+        image: str = Usual("image"),
+        label: str | None = Usual("label"),
         columns: Sequence[str] = (),
         return_dict: bool = False,
         exif: bool = False,
@@ -63,4 +63,6 @@ class Arrow(Sharded):
         files, storage = files_of(paths, (".arrow", ".feather", ".ipc"), "Arrow", None)
         further = checked_columns(columns, "Arrow", (image, label))
         source = ArrowFiles(files, image, label, storage=storage, columns=further)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(
+            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+        )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ...codecs.probe import MISSING, OK
 from ...errors import DatasetError
 from ...sources.files import Paths
 from ...sources.names import Listed, expand
@@ -13,11 +16,17 @@ from ...sources.shards import Shards
 from ...sources.storage import Storage
 from ..images import EncodedImages
 
-__all__ = ["PathsLike", "Sharded", "files_of", "names_of", "storage_of"]
+__all__ = ["PathsLike", "Sharded", "Usual", "files_of", "names_of", "storage_of"]
 
 PathsLike = Any
 """A path or URL, or several: ``shards/{000..127}.tar``, ``shards/*.tar``, a folder, ``s3://bucket/shards/{000..127}.tar``,
 several of these with ``::`` between them, or a list."""
+
+
+class Usual(str):
+    """The default of an argument that names something: samples may lack it. What a script names must be there."""
+
+    __slots__ = ()
 
 
 class Sharded(EncodedImages):
@@ -36,8 +45,22 @@ class Sharded(EncodedImages):
         strict: bool,
         *,
         return_dict: bool = False,
+        image: str | None = None,
+        label: str | None = None,
     ):
         super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        self._check_names(source, image, label)
+
+    def _check_names(self, source: Shards, image: str | None, label: str | None) -> None:
+        """Raises :class:`DatasetError` if no sample has what the script named."""
+        status = self._index.status.all
+        if not isinstance(image, Usual | None) and (status == MISSING).all():
+            (why,) = self.bad(np.zeros(1, np.int64))
+            raise DatasetError(f"{source.owner}: no sample has an image={image!r}; {why.path}: {why.reason}")
+        if not isinstance(label, Usual | None) and self.labels is None and (status == OK).any():
+            names = ", ".join(map(repr, source.first_names()))
+            has = f"; the first sample has {names}" if names else ""
+            raise DatasetError(f"{source.owner}: no sample has a label={label!r}{has}. Correct label=, or leave it out")
 
     def __repr__(self) -> str:
         shards = self._index.containers

@@ -14,7 +14,7 @@ from ...sources.hdf5_pixels import ContiguousRows, H5Rows
 from ...sources.remote.options import Remote
 from ...sources.storage import LOCAL
 from ..arrays import Arrays
-from .base import PathsLike, Sharded, files_of
+from .base import PathsLike, Sharded, Usual, files_of
 
 __all__ = ["HDF5", "HDF5Arrays"]
 
@@ -28,7 +28,8 @@ class HDF5(Sharded):
         paths: the files; a pattern, a folder, a URL, several of these with ``::`` between them, or a list.
         transform: a gpupipe ``Compose``, or transforms for one.
         image: the dataset or group of images.
-        label: the dataset int[N], or of N class names. Where there is none there are no labels.
+        label: the dataset int[N], or of N class names. Where there is none there are no labels; a name
+            that you give must be there.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -52,8 +53,8 @@ class HDF5(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "images",
-        label: str | None = "labels",
+        image: str = Usual("images"),
+        label: str | None = Usual("labels"),
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -62,7 +63,14 @@ class HDF5(Sharded):
     ):
         files, storage = files_of(paths, (".h5", ".hdf5", ".hdf"), "HDF5", remote)
         super().__init__(
-            Hdf5Files(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
+            Hdf5Files(files, image, label, storage=storage),
+            transform,
+            exif,
+            max_pixels,
+            max_bytes,
+            strict,
+            image=image,
+            label=label,
         )
 
 
@@ -75,7 +83,8 @@ class HDF5Arrays(Arrays):
         path: the file.
         transform: a gpupipe ``Compose``, or transforms for one.
         image: the dataset u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W].
-        label: the dataset int[N], or of N class names. Where there is none there are no labels.
+        label: the dataset int[N], or of N class names. Where there is none there are no labels; a name
+            that you give must be there.
 
     Raises:
         DatasetError: a file that is missing, of another format, or cut, or a dataset that cannot be used.
@@ -90,8 +99,8 @@ class HDF5Arrays(Arrays):
         path: str | os.PathLike[str],
         transform: Any = None,
         *,
-        image: str = "images",
-        label: str | None = "labels",
+        image: str = Usual("images"),
+        label: str | None = Usual("labels"),
     ):
         self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         try:
@@ -120,6 +129,8 @@ def _columns(root: Any, path: str, image: str, label: str | None) -> tuple[Any, 
         raise ValueError(f"{image!r} is {images.dtype}{list(images.shape)}, and no pixels uint8[N, H, W, 1 or 3]{hint}")
     offset = images.id.get_offset() if images.chunks is None and not images.external else None
     rows: Any = H5Rows(path, images.shape, image) if offset is None else ContiguousRows(path, images.shape, offset)
+    if label is not None and label not in root and not isinstance(label, Usual):
+        raise ValueError(f"it has no {label!r}; it has {', '.join(map(repr, root))}; correct label=, or leave it out")
     if label is None or label not in root:
         return rows, None, []
     values = label_column(root[label], len(images))

@@ -10,7 +10,7 @@ from ...errors import DatasetError
 from ...sources.columns import checked_columns
 from ...sources.lmdb import LmdbFiles
 from ...sources.remote.options import Remote
-from .base import PathsLike, Sharded, files_of
+from .base import PathsLike, Sharded, Usual, files_of
 
 __all__ = ["LMDB"]
 
@@ -58,7 +58,7 @@ class LMDB(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "*",
+        image: str = Usual("*"),
         label: str | None = None,
         database: str | None = None,
         columns: Sequence[str] = (),
@@ -75,4 +75,6 @@ class LMDB(Sharded):
             if pattern is not None and pattern.count("*") != 1:
                 raise DatasetError(f"LMDB: {name} must have one *, such as 'image-*', and is {pattern!r}")
         source = LmdbFiles(files, image, label, database, storage=storage, columns=further)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(
+            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+        )

@@ -10,7 +10,7 @@ from ...sources.mds import DECODED, LitDataChunks, MdsShards, litdata_index, mds
 from ...sources.names import is_url
 from ...sources.remote.options import Remote
 from ...sources.storage import LOCAL
-from .base import PathsLike, Sharded, files_of, storage_of
+from .base import PathsLike, Sharded, Usual, files_of, storage_of
 
 __all__ = ["MDS", "LitData"]
 
@@ -23,7 +23,8 @@ class MDS(Sharded):
             pattern, a URL, several of these with ``::`` between them, or a list.
         transform: a gpupipe ``Compose``, or transforms for one.
         image: the field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
-        label: the field of class numbers or names. Where there is none there are no labels.
+        label: the field of class numbers or names. Where there is none there are no labels; a name
+            that you give must be there.
         exif: turn images upright by their EXIF orientation.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
             which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
@@ -48,8 +49,8 @@ class MDS(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "image",
-        label: str | None = "label",
+        image: str = Usual("image"),
+        label: str | None = Usual("label"),
         exif: bool = False,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -58,7 +59,14 @@ class MDS(Sharded):
     ):
         files, storage = files_of(paths, (".mds",), "MDS", remote, mds_index)
         super().__init__(
-            MdsShards(files, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
+            MdsShards(files, image, label, storage=storage),
+            transform,
+            exif,
+            max_pixels,
+            max_bytes,
+            strict,
+            image=image,
+            label=label,
         )
 
 
@@ -72,7 +80,8 @@ class LitData(Sharded):
         transform: a gpupipe ``Compose``, or transforms for one.
         image: the field of images, of format ``jpeg``, ``image`` or ``bytes``. Fields of tuples are called ``"0"``,
             ``"1"``; those of dictionaries in each other ``"meta.id"``.
-        label: the field of class numbers or names. Where there is none there are no labels.
+        label: the field of class numbers or names. Where there is none there are no labels; a name
+            that you give must be there.
         exif: turn images upright by their EXIF orientation. ``None``: as new versions of litdata do, which turn fields
             of format ``jpeg`` and ``image``, and hand out bytes as they are.
         max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
@@ -98,8 +107,8 @@ class LitData(Sharded):
         root: str | os.PathLike[str],
         transform: Any = None,
         *,
-        image: str = "image",
-        label: str | None = "label",
+        image: str = Usual("image"),
+        label: str | None = Usual("label"),
         exif: bool | None = None,
         max_pixels: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -112,5 +121,12 @@ class LitData(Sharded):
         if exif is None:
             exif = any(field.name == image and field.encoding.partition(":")[0] in DECODED for field in fields)
         super().__init__(
-            LitDataChunks(files, fields, image, label, storage=storage), transform, exif, max_pixels, max_bytes, strict
+            LitDataChunks(files, fields, image, label, storage=storage),
+            transform,
+            exif,
+            max_pixels,
+            max_bytes,
+            strict,
+            image=image,
+            label=label,
         )

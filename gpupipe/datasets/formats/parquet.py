@@ -9,7 +9,7 @@ from ...codecs.files import MAX_BYTES
 from ...sources.columns import checked_columns
 from ...sources.parquet import ParquetFiles
 from ...sources.remote.options import Remote
-from .base import PathsLike, Sharded, files_of
+from .base import PathsLike, Sharded, Usual, files_of
 
 __all__ = ["Parquet"]
 
@@ -54,8 +54,8 @@ class Parquet(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "image",
-        label: str | None = "label",
+        image: str = Usual("image"),
+        label: str | None = Usual("label"),
         columns: Sequence[str] = (),
         return_dict: bool = False,
         exif: bool = False,
@@ -67,4 +67,6 @@ class Parquet(Sharded):
         files, storage = files_of(paths, (".parquet",), "Parquet", remote)
         further = checked_columns(columns, "Parquet", (image, label))
         source = ParquetFiles(files, image, label, storage=storage, columns=further)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(
+            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+        )

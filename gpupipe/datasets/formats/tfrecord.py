@@ -9,7 +9,7 @@ from ...codecs.files import MAX_BYTES
 from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
 from ...sources.tfrecord import TFRecords
-from .base import PathsLike, Sharded, files_of, names_of
+from .base import PathsLike, Sharded, Usual, files_of, names_of
 
 __all__ = ["TFRecord"]
 
@@ -54,8 +54,8 @@ class TFRecord(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "image/encoded;image_raw;image;jpeg;encoded",
-        label: str = "image/class/label;label;image/label;class",
+        image: str = Usual("image/encoded;image_raw;image;jpeg;encoded"),
+        label: str = Usual("image/class/label;label;image/label;class"),
         columns: Sequence[str] = (),
         return_dict: bool = False,
         exif: bool = False,
@@ -67,4 +67,6 @@ class TFRecord(Sharded):
         files, storage = files_of(paths, (".tfrecord", ".tfrecords", ".tfrec"), "TFRecord", remote)
         names = names_of(image, "TFRecord", "image"), names_of(label, "TFRecord", "label")
         source = TFRecords(files, *names, storage=storage, columns=checked_columns(columns, "TFRecord"))
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(
+            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+        )

@@ -9,7 +9,7 @@ from ...codecs.files import MAX_BYTES
 from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
 from ...sources.tar import TarShards
-from .base import PathsLike, Sharded, files_of, names_of
+from .base import PathsLike, Sharded, Usual, files_of, names_of
 
 __all__ = ["WebDataset"]
 
@@ -28,7 +28,7 @@ class WebDataset(Sharded):
         image: extensions that an image may have, as webdataset writes them; a sample's first one in this order is it.
         label: the extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
             with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one,
-            or with ``None``, there are no labels.
+            or with ``None``, there are no labels; a name that you give must be there.
         columns: further members (``"txt"``) or fields of a JSON member (``"json:weight"``): numbers, truth values and
             texts that come with each sample beside image and label; ``"__key__"`` is its name without extension. A
             sample that lacks one is a bad sample.
@@ -58,8 +58,8 @@ class WebDataset(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = "jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff",
-        label: str | None = "cls",
+        image: str = Usual("jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff"),
+        label: str | None = Usual("cls"),
         columns: Sequence[str] = (),
         return_dict: bool = False,
         exif: bool = False,
@@ -73,4 +73,6 @@ class WebDataset(Sharded):
         further = checked_columns(columns, "WebDataset")
         member = label if label is None or ":" in label else label.lower()
         source = TarShards(shards, extensions, member, storage=storage, columns=further)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(
+            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+        )
