@@ -68,6 +68,7 @@ def trusted(folder: str, size: int, count: int) -> dict[str, int]:
     for i, block in enumerate(blocks):
         cache.put(b"url", 1, i, block)
         places += [path for path in Path(folder).rglob(f"*-{i}.block") if path not in places]
+    whole = [path.read_bytes() for path in places]
     found = {}
     for damage in DAMAGES:
         found[damage.__name__] = 0
@@ -75,7 +76,7 @@ def trusted(folder: str, size: int, count: int) -> dict[str, int]:
             i = chance.randrange(BLOCKS)
             damage(places[i], places[(i + 1) % BLOCKS], chance)
             found[damage.__name__] += cache.read(b"url", 1, i, 0, size) is not None
-            cache.put(b"url", 1, i, blocks[i])
+            places[i].write_bytes(whole[i])
     return found
 
 

@@ -34,7 +34,7 @@ _DRAWS = 32
 FROM_EPOCH = 1024
 """How many samples of the epoch are tried for a batch after that. If all are bad, it is not about single files."""
 
-_PASSING = ("temporary", "missing", "unreadable")
+_PASSING = ("temporary", "unreadable")
 """Kinds of what the bytes of a file do not prove."""
 
 

@@ -11,11 +11,15 @@ import numpy as np
 from ..errors import DatasetError
 from .base import ColumnKind, TextList, Values
 
-__all__ = ["GrowingColumn", "are_fractions", "checked_columns", "parsed"]
+__all__ = ["GrowingColumn", "NoSuchColumn", "are_fractions", "checked_columns", "parsed"]
 
 _LONGEST = (1 << 16) - 1
 """Bytes of a text."""
 _DTYPES: dict[str, Any] = {"bool": np.uint8, "int": np.int64, "float": np.float64}
+
+
+class NoSuchColumn(ValueError):
+    """No sample has a value of a column."""
 
 
 class GrowingColumn:
@@ -71,7 +75,7 @@ class GrowingColumn:
                 f"{{{self.name!r}: array}}), and what differs in length as JSON texts that your collate_fn reads"
             )
         if self.kind is None:
-            raise ValueError(f"no sample has a column {self.name!r}")
+            raise NoSuchColumn(f"no sample has a column {self.name!r}")
         if self.kind == "str":
             return Values("str", self._texts.texts())
         return Values(self.kind, np.frombuffer(self._numbers, _DTYPES[self.kind]))

@@ -12,6 +12,7 @@ from typing import IO, Any, ClassVar
 from ..codecs.patience import Pool
 from ..errors import DatasetError
 from .base import Listing, Source
+from .columns import NoSuchColumn
 from .files import Paths
 from .label_names import names_beside
 from .rows import Row, Rows
@@ -90,8 +91,8 @@ class Shards(Source):
                 names = names_beside(self.storage, self.prefix, rows.greatest)
             return rows.listing(self.prefix, started, classes=names, absolute=self.paths.absolute)
         except ValueError as e:
-            names = self.first_names()  # type: ignore[assignment]
-            has = f"; the first sample has {', '.join(map(repr, names))}" if names else ""
+            there = self.first_names() if isinstance(e, NoSuchColumn) else []
+            has = f"; the first sample has {', '.join(map(repr, there))}" if there else ""
             raise DatasetError(f"{self.owner}: {e}{has}; correct it, or name others by label= and columns=") from None
 
     def _contents(self) -> Iterator[Iterator[Any]]:

@@ -324,16 +324,23 @@ def test_every_bad_sample_of_batches_that_become_empty_is_reported(
         dataset: Any = ImageFolder(folder, EVAL) if kind == "folder" else from_torch(Encoded(files), "bytes", EVAL)
         return DataLoader(dataset, BATCH, engine=engine, device=device, on_error="skip", **arguments)
 
+    def delivered(loader: DataLoader) -> list[int]:
+        if len(bad) < N:
+            return [i for batch in loader for i in seen(batch)]
+        with pytest.raises(SampleError, match="all of its samples are bad"):
+            list(loader)
+        return []
+
     with load() as loader:
         for epoch in (1, 2):
-            got = [i for batch in loader for i in seen(batch)]
+            got = delivered(loader)
             assert got == [i for i in range(N) if i not in bad]
             assert {sample.index for sample in loader.report().samples} == bad
             assert {sample.count for sample in loader.report().samples} == {epoch}
     with load(max_bad=len(bad) - 1) as loader, pytest.raises(SampleError, match="more than max_bad="):
         list(loader)
     with load(max_bad=len(bad)) as loader:
-        assert len([i for batch in loader for i in seen(batch)]) == N - len(bad)
+        assert len(delivered(loader)) == N - len(bad)
 
 
 FAULTS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET]
