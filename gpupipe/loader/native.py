@@ -53,7 +53,7 @@ class NativeSession(Session):
         self._glance = Glance(arguments.dataset)
         """At the last batch of an epoch that goes on."""
         self._resolve(resolve(arguments))
-        self.position = Position(self.batching, arguments.seed, arguments.generator)
+        self.position = Position(self.batching, arguments.seed, arguments.generator, workers=arguments.num_workers > 0)
         self.running = Running()
         self.ahead: Ahead | None = None
         self.generation = 0

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import torch
+
 from ..errors import ConfigError, StateError
 from ..planning.order import Order
 from .agreement import Agreement
@@ -140,11 +142,12 @@ class Cursor:
 class Position:
     """Which epoch of a loader comes next, where in it, and how far the one has come that gave the last batch."""
 
-    def __init__(self, batching: Batching, seed: int | None, generator: Any = None):
+    def __init__(self, batching: Batching, seed: int | None, generator: Any = None, *, workers: bool = False):
         self.batching = batching
         self.drawn = seed
         """The seed, if there is one yet."""
         self._generator = generator
+        self._workers = workers
         self.agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
         self.next_epoch = 0
         self._resume = 0  # samples to leave out at the start of next_epoch
@@ -163,6 +166,23 @@ class Position:
             generator = self.batching.sampler.generator if self._generator is None else self._generator
             self.drawn = self.agreement.seed(generator)
         return self.drawn
+
+    def _order(self) -> Order:
+        """Of the epoch that begins. Samplers of user code find torch's global generator, or the loader's, where they
+        find it with torch: its loader calls ``iter(batch_sampler)``, draws a number for its workers, calls ``iter()``
+        once more if there are any, and then asks for the first batch."""
+        if self.batching.sampler.ahead is not None:
+            return self.batching.order(self.seed, self.next_epoch)
+        own_batches = self.batching.given is not None
+        if own_batches:
+            order = self.batching.order(0, self.next_epoch)
+        if self.drawn is None:
+            self.drawn = self.seed
+        else:
+            torch.empty((), dtype=torch.int64).random_(generator=self._generator)
+        if self._workers or not own_batches:
+            order = self.batching.order(self.drawn, self.next_epoch)
+        return order
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that begins next, at its first sample. Nothing changes if it would have been that one."""
@@ -186,7 +206,7 @@ class Position:
             # set_epoch() called on the sampler that the script owns counts as called on the loader.
             self._sampler_epoch = now
             self.set_epoch(now)
-        order = self.batching.order(self.seed, self.next_epoch)
+        order = self._order()
         self._cursor = Cursor(self.next_epoch, self._resume, running=True)
         self.next_epoch, self._resume = self.next_epoch + 1, 0
         return order, self._cursor

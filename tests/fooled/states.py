@@ -394,6 +394,34 @@ def episodes(Loader: Any, root: Path, **arguments: Any) -> Any:
     return len(loader), [list(loader) for _ in range(2)]
 
 
+class ByChance:
+    """Episodes that are drawn when an epoch begins."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(24)[:12].reshape(4, 3).tolist())
+
+
+@case()
+def episodes_by_chance(Loader: Any, root: Path, **arguments: Any) -> Any:
+    torch.manual_seed(3)
+    loader = Loader(Pictures(root), batch_sampler=ByChance(), **arguments)
+    return [list(loader) for _ in range(3)]
+
+
+@case()
+def a_sampler_by_chance(Loader: Any, root: Path, **arguments: Any) -> Any:
+    class Some(torch.utils.data.Sampler[int]):
+        def __iter__(self) -> Any:
+            return iter(torch.randperm(24)[:8].tolist())
+
+        def __len__(self) -> int:
+            return 8
+
+    torch.manual_seed(3)
+    loader = Loader(Pictures(root), BATCH, sampler=Some(), **arguments)
+    return [list(loader) for _ in range(3)]
+
+
 class Forever(torch.utils.data.Sampler[int]):
     """As AdaIN's sampler."""
 
