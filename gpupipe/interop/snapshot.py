@@ -28,6 +28,8 @@ _SHARED_CLASSES = ("Environment",)
 """Of C extensions that name no module: lmdb's."""
 _SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _DEEP = 16
+_NOTING = ("h5py", "pandas")
+"""Whose objects note things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _COPIED = 1 << 24
@@ -114,7 +116,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
 
 def _leaf(value: Any) -> tuple[Any, ...] | None:
     """All that shows a change of something that holds nothing else; ``None`` of others."""
-    if isinstance(value, _PLAIN) or is_shared(type(value)):
+    if isinstance(value, _PLAIN) or type(value).__module__.partition(".")[0] in _NOTING:
         return (value,)
     if isinstance(value, Dataset):
         return value, value.transform, len(value)
@@ -136,7 +138,7 @@ def _state_of(generator: Any) -> str:
 
 
 def is_shared(kind: type) -> bool:
-    """Whether its objects are large, cannot be copied, or note things for themselves when they are read."""
+    """Whether its objects are large, cannot be copied, or stay as they are when they are read."""
     return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
 
 

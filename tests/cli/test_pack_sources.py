@@ -118,5 +118,5 @@ def test_labels_that_have_names_keep_them(images: list[bytes], tmp_path: Path) -
     dataset = datasets.WebDataset(given)
     dataset.reindex()
     assert dataset.classes == [f"x{i}" for i in range(N)] and dataset.class_to_idx["x7"] == 7
-    dataset = datasets.WebDataset(given, label="none")
+    dataset = datasets.WebDataset(given, label=None)
     assert dataset.classes == [] and dataset.labels is None

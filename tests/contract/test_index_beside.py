@@ -86,7 +86,7 @@ def test_a_copy_of_the_folder_has_its_index(filled: Store, left: str, images: li
 
 
 def test_other_arguments_have_an_index_of_their_own(filled: Store, left: str) -> None:
-    assert WebDataset(SHARDS, label="none").index_summary().built
+    assert WebDataset(SHARDS, image="jpg").index_summary().built
     assert WebDataset(SHARDS, max_pixels=100_000).index_summary().built
 
 
