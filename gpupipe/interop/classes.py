@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ..reasons import without_addresses
@@ -28,7 +29,12 @@ _HARMLESS = {
 
 def known_class(obj: Any, *modules: str) -> type | None:
     """The first class of ``obj``, going up from its own, that lives in one of the modules or below them."""
-    for cls in type(obj).__mro__:
+    return _known_class(type(obj), modules)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(1024)
+def _known_class(kind: type, modules: tuple[str, ...]) -> type | None:
+    for cls in kind.__mro__:
         if any(cls.__module__ == m or cls.__module__.startswith(f"{m}.") for m in modules):
             return cls
     return None

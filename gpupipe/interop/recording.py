@@ -11,6 +11,7 @@ import copy
 import dis
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar
 
@@ -34,7 +35,7 @@ _DEEP = 5
 _CLOSED = (
     str, bytes, int, float, complex, type(None), type, FunctionType, BuiltinFunctionType, MethodType, ModuleType,
     np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, torch.Generator, Image.Image,
-    torch.jit.ScriptModule,
+    torch.jit.ScriptModule, PurePath,
 )  # fmt: skip
 """What holds no transform that anybody could exchange."""
 

@@ -7,6 +7,7 @@ import random
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,8 @@ from .replaced import replaced
 __all__ = ["Glance", "Snapshot", "is_shared"]
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
-_PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType)
+_PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, PurePath)
+_SIMPLE = (*_VALUES, PurePath)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
 """What functions may read that changes as an epoch begins, such as the size of images that grow."""
 _SHARED_CLASSES = ("Environment",)
@@ -99,7 +101,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)):
         yield list(value)
         if len(value) <= 1000:  # of transforms; what is longer is a list of samples
-            deeper = ((i, item) for i, item in enumerate(value) if not isinstance(item, _VALUES))
+            deeper = ((i, item) for i, item in enumerate(value) if not isinstance(item, _SIMPLE))
             yield from _inside(deeper, value, depth, above)
     elif isinstance(value, Mapping):
         yield list(value)
