@@ -59,12 +59,12 @@ class Dataset(ABC):
     keeps_targets: bool = False
     """Of user code: whether the targets of a batch stay a list, for a collate function."""
     makes_by_hand: bool = False
-    """Of user code: whether :meth:`by_hand` makes samples."""
+    """Whether :meth:`by_hand` can make single samples. Only datasets of user code can."""
     results: tuple[tuple[int, int], ...] = ()
     """Of user code whose samples are of several images: for each result in a sample the number of its image, and that
     of the view which the pipeline makes of every image."""
     images_per_sample: int = 1
-    """Of user code: how many images :meth:`fetch` gives for a sample, in a list if there are several."""
+    """How many images :meth:`fetch` returns for a sample: a list if there are several. Only user code has several."""
 
     @abstractmethod
     def __len__(self) -> int: ...

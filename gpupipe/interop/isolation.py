@@ -20,13 +20,16 @@ from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .reach import own_classes, variables_reached
 from .same_names import Refused
-from .snapshot import Snapshot, is_shared
+from .snapshot import Snapshot
 
 __all__ = ["CannotCopy", "Copy", "Isolated", "State", "Surroundings"]
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
 """What nobody changes by using it. An image that a script keeps open is read and not changed."""
+_SHARED_CLASSES = ("Environment",)
+"""Of C extensions that name no module: lmdb's."""
+_SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _MANY = 1000
 _LARGE = 1 << 22
 """Bytes."""
@@ -62,7 +65,7 @@ class Copy:
     def _copied(self, value: Any) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
-        if isinstance(value, _SHARED) or is_shared(type(value)):
+        if isinstance(value, _SHARED) or _is_shared(type(value)):
             return value
         if id(value) not in self._memo:
             self._memo[id(value)] = value  # for one that refers to itself
@@ -136,6 +139,11 @@ class Copy:
         for name, part in own.items():
             other.__dict__[name] = self._copied(part)
         return other
+
+
+def _is_shared(kind: type) -> bool:
+    """Whether its objects are large, cannot be copied, or stay as they are when they are read."""
+    return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
 
 
 def _is_full(cell: CellType) -> bool:
@@ -232,7 +240,7 @@ class Isolated:
 
     def __enter__(self) -> Isolated:
         self._outside.__enter__()
-        self.begin()
+        self._seen = [Snapshot.of(value) for value in self.made]
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,16 +19,13 @@ from .closed import Open, outside
 from .recording import held, is_transform
 from .replaced import replaced
 
-__all__ = ["Glance", "Snapshot", "is_shared"]
+__all__ = ["Glance", "Snapshot"]
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, PurePath)
 _SIMPLE = (*_VALUES, PurePath)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
 """What functions may read that changes as an epoch begins, such as the size of images that grow."""
-_SHARED_CLASSES = ("Environment",)
-"""Of C extensions that name no module: lmdb's."""
-_SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _DEEP = 16
 _NOTING = ("h5py", "pandas")
 """Whose objects note things for themselves when they are read."""
@@ -137,11 +134,6 @@ def _state_of(generator: Any) -> str:
     if isinstance(generator, torch.Generator):
         return str(generator.get_state().tolist())
     return str(generator.getstate() if isinstance(generator, random.Random) else generator.get_state())
-
-
-def is_shared(kind: type) -> bool:
-    """Whether its objects are large, cannot be copied, or stay as they are when they are read."""
-    return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
 
 
 def _reached(function: Any) -> list[Any]:

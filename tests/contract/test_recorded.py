@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from own_datasets import EVAL, Photos
 from PIL import Image, ImageFile
 from support import BATCH, SIZES, N
 from torch.utils import data
@@ -18,25 +19,6 @@ from torchvision import datasets as tv, transforms as tvt
 
 from gpupipe import DataLoader, FallbackWarning
 from gpupipe.loader.native import NativeSession
-
-EVAL = tvt.Compose([tvt.Resize(32), tvt.CenterCrop(32), tvt.ToTensor()])
-
-
-class Photos(data.Dataset[Any]):
-    """As on Kaggle: a list of files, Pillow, a transform."""
-
-    def __init__(self, root: Path, transform: Any = EVAL):
-        self.paths = sorted(root.rglob("*.jpg"))
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def opened(self, i: int) -> Image.Image:
-        return Image.open(self.paths[i]).convert("RGB")
-
-    def __getitem__(self, i: int) -> Any:
-        return self.transform(self.opened(i)), i
 
 
 class WithOpen(Photos):
