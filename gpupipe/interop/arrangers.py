@@ -6,7 +6,8 @@ from typing import Any
 
 from ..datasets.sample_form import leaves
 from .isolation import Isolated
-from .recording import StandIn, marked_function, watched
+from .marks import marked_function
+from .recording import Mark, StandIn, watched
 from .same_names import Refused
 
 __all__ = ["arranged"]
@@ -18,10 +19,10 @@ def arranged(t: Any) -> Any:
 
     Raises :class:`Refused` if it holds transforms, and does something else as well.
     """
-    if not marked_function(t)[1]:
+    if not marked_function(t, Mark)[1]:
         return None
     with Isolated(t) as isolated:
-        other, _ = marked_function(isolated.made[0])
+        other, _ = marked_function(isolated.made[0], Mark)
         first = _called(other)
         isolated.begin()
         second = _called(other)

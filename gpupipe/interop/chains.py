@@ -13,10 +13,12 @@ from ..datasets.sample_form import View
 from ..engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from ..engines.forms.picture import pil
 from ..engines.forms.stacking import stack_images
+from ..errors import TranslationError
 from ..rng import uniforms
 from ..transforms.albumentations import ToArray
 from ..transforms.compose import Resolved
 from .pending import TO_ARRAY, Step, tv_image
+from .same_names import Refused
 from .transforms import Translated, translation
 
 __all__ = ["Chains", "decoded", "size_of"]
@@ -33,10 +35,15 @@ class Chains:
         self._held = held
         self._made: dict[tuple[int, ...], tuple[str, Any]] = {}
         """By places: the kind of what they return, and how several results stand in it."""
+        self._first: dict[int, int] = {}
         self._known: dict[tuple[tuple[int, ...], int], Translated] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # translated again where a value is asked for, which is rare
+
+    def are_like(self, held: list[Any]) -> bool:
+        """Whether these may be the same ones, as they are held by a copy of the dataset."""
+        return [*map(type, held)] == [*map(type, self._held)]
 
     @property
     def is_callable(self) -> bool:
@@ -51,6 +58,23 @@ class Chains:
         return self._known[places, channels]
 
     # ---- what pending results ask
+
+    def place(self, place: int) -> int:
+        """The first place that has an equal transform, as when each part of a dataset has one of its own."""
+        if place not in self._first:
+            earlier = (k for k in range(place) if self._are_equal(k, place))
+            self._first[place] = next(earlier, place)
+        return self._first[place]
+
+    def _are_equal(self, one: int, other: int) -> bool:
+        if type(self._held[one]) is not type(self._held[other]):
+            return False
+        try:
+            a, b = self.translated((one,)), self.translated((other,))
+        except (Refused, TranslationError):
+            return False
+        # Functions of user code look equal if they differ in what they hold.
+        return a == b and all(op.sendable for op in a.pipeline.skeleton)
 
     def kind(self, places: tuple[int, ...]) -> str:
         return self._of(places)[0]

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from .code import codes_of
 from .draws import FUNCTIONS
-from .recording import codes_of, is_transform
+from .marks import is_transform
 
 __all__ = ["Open", "Outside", "outside"]
 

@@ -27,7 +27,8 @@ from ..transforms.lambda_ import name_of
 from .closed import Open, Outside, outside
 from .draws import Run, Unknown, replayed
 from .isolation import Isolated
-from .recording import Mark, marked_function
+from .marks import marked_function
+from .recording import Mark
 from .same_names import Refused
 from .tracing import Held, Seen, TracedImage, TracedTensor, traces
 

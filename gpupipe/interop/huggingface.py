@@ -14,7 +14,8 @@ from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leave
 from ..errors import DatasetError
 from ..sources.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
-from .recording import Looked, StandIn, marked_function, watched
+from .marks import marked_function
+from .recording import Looked, Mark, StandIn, watched
 from .same_names import Refused
 from .transforms import translated
 
@@ -227,7 +228,7 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
 
     Raises :class:`Refused` if it does more.
     """
-    other, found = marked_function(function)
+    other, found = marked_function(function, Mark)
     if not found:
         raise Refused("its transform holds no transforms that could be done for it", "own-pixels")
     first = _called(other, names, image, mode, "RGB", 2)

@@ -18,7 +18,8 @@ from PIL import Image
 
 from ..datasets.sample_form import rebuilt
 from ..reasons import failure
-from .reach import own_classes, variables_reached
+from .code import is_full, own_classes
+from .reach import variables_reached
 from .same_names import Refused
 from .snapshot import Snapshot
 
@@ -60,9 +61,9 @@ class Copy:
         """Copies of single elements of long lists."""
         self.met: list[Any] = []
         """Functions, and objects of the script's classes."""
-        self.made = self._copied(value)
+        self.made = self.copied(value)
 
-    def _copied(self, value: Any) -> Any:
+    def copied(self, value: Any) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
         if isinstance(value, _SHARED) or _is_shared(type(value)):
@@ -80,14 +81,14 @@ class Copy:
         if isinstance(value, torch.Generator):
             return torch.Generator(value.device).set_state(value.get_state())
         if isinstance(value, MethodType):
-            return MethodType(value.__func__, self._copied(value.__self__))
+            return MethodType(value.__func__, self.copied(value.__self__))
         if type(value) is list and len(value) > _MANY:
             return self._of_many(value)
         if type(value) is dict:
             plain = len(value) > _MANY and _is_plain(value.values())
-            return dict(value) if plain else {key: self._copied(part) for key, part in value.items()}
+            return dict(value) if plain else {key: self.copied(part) for key, part in value.items()}
         if type(value) in (list, tuple) or hasattr(value, "_fields"):
-            parts = [self._copied(part) for part in value]
+            parts = [self.copied(part) for part in value]
             same = type(value) is not list and all(map(operator.is_, parts, value))
             return value if same else rebuilt(value, parts)
         return self._object(value)
@@ -96,7 +97,7 @@ class Copy:
         """With copies of the variables that it has from outside."""
         self.met.append(value)
         cells = value.__closure__ or ()
-        full = [cell for cell in cells if _is_full(cell)]
+        full = [cell for cell in cells if is_full(cell)]
         if id(value) in self._memo or all(isinstance(cell.cell_contents, _SHARED) for cell in full):
             known: FunctionType = self._memo.get(id(value), value)
             return known
@@ -113,7 +114,7 @@ class Copy:
         made.__kwdefaults__ = value.__kwdefaults__
         self._memo[id(value)] = made
         for cell in full:
-            others[id(cell)].cell_contents = self._copied(cell.cell_contents)
+            others[id(cell)].cell_contents = self.copied(cell.cell_contents)
         self.elements.append(made)
         return made
 
@@ -122,7 +123,7 @@ class Copy:
         if not _is_plain(value):
             for number in self._samples:
                 if number < len(other):
-                    other[number] = self._copied(value[number])
+                    other[number] = self.copied(value[number])
                     self.elements.append(other[number])
         return other
 
@@ -137,20 +138,13 @@ class Copy:
             return _tried(copy.deepcopy, value)
         self._memo[id(value)] = other
         for name, part in own.items():
-            other.__dict__[name] = self._copied(part)
+            other.__dict__[name] = self.copied(part)
         return other
 
 
 def _is_shared(kind: type) -> bool:
     """Whether its objects are large, cannot be copied, or stay as they are when they are read."""
     return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
-
-
-def _is_full(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
 
 
 def _tried(function: Any, value: Any) -> Any:
@@ -198,9 +192,10 @@ class Surroundings:
         places: list[_Place] = [_Variable(names, name) for names, name in self._variables.values()]
         places += [_Attribute(cls, name) for cls in self._classes for name in _plain_attributes(cls)]
         self._before = [(place, place.value()) for place in places]
+        copier = Copy((), self._samples)
         for place, value in self._before:
             with suppress(CannotCopy):
-                place.set(Copy(value, self._samples).made)
+                place.set(copier.copied(value))
         self.begin()
         return self
 

@@ -52,6 +52,9 @@ TO_ARRAY = -1
 class Computes(Protocol):
     """What knows the script's transforms, by their places."""
 
+    def place(self, place: int) -> int:
+        """The first place with the same transform."""
+
     def kind(self, places: tuple[int, ...]) -> str:
         """What they make of a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's ``Image``."""
 
@@ -291,7 +294,7 @@ def shown(run: Run, source: Source, before: Step | None, place: int) -> Any:
     called, since gpupipe has no such one."""
     if run.notice is not None:
         run.noticed.append(run.notice())
-    step = Step(run, source, before, place)
+    step = Step(run, source, before, run.computes.place(place))
     try:
         tree, kind = run.computes.tree(step.places), step.kind
     except TranslationError as e:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from .closed import Open, Outside
+from .code import codes_of
 from .draws import FUNCTIONS
-from .recording import codes_of
 
 __all__ = ["check_pure"]
 

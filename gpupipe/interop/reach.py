@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
-import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from .recording import codes_of
+from .code import codes_of, global_names, is_full, is_installed
+from .marks import held, is_transform
 
-__all__ = ["asks_for_types", "calls_reached", "own_classes", "reached", "variables_reached"]
+__all__ = ["asks_for_types", "calls_reached", "reached", "transforms_outside", "variables_reached"]
 
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_FEW = 100
 _NO_VARIABLES = (type, FunctionType, BuiltinFunctionType, ModuleType, functools.partial)
 
 
@@ -30,22 +29,27 @@ def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """(module's variables, name) of each global variable that the code of a dataset, of an object that can be called or
     of a function names, and that is no function, class or module."""
     for function in _functions(value):
-        names = {name for code in codes_of(function.__code__) for name in _global_names(code)}
+        names = {name for code in codes_of(function.__code__) for name in global_names(code)}
         for name in sorted(names & function.__globals__.keys()):
             if not isinstance(function.__globals__[name], _NO_VARIABLES):
                 yield function.__globals__, name
 
 
-def own_classes(ds: Any) -> Iterator[type]:
-    """Those of its classes that are not an installed library's."""
-    return (
-        cls for cls in type(ds).__mro__ if not _is_installed(getattr(sys.modules.get(cls.__module__), "__file__", None))
-    )
+def transforms_outside(ds: Any) -> Iterator[Any]:
+    """Transforms, and containers of them, that a dataset's code names as global variables or encloses."""
+    if not hasattr(type(ds), "__getitem__"):
+        return
+    for function in _functions(ds):
+        for part in held(function):
+            parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, (list, tuple)) else [part]
+            if len(parts) <= _FEW and any(map(is_transform, parts)):
+                yield part
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
     cls = type(value)
     todo: list[Any] = [value, *(getattr(cls, name, None) for name in ("__getitem__", "__call__", "forward"))]
+    todo += getattr(value, "__dict__", {}).values()
     seen: set[int] = set()
     while todo:
         function = todo.pop()
@@ -53,22 +57,14 @@ def _functions(value: Any) -> Iterator[FunctionType]:
         function = function.fget if isinstance(function, property) else function
         if not isinstance(function, FunctionType) or id(function.__code__) in seen:
             continue
-        if _is_installed(function.__code__.co_filename):
+        if is_installed(function.__code__.co_filename):
             continue
         seen.add(id(function.__code__))
         yield function
+        todo += [cell.cell_contents for cell in function.__closure__ or () if is_full(cell)]
         for part in codes_of(function.__code__):
-            todo += [function.__globals__.get(name) for name in _global_names(part)]
+            todo += [function.__globals__.get(name) for name in global_names(part)]
             todo += [vars(base)[name] for name in part.co_names for base in cls.__mro__ if name in vars(base)]
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Not those of attributes, which may be the same."""
-    return {str(step.argval) for step in dis.get_instructions(code) if step.opname.endswith(("_GLOBAL", "_NAME"))}
-
-
-def _is_installed(file: str | None) -> bool:
-    return file is None or file.startswith(_LIBRARIES)
 
 
 def calls_reached(ds: Any) -> set[str]:

@@ -56,10 +56,17 @@ class Recorded(FromTorch):
         self.form = shape.form(example.sample)
         self.images_per_sample = shape.images
         self.results = tuple(shape.results) if shape.images > 1 else ()
-        self.refresh()
         self._shape, self._chains = shape, chains
+        self.refresh()
         self._arrays = example.arrays and of_unread(example.sample)
         self._size = size if any(output.size is None for output in found.pipeline.outputs) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_standing"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.refresh()
 
     def __repr__(self) -> str:
         return f"{type(self.ds).__name__}({len(self):,} samples, opened by itself)"
@@ -69,7 +76,9 @@ class Recorded(FromTorch):
         return self._size
 
     def refresh(self) -> None:
-        self._standing, _ = standing(self.ds)
+        self._standing, held = standing(self.ds)
+        if not self._chains.are_like(held):  # in this process something else is outside of it: nothing is recognised
+            self._standing = self.ds
 
     def fetch(self, index: int) -> Any:
         with unread():

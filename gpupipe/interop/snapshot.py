@@ -16,7 +16,8 @@ import torch
 
 from ..datasets.base import Dataset
 from .closed import Open, outside
-from .recording import held, is_transform
+from .marks import held, is_transform
+from .reach import transforms_outside
 from .replaced import replaced
 
 __all__ = ["Glance", "Snapshot"]
@@ -59,7 +60,7 @@ class Glance:
     microseconds, and what is in lists of samples is not looked at."""
 
     def __init__(self, dataset: Any):
-        self._parts = list(_attributes(dataset, 0))
+        self._parts = [*_attributes(dataset, 0), *_attributes(list(transforms_outside(dataset)), 0)]
 
     def differs(self, other: Glance) -> bool:
         if len(self._parts) != len(other._parts):
@@ -109,6 +110,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         if is_transform(value):
             yield replaced(value)
         yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
+        yield from _inside(enumerate(transforms_outside(value)), value, depth, above)
         if callable(value) and not is_transform(value):
             yield _reached(value)
 

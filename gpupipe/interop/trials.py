@@ -24,9 +24,9 @@ from ..reasons import failure
 from ..signal_handlers import pass_on
 from .chains import Chains, decoded, size_of
 from .isolation import CannotCopy, Copy, State, Surroundings
+from .marks import marked_dataset
 from .pending import PendingTensor, Run, settled
 from .reach import asks_for_types, calls_reached
-from .recording import marked
 from .same_names import Refused
 from .shapes import Shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
 from .standing import Standing
@@ -80,18 +80,20 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     indices = sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})
     try:
         copied = Copy(ds, indices)
-        other, _ = standing(copied.made)
         true = Copy(ds, indices[:: max(1, len(indices) // _TRUE)]).made
     except CannotCopy as e:
         raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
-    states = State(other, copied.elements), State(copied.made), State(true)
-    try:
-        with Surroundings([ds, *copied.met], indices) as outside:
+    with Surroundings([ds, *copied.met], indices) as outside:
+        other, held = standing(copied.made)
+        if not chains.are_like(held):
+            raise Refused("it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy")
+        states = State(other, copied.elements), State(copied.made), State(true)
+        try:
             # Transforms of the true copy run, and may keep what they did last.
             return _judged(ds, other, true, indices, chains, (*states[:2], outside))
-    finally:
-        for state in states:
-            state.close_opened()
+        finally:
+            for state in states:
+                state.close_opened()
 
 
 def _judged(
@@ -132,7 +134,7 @@ def standing(ds: Any) -> tuple[Any, list[Any]]:
         held.append(transform)
         return Standing(transform, len(held) - 1)
 
-    return marked(ds, mark)[0], held
+    return marked_dataset(ds, mark)[0], held
 
 
 def _trials(ds: Any, index: int, chains: Chains, *, arrays: bool = True) -> list[Trial]:

@@ -72,7 +72,7 @@ _cases: dict[str, Case] = {}
 
 def cases() -> dict[str, Case]:
     """All of them, by name."""
-    from . import failing, identity, looks, randomness, replaced, states, structures  # noqa: F401
+    from . import failing, identity, looks, outside, randomness, replaced, states, structures  # noqa: F401
 
     return _cases
 

@@ -1,0 +1,286 @@
+"""Copies of user code with marks in the place of the transforms of libraries that it holds."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import IterableDataset
+
+from ..datasets.sample_form import rebuilt
+from ..transforms import Compose, Transform
+from . import albumentations
+from .classes import known_class
+from .code import assigns_outside, codes_of, global_names, is_full, is_installed, own_classes
+
+__all__ = ["held", "is_transform", "marked", "marked_dataset", "marked_function", "named"]
+
+_DEEP = 5
+_MANY = 1000
+"""What is longer is a list of samples."""
+_CLOSED = (
+    str, bytes, int, float, complex, type(None), type, FunctionType, BuiltinFunctionType, MethodType, ModuleType,
+    np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, torch.Generator, Image.Image,
+    torch.jit.ScriptModule, PurePath,
+)  # fmt: skip
+"""What holds no transform that anybody could exchange."""
+
+MakeMark = Callable[[Any], Any]
+
+
+def is_transform(value: Any) -> bool:
+    """Whether it is a transform of a library, or of gpupipe."""
+    if isinstance(value, (Transform, Compose)):
+        return True
+    cls = known_class(value, "torchvision.transforms", "torch.nn.modules.container", "timm.data", albumentations.MODULE)
+    return cls is not None and callable(value) and not isinstance(value, type)
+
+
+def marked(value: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
+    """A copy of ``value``, which is user code, with marks in the place of transforms, and these transforms.
+
+    Only what leads to a transform is copied: everything else is the same object.
+    """
+    marks = _Marks(mark)
+    return marks.value(value, 0), marks.found
+
+
+def marked_function(function: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
+    """The same of a function, a method or a ``functools.partial``: with marks in its variables from outside and in the
+    defaults of its arguments. What it assigns to such variables is not seen outside, so who assigns is left alone.
+    """
+    marks = _Marks(mark)
+    return marks.called(function), marks.found
+
+
+def marked_dataset(ds: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
+    """The same of a dataset: also with marks in the global variables that the script's methods and functions name, and
+    in what they enclose."""
+    marks = _MarksInCode(mark)
+    return marks.value(ds, 0), marks.found
+
+
+def held(function: Any) -> Iterator[Any]:
+    """What :func:`marked_function` looks at: arguments that are set, and variables from outside of a function."""
+    if isinstance(function, functools.partial):
+        yield from (*function.args, *function.keywords.values())
+        yield from held(function.func)
+    elif isinstance(function, FunctionType):
+        yield from (function.__globals__[name] for name in named(function))
+        yield from (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        yield from (cell.cell_contents for cell in function.__closure__ or () if is_full(cell))
+
+
+def named(function: FunctionType) -> list[str]:
+    """The global variables that a function and those defined in it name, as far as there are such."""
+    names = {name for code in codes_of(function.__code__) for name in global_names(code)}
+    return sorted(names & function.__globals__.keys())
+
+
+class _Marks:
+    def __init__(self, mark: MakeMark):
+        self.found: list[Any] = []
+        self._mark = mark
+        self._done: dict[int, Any] = {}
+
+    def value(self, value: Any, depth: int) -> Any:
+        if id(value) in self._done:
+            return self._done[id(value)]
+        if isinstance(value, _CLOSED) or depth > _DEEP:
+            return self.closed(value)
+        if depth and is_transform(value):
+            self.found.append(value)
+            made = self._mark(value)
+        elif isinstance(value, (list, tuple)):
+            made = self._sequence(value, depth)
+        elif isinstance(value, Mapping):
+            made = self._mapping(value, depth)
+        else:
+            made = self.object(value, depth) if hasattr(value, "__dict__") else value
+        self._done[id(value)] = made
+        return made
+
+    def closed(self, value: Any) -> Any:
+        return value
+
+    def _sequence(self, value: Any, depth: int) -> Any:
+        parts = [self.value(part, depth + 1) for part in value] if len(value) <= _MANY else value
+        return rebuilt(value, parts) if any(map(_are_different, parts, value)) else value
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        if len(value) > _MANY:
+            return value
+        pairs = {key: self.value(part, depth + 1) for key, part in value.items()}
+        return pairs if any(pairs[key] is not value[key] for key in pairs) else value
+
+    def object(self, value: Any, depth: int) -> Any:
+        own = vars(value)
+        parts = {name: self.value(part, depth + 1) for name, part in own.items()}
+        changed = {name: part for name, part in parts.items() if part is not own[name]}
+        if isinstance(value, torch.nn.Module):  # which keeps those that are modules in a place of their own
+            modules = {name: self.value(part, depth + 1) for name, part in own["_modules"].items()}
+            replaced = {name: part for name, part in modules.items() if part is not own["_modules"][name]}
+            if replaced:  # a mark is no module
+                changed["_modules"] = {name: part for name, part in modules.items() if name not in replaced}
+                changed |= replaced
+        if not changed:
+            return value
+        other = copy.copy(value)
+        other.__dict__.update(changed)
+        return other
+
+    def called(self, function: Any) -> Any:
+        if isinstance(function, functools.partial):
+            inside = self.called(function.func)
+            arguments = [self.value(part, 1) for part in function.args]
+            named = {key: self.value(part, 1) for key, part in function.keywords.items()}
+            return functools.partial(inside, *arguments, **named)
+        if isinstance(function, MethodType):
+            return MethodType(function.__func__, self.value(function.__self__, 1))
+        return self.function(function) if isinstance(function, FunctionType) else self.value(function, 0)
+
+    def variable(self, value: Any) -> Any:
+        """Of a global variable."""
+        return self.value(value, 1)
+
+    def enclosed(self, value: Any) -> Any:
+        """Of a default of an argument, or a variable of the function that a function was defined in."""
+        return self.value(value, 1)
+
+    def function(self, function: FunctionType) -> FunctionType:
+        if assigns_outside(function.__code__):
+            return function
+        variables = {name: self.variable(function.__globals__[name]) for name in named(function)}
+        variables = {name: value for name, value in variables.items() if value is not function.__globals__[name]}
+        defaults = tuple(self.enclosed(value) for value in function.__defaults__ or ())
+        by_name = {name: self.enclosed(value) for name, value in (function.__kwdefaults__ or {}).items()}
+        cells = tuple(map(self._cell, function.__closure__ or ()))
+        same = not any(map(_are_different, (*defaults, *by_name.values()), _defaults_of(function)))
+        if not variables and same and not any(map(_are_different, cells, function.__closure__ or ())):
+            return function
+        outside = _Outside(function.__globals__, variables)
+        made = FunctionType(function.__code__, outside, function.__name__, defaults or None, cells)
+        functools.update_wrapper(made, function)
+        del made.__wrapped__  # type: ignore[attr-defined]
+        made.__kwdefaults__ = by_name or None
+        return made
+
+    def _cell(self, cell: CellType) -> CellType:
+        if not is_full(cell):
+            return cell
+        made = self.enclosed(cell.cell_contents)
+        return cell if made is cell.cell_contents else CellType(made)
+
+
+class _MarksInCode(_Marks):
+    """Also in the functions of the script that a dataset's code comes to."""
+
+    def __init__(self, mark: MakeMark):
+        super().__init__(mark)
+        self._variables: dict[int, Any] = {}
+        self._enclosed: dict[int, Any] = {}
+
+    def closed(self, value: Any) -> Any:
+        if isinstance(value, FunctionType) and not is_installed(value.__code__.co_filename):
+            if id(value) not in self._done:
+                self._done[id(value)] = value  # of one that calls itself
+                self._done[id(value)] = self.function(value)
+            return self._done[id(value)]
+        return value
+
+    def variable(self, value: Any) -> Any:
+        return self._outside(value, self._variables)
+
+    def enclosed(self, value: Any) -> Any:
+        return self._outside(value, self._enclosed)
+
+    def _outside(self, value: Any, done: dict[int, Any]) -> Any:
+        # An object that the script shares with others is not copied: what is written to it belongs to all of them.
+        if not isinstance(value, (FunctionType, list, tuple, Mapping)) and not is_transform(value):
+            return value
+        # A transform that the dataset holds as well gets two marks: it is two transforms in a process that was started
+        # with a copy of the dataset.
+        inside, self._done = self._done, done
+        try:
+            return self.value(value, 1)
+        finally:
+            self._done = inside
+
+    def object(self, value: Any, depth: int) -> Any:
+        other = super().object(value, depth)
+        methods = self._methods(value)
+        if not methods:
+            return other
+        return _of_class(copy.copy(value) if other is value else other, methods)
+
+    def _methods(self, value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if not hasattr(type(value), "__getitem__"):
+            return found
+        for cls in own_classes(value):
+            for name, method in vars(cls).items():
+                made = self._method(method) if name not in found and name != "__init__" else method
+                if made is not method:
+                    found[name] = made
+        return found
+
+    def _method(self, method: Any) -> Any:
+        if isinstance(method, FunctionType):
+            return self.closed(method)
+        if isinstance(method, (staticmethod, classmethod)):
+            made = self._method(method.__func__)
+            return method if made is method.__func__ else type(method)(made)
+        if isinstance(method, property):
+            made = self._method(method.fget)
+            return method if made is method.fget else method.getter(made)
+        return method
+
+
+class _Outside(dict[str, Any]):
+    """The global variables of a module, with others in the place of some of them."""
+
+    def __init__(self, variables: dict[str, Any], others: dict[str, Any]):
+        # Python itself asks for these, by which an import within a function is relative, and not by __missing__().
+        super().__init__({name: value for name, value in variables.items() if name.startswith("__")} | others)
+        self._variables = variables
+
+    def __missing__(self, name: str) -> Any:
+        return self._variables[name]
+
+
+class _Class(type):
+    """A class that is told from the one that it is made of by some methods only: what is set on it is set there."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        setattr(cls.__mro__[1], name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        delattr(cls.__mro__[1], name)
+
+
+def _of_class(value: Any, methods: dict[str, Any]) -> Any:
+    """The object with other methods; as it is if its class runs code when another one inherits from it."""
+    cls = type(value)
+    by = next(vars(base)["__init_subclass__"] for base in cls.__mro__ if "__init_subclass__" in vars(base))
+    quiet = [vars(base).get("__init_subclass__") for base in (object, typing.Generic, IterableDataset)]
+    if type(cls) is not type or not any(by is one for one in quiet):
+        return value
+    kept = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "__slots__": ()}
+    value.__class__ = _Class(cls.__name__, (cls,), {**kept, **methods})
+    return value
+
+
+def _are_different(one: Any, other: Any) -> bool:
+    return one is not other
+
+
+def _defaults_of(function: FunctionType) -> tuple[Any, ...]:
+    return (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
