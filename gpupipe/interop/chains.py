@@ -57,6 +57,16 @@ class Chains:
             self._known[places, channels] = translation(objects, channels=channels)
         return self._known[places, channels]
 
+    def may_draw(self) -> bool:
+        """Whether any of them may draw random numbers."""
+        for place in range(len(self._held)):
+            try:
+                if any(transform.draws for transform in self.translated((place,)).pipeline):
+                    return True
+            except (Refused, TranslationError):
+                return True
+        return False
+
     # ---- what pending results ask
 
     def place(self, place: int) -> int:

@@ -61,6 +61,8 @@ def translate_dataset(ds: Any) -> Dataset:
     try:
         return _native(ds)
     except TranslationError as e:
+        if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
+            raise  # its transform gets whole batches
         try:
             return record(ds)
         except Refused as refused:

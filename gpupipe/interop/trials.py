@@ -110,8 +110,9 @@ def _judged(
         raise Refused(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
     shape, example = _common([one for both in trials for one in both])
     draws = any(t.draws for t in shape.pipeline(chains).pipeline)
+    _refuse_resets(ds, chains)
     if draws:
-        _refuse_own_seeds(ds, trials)
+        _refuse_own_seeds(trials)
     if "get_worker_info" in calls_reached(ds):
         raise Refused("it asks for its worker, whose dataset is not the object that is read here", "asks-worker")
     if asks_for_types(ds):
@@ -201,11 +202,20 @@ def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
     return shape, example
 
 
-def _refuse_own_seeds(ds: Any, trials: list[list[Trial]]) -> None:
-    """Raises :class:`Refused` if the script itself decides what its transforms draw."""
-    why = "it sets the state of a random generator before its transforms draw"
-    if resets := calls_reached(ds) & _RESETS:
-        raise Refused(f"{why} ({', '.join(sorted(resets))})", "own-seeds")
+_OWN_SEEDS = "it sets the state of a random generator before its transforms draw"
+
+
+def _refuse_resets(ds: Any, chains: Chains) -> None:
+    """Raises :class:`Refused` if code that sets a generator back may come to a transform that draws, which trials need
+    not have shown."""
+    resets = calls_reached(ds) & _RESETS
+    if resets and chains.may_draw():
+        raise Refused(f"{_OWN_SEEDS} ({', '.join(sorted(resets))})", "own-seeds")
+
+
+def _refuse_own_seeds(trials: list[list[Trial]]) -> None:
+    """Raises :class:`Refused` if generators stood the same before two transforms drew."""
+    why = _OWN_SEEDS
     for one, two in trials:
         for states in (one.run.noticed, two.run.noticed):
             if any(len({*of}) < len(of) for of in zip(*states, strict=True)):

@@ -85,6 +85,7 @@ class WeakStrong(Photos):
         return (self.transform(image), self.strong(image)), i
 
 
+UNLIKE = tvt.Compose([tvt.Resize(40), tvt.CenterCrop(32), tvt.ToTensor()])
 TWO = Twice(EVAL, tvt.Compose([tvt.Resize((20, 24)), tvt.ToTensor()]))
 
 MAKE: dict[str, Callable[[Path], Any]] = {
@@ -187,7 +188,7 @@ class Refusing(Photos):
         if self.how == "mask":
             return self.transform(image), np.zeros((image.height, image.width))
         if self.how == "other transform":
-            return (self.transform if i < 12 else EVAL)(image), i
+            return (self.transform if i < 12 else UNLIKE)(image), i
         if self.how == "counts":
             self.count += 1
         if self.how == "after":
