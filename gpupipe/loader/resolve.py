@@ -23,10 +23,10 @@ from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
 from ..reading.setup import Setup
 from ..reasons import FallbackWarning, Reason, about, sentence
+from ..script_warnings import warn
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
-from .warnings import warn
 
 __all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
 

@@ -36,7 +36,7 @@ class Found(NamedTuple):
     """Bytes."""
     version: int
     """What changes when the content does: of local files the time of modification in nanoseconds, of others a negative
-    number that is made of their ETag."""
+    number that is made of their ETag, or of the time of modification if there is none. 0: the store tells neither."""
 
 
 class Run(NamedTuple):

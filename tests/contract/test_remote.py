@@ -10,6 +10,7 @@ import pickle
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from jpegs import pillow_jpeg
 from store import BUCKET, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
-from gpupipe import DataLoader
+from gpupipe import DataLoader, GpupipeWarning
+from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.jpeg.tiles import Cut, cut
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
@@ -281,6 +283,72 @@ def test_an_object_that_changes_is_read_anew(s3: Store, images: list[bytes], tmp
     assert everything(second) == images[::-1]
 
 
+@pytest.mark.filterwarnings("ignore:.*no-versions")
+@pytest.mark.parametrize("fetch", FETCHES)
+@pytest.mark.parametrize("dates", [True, False])
+@pytest.mark.parametrize("etags", [True, False])
+class TestReplacedByOneOfTheSameSize:
+    """With another order of images of equal length, so that only headers or bytes show it."""
+
+    @pytest.fixture
+    def images(self, images: list[bytes]) -> list[bytes]:
+        longest = max(map(len, images))
+        return [image.ljust(longest, b"\0") for image in images]
+
+    @pytest.fixture
+    def url(self, s3: Store, images: list[bytes], tmp_path: Path, etags: bool, dates: bool) -> str:
+        s3.etags, s3.dates = etags, dates
+        folder = tmp_path / "data"
+        folder.mkdir()
+        write_tar(images, folder)
+        upload(s3, folder, "public")
+        return f"{s3.url}/public/{{000..001}}.tar"
+
+    def replace(self, s3: Store, images: list[bytes], folder: Path) -> None:
+        old = dict(s3.objects)
+        write_tar(images[::-1], folder)
+        upload(s3, folder, "public")
+        assert {name: len(data) for name, data in old.items()} == {n: len(d) for n, d in s3.objects.items()}
+        s3.modified = dict.fromkeys(old, 5)
+
+    def test_between_two_runs(self, url: str, s3: Store, images: list[bytes], tmp_path: Path, fetch: Any) -> None:
+        remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+        assert everything(WebDataset(url, remote=remote)) == images
+        self.replace(s3, images, tmp_path / "data")
+        second = WebDataset(url, remote=remote)
+        assert everything(second) == images[::-1]
+        assert second.index_summary().bad == ()
+
+    def test_during_a_run(self, url: str, s3: Store, images: list[bytes], tmp_path: Path, fetch: Any) -> None:
+        remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+        dataset = WebDataset(url, TRAIN, remote=remote)
+        for path in (tmp_path / "blocks").rglob("*.block"):
+            path.unlink()
+        self.replace(s3, images, tmp_path / "data")
+        same_bytes = [i for i in range(N) if images[i] == images[::-1][i]]
+        for i in range(N):
+            if s3.etags or s3.dates or i not in same_bytes:
+                with pytest.raises(Undecodable, match="has changed since it was indexed"):
+                    dataset.fetch(i)
+            else:
+                assert dataset.fetch(i) == (images[i], i)
+
+
+@pytest.mark.parametrize(("etags", "dates", "said"), [(False, False, 1), (True, False, 0), (False, True, 0)])
+def test_a_store_that_tells_no_versions_is_named(
+    etags: bool, dates: bool, said: int, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote
+) -> None:
+    s3.etags, s3.dates = etags, dates
+    write_tar(images, tmp_path)
+    upload(s3, tmp_path, "public")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = WebDataset(f"{s3.url}/public/{{000..001}}.tar", remote=remote)
+    assert [w.message.code for w in caught if isinstance(w.message, GpupipeWarning)] == ["no-versions"] * said
+    assert len(list((tmp_path / "blocks").rglob("*.block"))) > 0 or said
+    assert everything(pickle.loads(pickle.dumps(dataset))) == images
+
+
 @pytest.mark.parametrize("fetch", FETCHES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_object_that_becomes_shorter_makes_bad_samples(
@@ -294,8 +362,9 @@ def test_an_object_that_becomes_shorter_makes_bad_samples(
     s3.objects[f"{BUCKET}/data/001.tar"] = s3.objects[f"{BUCKET}/data/001.tar"][:cut]
     with loader(dataset, engine, on_error="skip") as it:
         labels, bad = all_seen(it), it.report().samples
-    assert sorted(labels) == list(range(17))
-    assert sorted((b.index, b.kind) for b in bad) == [(i, "truncated") for i in range(17, N)]
+    assert sorted(labels) == list(range(11))
+    assert sorted((b.index, b.kind) for b in bad) == [(i, "unreadable") for i in range(11, N)]
+    assert all("has changed since it was indexed" in b.reason for b in bad)
 
 
 class TestBlocks:

@@ -20,13 +20,14 @@ from ...codecs.patience import Requests
 from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
-__all__ = ["Client", "Fsspec", "Obstore", "Range"]
+__all__ = ["CHANGED", "Client", "Fsspec", "Obstore", "Range"]
 
 A = TypeVar("A")
 R = TypeVar("R")
 
 _WHOLE = re.compile("non-partial response|Range request not supported")
 """How obstore says that it asked for a range and got all, of S3 and of HTTP."""
+CHANGED = "the object has changed since it was indexed; make the dataset again"
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -36,6 +37,8 @@ class Range(NamedTuple):
     url: str
     start: int
     end: int
+    version: int = 0
+    """What the container was when it was indexed; 0: whatever it is now. Bytes of any other version are an error."""
 
 
 class Client(ABC):
@@ -79,9 +82,15 @@ class _Threads(Client):
         return self._each(self._checked, lambda r: f"{r.url} from byte {r.start} on", ranges)
 
     def _checked(self, range: Range) -> memoryview:
-        data = memoryview(self._fetch(range))
-        if len(data) < range.end - range.start and self._look(range.url).size > range.start + len(data):
-            raise ConnectionError("the answer was cut")
+        found, version = self._fetch(range)
+        data = memoryview(found)
+        if len(data) < range.end - range.start:
+            now = self._look(range.url)
+            if now.size > range.start + len(data):
+                raise ConnectionError("the answer was cut")
+            version = now.version
+        if range.version and version != range.version:
+            raise OSError(errno.EINVAL, CHANGED)
         return data
 
     def names(self, folder: str) -> list[str]:
@@ -99,8 +108,8 @@ class _Threads(Client):
     def _names(self, folder: str) -> list[str]: ...
 
     @abstractmethod
-    def _fetch(self, range: Range) -> Any:
-        """Anything that has a buffer of bytes."""
+    def _fetch(self, range: Range) -> tuple[Any, int]:
+        """(anything that has a buffer of bytes, version of the container that they are of)"""
 
     @abstractmethod
     def _put(self, url: str, data: bytes) -> None: ...
@@ -152,18 +161,21 @@ class Obstore(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> Any:
+    def _fetch(self, range: Range) -> tuple[Any, int]:
         import obstore
 
         base, store, path = self._at(range.url)
 
-        def fetched() -> Any:
+        def fetched() -> tuple[Any, int]:
+            # The answer says which version it is of. An If-Match header would only be as good as the server that reads
+            # it: many ignore it, and none accepts it for a weak ETag.
             if base not in self._whole:
                 try:
-                    return obstore.get_range(store, path, start=range.start, end=range.end)
+                    got = obstore.get(store, path, options={"range": (range.start, range.end)})
+                    return got.bytes(), _found(got.meta).version
                 except obstore.exceptions.BaseError as e:
                     if "status code: 416" in str(e):  # it has become shorter than this
-                        return b""
+                        return b"", 0
                     if not _WHOLE.search(str(e)):
                         raise
                 with self._lock:
@@ -172,14 +184,16 @@ class Obstore(_Threads):
                 if not known:
                     log.warning("%s answers every request with whole files, so each is loaded as a whole", base)
             parts, at = [], 0
-            for part in obstore.get(store, path):  # as a stream: what is not wanted is not kept
+            got = obstore.get(store, path)
+            version = _found(got.meta).version
+            for part in got:  # as a stream: what is not wanted is not kept
                 a, b = max(range.start - at, 0), max(range.end - at, 0)
                 if a < len(part) and b:
                     parts.append(bytes(part)[a:b])
                 at += len(part)
                 if at >= range.end:
                     break
-            return b"".join(parts)
+            return b"".join(parts), version
 
         return _mapped(range.url, fetched)
 
@@ -197,7 +211,9 @@ def _endpoint() -> str:
 
 
 def _found(meta: Any) -> Found:
-    said = meta.get("e_tag") or meta.get("version") or meta.get("last_modified")
+    modified = meta.get("last_modified")
+    # obstore reports 1970 if the store says nothing.
+    said = meta.get("e_tag") or meta.get("version") or (modified if modified and modified.timestamp() else None)
     return Found(int(meta["size"]), _version(said))
 
 
@@ -271,10 +287,12 @@ class Fsspec(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> Any:
-        def fetched() -> Any:
+    def _fetch(self, range: Range) -> tuple[Any, int]:
+        def fetched() -> tuple[Any, int]:
             fs, path = self._at(range.url)
-            return fs.cat_file(path, start=range.start, end=range.end)
+            data = fs.cat_file(path, start=range.start, end=range.end)
+            # Asked afterwards: an object that is replaced later was whole when it was read.
+            return data, self._look(range.url).version if range.version else 0
 
         return _mapped(range.url, fetched)
 
