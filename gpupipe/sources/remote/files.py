@@ -103,7 +103,7 @@ class RemoteFiles(Storage):
                     views[i][:] = np.frombuffer(unpacked(raw[i].tobytes(), place.packed), np.uint8)
                 except Undecodable as e:
                     problems[i] = e
-            if place.version > 0 and problems[i] is None and sum_of(views[i]) != place.version:
+            if place.version > 0 and problems[i] is None and sum_of(views[i].data) != place.version:
                 problems[i] = Undecodable("unreadable", CHANGED)
         return problems
 
@@ -234,9 +234,9 @@ class RemoteFiles(Storage):
         return have
 
 
-def sum_of(sample: bytes | U8) -> int:
+def sum_of(sample: bytes | memoryview) -> int:
     """A positive number made of the bytes of a sample: the version of one whose store tells none."""
-    return xxh3_64_intdigest(memoryview(sample)) >> 1 or 1
+    return xxh3_64_intdigest(sample) >> 1 or 1
 
 
 def _problem(error: OSError) -> Undecodable:
