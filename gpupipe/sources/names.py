@@ -13,6 +13,7 @@ from ..errors import DatasetError
 from .base import Texts
 from .braces import braces
 from .files import Paths
+from .spelling import plain
 from .storage import LOCAL, Storage
 
 __all__ = ["Listed", "below", "expand", "is_url", "texts_of", "urls_below"]
@@ -63,12 +64,12 @@ def expand(
     texts = texts_of([given] if isinstance(given, (str, bytes, os.PathLike)) else given, owner)
     found: list[str] = []
     for text in texts:
-        if not is_url(text) and os.path.isfile(os.path.expanduser(text)):
+        if not is_url(text) and os.path.isfile(os.path.expanduser(text)) and not text.endswith(".json"):
             found.append(text)
             continue
         for part in text.split("::"):
             try:
-                names = braces(part)
+                names = braces(plain(part, owner))
             except ValueError as e:
                 raise DatasetError(f"{owner}: {e}; correct it, or list the files") from None
             for name in names:
@@ -86,6 +87,10 @@ def expand(
 
 def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None) -> Iterable[str]:
     wild = _WILD.search(name) is not None
+    if listed is not None and name.endswith(".json"):
+        known = listed(name if is_url(name) else os.path.expanduser(name), remote if is_url(name) else LOCAL)
+        meant = [plain(one, owner) for one in known or ()]
+        return [one if is_url(one) else os.path.join(os.path.dirname(name), one) for one in meant] or [name]
     if listed is not None and (name.endswith("/") if is_url(name) else os.path.isdir(os.path.expanduser(name))):
         home = name if is_url(name) else os.path.join(os.path.expanduser(name), "")
         known = listed(home, remote if is_url(name) else LOCAL)

@@ -486,11 +486,11 @@ def test_no_secret_is_kept(s3: Store, images: list[bytes], tmp_path: Path, remot
 class TestClients:
     def test_fsspec_opens_what_obstore_does_not_know(self, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
         write_tar(images, tmp_path)
-        dataset = WebDataset(f"file://{tmp_path}/*.tar", remote=remote)
+        dataset = WebDataset(f"local://{tmp_path}/*.tar", remote=remote)
         assert everything(dataset) == images
-        assert dataset.describe(0).startswith(f"file://{tmp_path}/000.tar")
+        assert dataset.describe(0).startswith(f"local://{tmp_path}/000.tar")
         with pytest.raises(DatasetError, match="No such file"):
-            WebDataset(f"file://{tmp_path}/none.tar", remote=remote)
+            WebDataset(f"local://{tmp_path}/none.tar", remote=remote)
 
     def test_a_scheme_that_nothing_knows(self, remote: Remote) -> None:
         with pytest.raises(MissingDependency, match=r"nothing:// cannot be read by what is installed"):
