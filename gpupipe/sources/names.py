@@ -105,7 +105,9 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
         try:
             there = remote.names(os.fsencode(start.rpartition("/")[0] + "/"))
         except (OSError, ValueError) as e:
-            raise DatasetError(f"{owner}: {name} cannot be listed: {e}") from None
+            why = getattr(e, "strerror", None) or e
+            advice = "; name the files, as in {000..127}, which needs no list" if remote.offline else ""
+            raise DatasetError(f"{owner}: {name} cannot be listed: {why}{advice}") from None
         texts = map(os.fsdecode, there)
         if wild:
             found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]

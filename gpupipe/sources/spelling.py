@@ -42,9 +42,9 @@ def plain(text: str, owner: str) -> str:
         found = _read_by(_ALWAYS.sub("", text.removeprefix("pipe:")))
         if found is None:
             raise DatasetError(
-                f"{owner}: what begins with {text[:10]!r} is a command, and no command is run, since samples are read by "
-                "ranges, in any order. Give the URL itself (s3://..., gs://..., https://...), and leave credentials, "
-                "endpoints and proxies to the environment; or write the output of the command into files first"
+                f"{owner}: what begins with {text[:10]!r} is a command, and no command is run, since samples are read "
+                "by ranges, in any order. Give the URL itself (s3://..., gs://..., https://...), and leave "
+                "credentials, endpoints and proxies to the environment; or write the output of the command into files first"
             )
         _log.info("%s: %s is read from %s, without the command", owner, text, found)
         return found

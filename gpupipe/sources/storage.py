@@ -78,6 +78,11 @@ class Storage(ABC):
     remote: ClassVar[bool]
     """Whether reading waits for a network rather than for a processor."""
 
+    @property
+    def offline(self) -> bool:
+        """Whether nothing but copies on this machine is read."""
+        return False
+
     def expect(self, total: int) -> None:  # noqa: B027
         """Told how many bytes all containers have together, once that is known."""
 

@@ -483,6 +483,46 @@ def test_no_secret_is_kept(s3: Store, images: list[bytes], tmp_path: Path, remot
     assert not any(SECRET.encode() in data for data in kept)
 
 
+class TestOffline:
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> dict[str, Any]:
+        return {"fetch": "blocks", "cache_folder": tmp_path / "blocks", "block_bytes": 4096}
+
+    @pytest.mark.parametrize("by", ["argument", "environment"])
+    def test_what_is_here_needs_no_request(
+        self, by: str, s3: Store, images: list[bytes], tmp_path: Path, options: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url = tars(s3, images, tmp_path / "data")
+        assert everything(WebDataset(url, remote=Remote(**options))) == images
+        s3.asked.clear()
+        if by == "environment":
+            monkeypatch.setenv("GPUPIPE_OFFLINE", "1")
+        dataset = WebDataset(url, TRAIN, remote=Remote(**options, offline=True if by == "argument" else None))
+        with loader(dataset, "torch", num_workers=2) as it:
+            assert sorted(all_seen(it)) == list(range(N))
+        assert everything(dataset) == images
+        assert s3.counts() == {}
+
+    def test_what_is_not_here_is_named(self, s3: Store, images: list[bytes], tmp_path: Path, options: Any) -> None:
+        url = tars(s3, images, tmp_path / "data")
+        with pytest.raises(DatasetError, match=r"no index of s3://.*make the dataset once without"):
+            WebDataset(url, remote=Remote(**options, offline=True))
+        WebDataset(url, remote=Remote(**options))
+        for path in (tmp_path / "blocks").rglob("*.block"):
+            path.unlink()
+        s3.asked.clear()
+        dataset = WebDataset(url, remote=Remote(**options, offline=True))
+        with pytest.raises(Undecodable, match=r"000.tar from byte 0 to \d+ is not on this machine.*run without that"):
+            dataset.fetch(0)
+        with pytest.raises(DatasetError, match=r"name the files, as in \{000..127\}"):
+            WebDataset(f"s3://{BUCKET}/data/*.tar", remote=Remote(**options, offline=True))
+        assert s3.counts() == {}
+
+    def test_a_wrong_argument(self) -> None:
+        with pytest.raises(ConfigError, match="offline must be True, False or None"):
+            Remote(offline="yes")  # type: ignore[arg-type]
+
+
 class TestClients:
     def test_fsspec_opens_what_obstore_does_not_know(self, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
         write_tar(images, tmp_path)

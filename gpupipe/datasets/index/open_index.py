@@ -117,6 +117,13 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     path = _path(source, kind)
     index = None if rebuild else _load(path, kind)
     why = "it is not in the cache"
+    if source.storage.offline:
+        if index is None:
+            raise DatasetError(
+                f"there is no index of {os.fsdecode(source.prefix)} on this machine, and no request is sent "
+                "(offline=True or GPUPIPE_OFFLINE=1); make the dataset once without that"
+            )
+        return _timed(index, began)
     if index is not None:
         reason = index.stale(source)
         if reason is None:

@@ -20,7 +20,7 @@ from ...codecs.patience import Requests
 from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
-__all__ = ["CHANGED", "Client", "Fsspec", "Obstore", "Range"]
+__all__ = ["CHANGED", "Client", "Fsspec", "Obstore", "Offline", "Range"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -58,6 +58,30 @@ class Client(ABC):
     @abstractmethod
     def put(self, url: str, data: bytes) -> None:
         """Write a whole container. Raises :class:`OSError`."""
+
+
+class Offline(Client):
+    """Sends no request."""
+
+    @staticmethod
+    def _refused(what: str) -> OSError:
+        return OSError(
+            errno.ENONET,
+            f"{what} is not on this machine, and no request is sent (offline=True or GPUPIPE_OFFLINE=1); load it in a "
+            "run without that",
+        )
+
+    def look(self, urls: Sequence[str]) -> list[Found | OSError]:
+        return [self._refused(f"what is known of {url}") for url in urls]
+
+    def names(self, folder: str) -> list[str]:
+        raise self._refused(f"the list of {folder}")
+
+    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+        return [self._refused(f"{r.url} from byte {r.start} to {r.end}") for r in ranges]
+
+    def put(self, url: str, data: bytes) -> None:
+        raise self._refused(f"the place of {url}")
 
 
 class _Threads(Client):

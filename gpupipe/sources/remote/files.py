@@ -21,7 +21,7 @@ from ...codecs.retry import is_transient, temporary
 from ..storage import Found, Storage, runs_of
 from .block_cache import BlockCache
 from .choose import client_for
-from .clients import CHANGED, Client, Range
+from .clients import CHANGED, Client, Offline, Range
 from .options import Remote
 
 __all__ = ["RemoteFiles", "sum_of"]
@@ -113,7 +113,13 @@ class RemoteFiles(Storage):
         cache = _connections(self._options).cache
         return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0
 
+    @property
+    def offline(self) -> bool:
+        return self._options.is_offline
+
     def _client(self, url: str) -> Client:
+        if self.offline:
+            return Offline()
         return _connections(self._options).client(url.partition("://")[0])
 
     # ---- what is asked for, and no more
