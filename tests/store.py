@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(206, data[start:end], cut=cut, **about)
 
     def _names(self, bucket: str, query: dict[str, list[str]]) -> None:
-        prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]
+        prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", query.get("start-after", [""]))[0]
         with self.store.lock:
             names = sorted(p[len(bucket) + 1 :] for p in self.store.objects if p.startswith(f"{bucket}/{prefix}"))
         names = [name for name in names if name > after]

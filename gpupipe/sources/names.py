@@ -103,7 +103,8 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
             return [name]
         start = name[: _WILD.search(name).start()] if wild else name  # type: ignore[union-attr]
         try:
-            there = remote.names(os.fsencode(start.rpartition("/")[0] + "/"))
+            home, _, begin = start.rpartition("/")
+            there = remote.names(os.fsencode(home + "/"), os.fsencode(begin))
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or e
             advice = "; name the files, as in {000..127}, which needs no list" if remote.offline else ""

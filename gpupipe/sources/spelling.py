@@ -44,7 +44,7 @@ def plain(text: str, owner: str) -> str:
             raise DatasetError(
                 f"{owner}: what begins with {text[:10]!r} is a command, and no command is run, since samples are read "
                 "by ranges, in any order. Give the URL itself (s3://..., gs://..., https://...), and leave "
-                "credentials, endpoints and proxies to the environment; or write the output of the command into files first"
+                "credentials, endpoints and proxies to the environment; or write its output into files"
             )
         _log.info("%s: %s is read from %s, without the command", owner, text, found)
         return found

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from formats import FORMATS, Format
 from jpegs import pillow_jpeg
-from store import BUCKET, SECRET, Asked, Fault, Store
+from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
 from gpupipe import DataLoader, GpupipeWarning
@@ -173,6 +173,20 @@ class TestNames:
         assert [dataset.describe(k * each).partition(":0")[0] for k in range(16)] == [
             f"s3://{BUCKET}/{name}" for name in shards
         ]
+
+    @pytest.mark.parametrize(
+        "given", ["data/train-*.tar", "data/train-00*.tar", "data/train-000.tar*", "data/*rain-*.tar"]
+    )
+    def test_a_pattern_asks_for_names_that_begin_so(
+        self, shards: list[str], s3: Store, given: str, remote: Remote
+    ) -> None:
+        s3.objects |= {f"{BUCKET}/data/{letter}{k:03d}.txt": b"" for letter in "az" for k in range(200)}
+        s3.asked.clear()
+        dataset = WebDataset(f"s3://{BUCKET}/{given}", remote=remote)
+        expected = {"data/train-*.tar": 16, "data/train-00*.tar": 10, "data/train-000.tar*": 1, "data/*rain-*.tar": 16}
+        assert dataset._index.containers == expected[given]
+        lists = sum(asked.path.strip("/") == BUCKET for asked in s3.asked)
+        assert lists > 400 / PAGE if given == "data/*rain-*.tar" else lists < 40
 
     @pytest.mark.parametrize("given", ["data/none-*.tar", "nothing/"])
     def test_what_matches_nothing(self, shards: list[str], given: str, remote: Remote) -> None:

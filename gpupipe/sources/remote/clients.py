@@ -27,6 +27,7 @@ R = TypeVar("R")
 
 _WHOLE = re.compile("non-partial response|Range request not supported")
 """How obstore says that it asked for a range and got all, of S3 and of HTTP."""
+_IN_ORDER = ("s3://", "s3a://", "gs://")
 CHANGED = "the object has changed since it was indexed; make the dataset again"
 _STATUS = re.compile(r"status code: (\d{3})")
 
@@ -48,8 +49,9 @@ class Client(ABC):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]: ...
 
     @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """The URLs of all containers below a folder, which ends with a slash. Raises :class:`OSError`."""
+    def names(self, folder: str, start: str = "") -> list[str]:
+        """The URLs of all containers below a folder, which ends with a slash; those whose names in it do not begin with
+        ``start`` may be left out. Raises :class:`OSError`."""
 
     @abstractmethod
     def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
@@ -74,7 +76,7 @@ class Offline(Client):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
         return [self._refused(f"what is known of {url}") for url in urls]
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, start: str = "") -> list[str]:
         raise self._refused(f"the list of {folder}")
 
     def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
@@ -117,9 +119,9 @@ class _Threads(Client):
             raise OSError(errno.EINVAL, CHANGED)
         return data
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, start: str = "") -> list[str]:
         return self._requests.results(
-            [lambda: with_retries(lambda: folder, lambda: self._names(folder), REMOTE_WAITS)]
+            [lambda: with_retries(lambda: folder, lambda: self._names(folder, start), REMOTE_WAITS)]
         )[0]
 
     def put(self, url: str, data: bytes) -> None:
@@ -129,7 +131,7 @@ class _Threads(Client):
     def _look(self, url: str) -> Found: ...
 
     @abstractmethod
-    def _names(self, folder: str) -> list[str]: ...
+    def _names(self, folder: str, start: str) -> list[str]: ...
 
     @abstractmethod
     def _fetch(self, range: Range) -> tuple[Any, int]:
@@ -173,15 +175,23 @@ class Obstore(_Threads):
         _, store, path = self._at(url)
         return _mapped(url, lambda: _found(obstore.head(store, path)))
 
-    def _names(self, folder: str) -> list[str]:
+    def _names(self, folder: str, start: str) -> list[str]:
         import obstore
 
         base, store, path = self._at(folder)
 
+        # Of S3 and Google the names come in order (not of directory buckets), so what lies before and behind is left.
+        in_order = start > "!" and start.isascii() and base.startswith(_IN_ORDER) and not base.endswith("--x-s3")
+        offset = f"{path}{start[:-1]}{chr(ord(start[-1]) - 1)}~" if in_order else None
+
         def listed() -> list[str]:
-            return [
-                f"{base}/{it['path']}" for some in obstore.list(store, prefix=path.rstrip("/") or None) for it in some
-            ]
+            found: list[str] = []
+            for some in obstore.list(store, prefix=path.rstrip("/") or None, offset=offset, chunk_size=1000):
+                names = [it["path"] for it in some]
+                found += [f"{base}/{name}" for name in names]
+                if in_order and names[-1] > path + start and not names[-1].startswith(path + start):
+                    break
+            return found
 
         return _mapped(folder, listed)
 
@@ -299,7 +309,7 @@ class Fsspec(_Threads):
 
         return _mapped(url, looked)
 
-    def _names(self, folder: str) -> list[str]:
+    def _names(self, folder: str, start: str) -> list[str]:
         scheme = folder.partition("://")[0]
 
         def listed() -> list[str]:
