@@ -290,7 +290,7 @@ class Probed:
             code = self.codings[result.coding] = len(self.codings)
         self.coding[i] = 255 if code is None else code
         self.orientation[i] = result.orientation
-        self.sums[i] = result.sum
+        self.sums[i] = getattr(result, "sum", 0)  # of a video there is none
         if result.status != OK:
             self.reasons[i] = result.reason
 
