@@ -29,6 +29,7 @@ ADVICE = {
     "looks-at-values": "compute with images before the transforms or in the training loop",
     "mixes-samples": "make each sample from its own row alone",
     "negative-index": "give indices from 0 to the number of samples less one",
+    "no-versions": "let the server send ETag or Last-Modified",
     "original-images": "leave images before their transforms out of the samples",
     "other": "see what stands behind it",
     "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",

@@ -23,7 +23,7 @@ import torch
 from interpreter import Interpreter
 from PIL import Image
 
-from gpupipe.loader import warnings as loader_warnings
+from gpupipe import script_warnings
 from gpupipe.testing.photos import make_photos, photograph
 from gpupipe.testing.torchvision_ops import define_missing_operators
 
@@ -124,7 +124,7 @@ def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _unsaid() -> None:
     """What a process says once it says in every test."""
-    loader_warnings._SAID.clear()
+    script_warnings._SAID.clear()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -21,6 +22,7 @@ __all__ = ["BUCKET", "KEY", "Asked", "Fault", "Store", "store"]
 BUCKET = "bucket"
 KEY = "the-key-id"
 SECRET = "a secret that must be seen nowhere"
+_2020 = 1_577_836_800
 PAGE = 7
 """Names in one answer to a question for names: clients must ask for the rest."""
 
@@ -47,6 +49,11 @@ class Store:
     """Seconds before each answer."""
     ranges: bool = True
     """Whether ranges are answered with 206; else the whole object comes."""
+    etags: bool = True
+    dates: bool = True
+    """Whether answers have ``ETag`` and ``Last-Modified``."""
+    modified: dict[str, int] = field(default_factory=dict)
+    """Seconds after the beginning of 2020, by path."""
     asked: list[Asked] = field(default_factory=list)
     at_once: int = 0
     most_at_once: int = 0
@@ -138,7 +145,10 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
-        about = {"ETag": _tag(data), "Last-Modified": "Wed, 01 Jan 2020 00:00:00 GMT", "Accept-Ranges": "bytes"}
+        seconds = self.store.modified.get(asked.path, 0)
+        about = {"Accept-Ranges": "bytes"}
+        about |= {"ETag": _tag(data)} if self.store.etags else {}
+        about |= {"Last-Modified": formatdate(_2020 + seconds, usegmt=True)} if self.store.dates else {}
         if asked.range is None or not self.store.ranges:
             self._send(200, data, cut=cut, **about)
             return
@@ -150,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(206, data[start:end], cut=cut, **about)
 
     def _names(self, bucket: str, query: dict[str, list[str]]) -> None:
-        prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]
+        prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", query.get("start-after", [""]))[0]
         with self.store.lock:
             names = sorted(p[len(bucket) + 1 :] for p in self.store.objects if p.startswith(f"{bucket}/{prefix}"))
         names = [name for name in names if name > after]

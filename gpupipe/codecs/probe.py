@@ -50,6 +50,8 @@ class Probe(NamedTuple):
     """See :class:`~gpupipe.codecs.pillow.Header`."""
     orientation: int = 1
     reason: str = ""
+    sum: int = 0
+    """Made of its bytes, if its store tells no versions."""
 
 
 def probe(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:

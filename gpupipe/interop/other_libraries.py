@@ -21,6 +21,7 @@ _SUFFIXES = {
     ".parquet": "Parquet",
     ".arrow": "Arrow",
     ".mds": "MDS",
+    ".lmdb": "LMDB",
     ".zip": "Zip",
     ".csv": "Manifest",
     ".jsonl": "Manifest",

@@ -13,8 +13,8 @@ import torch
 
 from ..errors import ConfigError, EngineError
 from ..reasons import Reason
+from ..script_warnings import warn
 from ..types import Shard
-from .warnings import warn
 
 __all__ = ["Agreement", "Said"]
 

@@ -20,6 +20,7 @@ from ..planning.epoch import EpochPlan
 from ..planning.order import Order
 from ..reading.scaled import remark
 from ..reasons import Reason, about
+from ..script_warnings import warn
 from .agreement import Said
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
@@ -31,7 +32,6 @@ from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .state import Cursor, Position, State
-from .warnings import warn
 
 __all__ = ["NativeSession"]
 

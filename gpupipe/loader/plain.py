@@ -21,6 +21,7 @@ from ..errors import ConfigError, StateError
 from ..interop.classes import exact_name, shown
 from ..planning.blocks import BlockShuffle
 from ..reasons import Reason
+from ..script_warnings import warn
 from ..types import Shard
 from .agreement import Agreement, Said
 from .arguments import Arguments, Replaced, length_of
@@ -28,7 +29,6 @@ from .resolve import device_of
 from .session import Session
 from .state import checked_integer, short_repr
 from .torch_loader import Loader, Remembered
-from .warnings import warn
 
 __all__ = ["PlainSession"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,20 +14,21 @@ from torch.utils.data import default_collate
 from ..datasets.base import Dataset
 from ..engines.base import EngineConfig
 from ..engines.forms.check import try_functions
-from ..errors import ConfigError, PipelineError, TranslationError
+from ..errors import ConfigError, DatasetError, PipelineError, TranslationError
 from ..interop import translate_dataset
 from ..interop.classes import exact_name, shown
 from ..interop.isolation import Isolated
+from ..interop.other_libraries import named_class
 from ..interop.same_names import Refused
 from ..memory.limits import check_host
 from ..memory.uses import Workload
 from ..reading.decoded_cache import DecodedCache
 from ..reading.setup import Setup
 from ..reasons import FallbackWarning, Reason, about, sentence
+from ..script_warnings import warn
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
-from .warnings import warn
 
 __all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
 
@@ -66,6 +68,12 @@ class Resolved:
         return Workload(self.setup, _ENDLESS if total is None else -(-total // self.batching.shard.world_size))
 
 
+def _refuse_path(dataset: Any) -> None:
+    """Raises :class:`DatasetError`: torch's loader would make batches of its letters."""
+    if isinstance(dataset, (str, os.PathLike)):
+        raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {named_class(dataset)}")
+
+
 def resolve(a: Arguments) -> Resolved:
     """Check how the arguments fit together and complete what was left open. Touches no GPU and starts nothing.
 
@@ -76,6 +84,7 @@ def resolve(a: Arguments) -> Resolved:
     device = device_of(a.device)
     ours = isinstance(a.dataset, Dataset)
     reasons = _foreign(a)
+    _refuse_path(a.dataset)
     try:
         dataset = translate_dataset(a.dataset)
     except TranslationError as e:

@@ -11,8 +11,8 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sa
 from ..errors import ConfigError
 from ..planning.blocks import BlockShuffle
 from ..reasons import Reason
+from ..script_warnings import warn
 from ..types import Shard
-from .warnings import warn
 
 if TYPE_CHECKING:
     from .batching import Batching

@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..reasons import FallbackWarning
+from ..script_warnings import warn
 from .arguments import Arguments
 from .native import NativeSession
 from .plain import PlainSession
 from .resolve import NotNative
 from .session import Session
-from .warnings import warn
 
 __all__ = ["refreshed", "session_of", "with_arguments"]
 

@@ -13,6 +13,7 @@ from ..errors import DatasetError
 from .base import Texts
 from .braces import braces
 from .files import Paths
+from .spelling import plain
 from .storage import LOCAL, Storage
 
 __all__ = ["Listed", "below", "expand", "is_url", "texts_of", "urls_below"]
@@ -63,12 +64,12 @@ def expand(
     texts = texts_of([given] if isinstance(given, (str, bytes, os.PathLike)) else given, owner)
     found: list[str] = []
     for text in texts:
-        if not is_url(text) and os.path.isfile(os.path.expanduser(text)):
+        if not is_url(text) and os.path.isfile(os.path.expanduser(text)) and not text.endswith(".json"):
             found.append(text)
             continue
         for part in text.split("::"):
             try:
-                names = braces(part)
+                names = braces(plain(part, owner))
             except ValueError as e:
                 raise DatasetError(f"{owner}: {e}; correct it, or list the files") from None
             for name in names:
@@ -86,6 +87,10 @@ def expand(
 
 def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None) -> Iterable[str]:
     wild = _WILD.search(name) is not None
+    if listed is not None and name.endswith(".json"):
+        known = listed(name if is_url(name) else os.path.expanduser(name), remote if is_url(name) else LOCAL)
+        meant = [plain(one, owner) for one in known or ()]
+        return [one if is_url(one) else os.path.join(os.path.dirname(name), one) for one in meant] or [name]
     if listed is not None and (name.endswith("/") if is_url(name) else os.path.isdir(os.path.expanduser(name))):
         home = name if is_url(name) else os.path.join(os.path.expanduser(name), "")
         known = listed(home, remote if is_url(name) else LOCAL)
@@ -98,9 +103,12 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
             return [name]
         start = name[: _WILD.search(name).start()] if wild else name  # type: ignore[union-attr]
         try:
-            there = remote.names(os.fsencode(start.rpartition("/")[0] + "/"))
+            home, _, begin = start.rpartition("/")
+            there = remote.names(os.fsencode(home + "/"), os.fsencode(begin))
         except (OSError, ValueError) as e:
-            raise DatasetError(f"{owner}: {name} cannot be listed: {e}") from None
+            why = getattr(e, "strerror", None) or e
+            advice = "; name the files, as in {000..127}, which needs no list" if remote.offline else ""
+            raise DatasetError(f"{owner}: {name} cannot be listed: {why}{advice}") from None
         texts = map(os.fsdecode, there)
         if wild:
             found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]

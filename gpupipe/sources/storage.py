@@ -36,7 +36,7 @@ class Found(NamedTuple):
     """Bytes."""
     version: int
     """What changes when the content does: of local files the time of modification in nanoseconds, of others a negative
-    number that is made of their ETag."""
+    number that is made of their ETag, or of the time of modification if there is none. 0: the store tells neither."""
 
 
 class Run(NamedTuple):
@@ -78,6 +78,11 @@ class Storage(ABC):
     remote: ClassVar[bool]
     """Whether reading waits for a network rather than for a processor."""
 
+    @property
+    def offline(self) -> bool:
+        """Whether nothing but copies on this machine is read."""
+        return False
+
     def expect(self, total: int) -> None:  # noqa: B027
         """Told how many bytes all containers have together, once that is known."""
 
@@ -95,8 +100,9 @@ class Storage(ABC):
         raise OSError(errno.EROFS, "nothing is written there")
 
     @abstractmethod
-    def names(self, folder: bytes) -> Iterator[bytes]:
-        """All containers below a folder, which ends with a slash. Raises :class:`OSError`."""
+    def names(self, folder: bytes, start: bytes = b"") -> Iterator[bytes]:
+        """All containers below a folder, which ends with a slash; those whose names in it do not begin with ``start``
+        may be left out. Raises :class:`OSError`."""
 
     @abstractmethod
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
@@ -140,7 +146,7 @@ class LocalFiles(Storage):
     def open(self, path: bytes) -> IO[bytes]:
         return open(path, "rb", opener=open_regular)
 
-    def names(self, folder: bytes) -> Iterator[bytes]:
+    def names(self, folder: bytes, start: bytes = b"") -> Iterator[bytes]:
         with os.scandir(folder) as entries:
             yield from (entry.path for entry in entries if entry.is_file())
 

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
+from ..errors import DatasetError
 from .shards import Row, Shards
+from .storage import Storage
 
-__all__ = ["TarShards"]
+__all__ = ["TarShards", "tar_index"]
 
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
 """(what the members of a sample have in common, extension): the extension begins at the first dot of the file name."""
@@ -114,6 +116,27 @@ class TarShards(Shards):
                 f"columns=[{extension!r}]"
             )
         return row._replace(label=int(read[extension]))
+
+
+def tar_index(file: str, storage: Storage) -> list[str] | None:
+    """The tar files that a list in JSON names, as wids and webdataset have it; ``None`` if ``file`` is no such list.
+    Names are below its folder, or absolute. Raises :class:`DatasetError`."""
+    if not file.endswith(".json"):
+        return None
+    try:
+        with storage.open(os.fsencode(file)) as opened:
+            index = json.loads(opened.read())
+        base, lists = index.get("base", ""), [index, *index.get("datasets", ())]
+        given = [
+            shard["url"] if isinstance(shard, dict) else shard for one in lists for shard in one.get("shardlist", ())
+        ]
+        names = [f"{base.rstrip('/')}/{name}" if base and "://" not in name else str(name) for name in given]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
+        raise DatasetError(f"WebDataset: {file} cannot be used: {why}; give the tar files themselves") from None
+    if not names:
+        raise DatasetError(f"WebDataset: {file} lists no tar file in a shardlist; give the tar files themselves")
+    return names
 
 
 def _value(read: dict[str, bytes], name: str) -> Any:

@@ -10,6 +10,7 @@ import pickle
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 from formats import FORMATS, Format
 from jpegs import pillow_jpeg
-from store import BUCKET, SECRET, Asked, Fault, Store
+from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
-from gpupipe import DataLoader
+from gpupipe import DataLoader, GpupipeWarning
+from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.jpeg.tiles import Cut, cut
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
@@ -172,6 +174,20 @@ class TestNames:
             f"s3://{BUCKET}/{name}" for name in shards
         ]
 
+    @pytest.mark.parametrize(
+        "given", ["data/train-*.tar", "data/train-00*.tar", "data/train-000.tar*", "data/*rain-*.tar"]
+    )
+    def test_a_pattern_asks_for_names_that_begin_so(
+        self, shards: list[str], s3: Store, given: str, remote: Remote
+    ) -> None:
+        s3.objects |= {f"{BUCKET}/data/{letter}{k:03d}.txt": b"" for letter in "az" for k in range(200)}
+        s3.asked.clear()
+        dataset = WebDataset(f"s3://{BUCKET}/{given}", remote=remote)
+        expected = {"data/train-*.tar": 16, "data/train-00*.tar": 10, "data/train-000.tar*": 1, "data/*rain-*.tar": 16}
+        assert dataset._index.containers == expected[given]
+        lists = sum(asked.path.strip("/") == BUCKET for asked in s3.asked)
+        assert lists > 400 / PAGE if given == "data/*rain-*.tar" else lists < 40
+
     @pytest.mark.parametrize("given", ["data/none-*.tar", "nothing/"])
     def test_what_matches_nothing(self, shards: list[str], given: str, remote: Remote) -> None:
         with pytest.raises(DatasetError, match="no file"):
@@ -281,6 +297,72 @@ def test_an_object_that_changes_is_read_anew(s3: Store, images: list[bytes], tmp
     assert everything(second) == images[::-1]
 
 
+@pytest.mark.filterwarnings("ignore:.*no-versions")
+@pytest.mark.parametrize("fetch", FETCHES)
+@pytest.mark.parametrize("dates", [True, False])
+@pytest.mark.parametrize("etags", [True, False])
+class TestReplacedByOneOfTheSameSize:
+    """With another order of images of equal length, so that only headers or bytes show it."""
+
+    @pytest.fixture
+    def images(self, images: list[bytes]) -> list[bytes]:
+        longest = max(map(len, images))
+        return [image.ljust(longest, b"\0") for image in images]
+
+    @pytest.fixture
+    def url(self, s3: Store, images: list[bytes], tmp_path: Path, etags: bool, dates: bool) -> str:
+        s3.etags, s3.dates = etags, dates
+        folder = tmp_path / "data"
+        folder.mkdir()
+        write_tar(images, folder)
+        upload(s3, folder, "public")
+        return f"{s3.url}/public/{{000..001}}.tar"
+
+    def replace(self, s3: Store, images: list[bytes], folder: Path) -> None:
+        old = dict(s3.objects)
+        write_tar(images[::-1], folder)
+        upload(s3, folder, "public")
+        assert {name: len(data) for name, data in old.items()} == {n: len(d) for n, d in s3.objects.items()}
+        s3.modified = dict.fromkeys(old, 5)
+
+    def test_between_two_runs(self, url: str, s3: Store, images: list[bytes], tmp_path: Path, fetch: Any) -> None:
+        remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+        assert everything(WebDataset(url, remote=remote)) == images
+        self.replace(s3, images, tmp_path / "data")
+        second = WebDataset(url, remote=remote)
+        assert everything(second) == images[::-1]
+        assert second.index_summary().bad == ()
+
+    def test_during_a_run(self, url: str, s3: Store, images: list[bytes], tmp_path: Path, fetch: Any) -> None:
+        remote = Remote(fetch=fetch, cache_folder=tmp_path / "blocks", block_bytes=4096)
+        dataset = WebDataset(url, TRAIN, remote=remote)
+        for path in (tmp_path / "blocks").rglob("*.block"):
+            path.unlink()
+        self.replace(s3, images, tmp_path / "data")
+        same_bytes = [i for i in range(N) if images[i] == images[::-1][i]]
+        for i in range(N):
+            if s3.etags or s3.dates or i not in same_bytes:
+                with pytest.raises(Undecodable, match="has changed since it was indexed"):
+                    dataset.fetch(i)
+            else:
+                assert dataset.fetch(i) == (images[i], i)
+
+
+@pytest.mark.parametrize(("etags", "dates", "said"), [(False, False, 1), (True, False, 0), (False, True, 0)])
+def test_a_store_that_tells_no_versions_is_named(
+    etags: bool, dates: bool, said: int, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote
+) -> None:
+    s3.etags, s3.dates = etags, dates
+    write_tar(images, tmp_path)
+    upload(s3, tmp_path, "public")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = WebDataset(f"{s3.url}/public/{{000..001}}.tar", remote=remote)
+    assert [w.message.code for w in caught if isinstance(w.message, GpupipeWarning)] == ["no-versions"] * said
+    assert len(list((tmp_path / "blocks").rglob("*.block"))) > 0 or said
+    assert everything(pickle.loads(pickle.dumps(dataset))) == images
+
+
 @pytest.mark.parametrize("fetch", FETCHES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_object_that_becomes_shorter_makes_bad_samples(
@@ -294,8 +376,9 @@ def test_an_object_that_becomes_shorter_makes_bad_samples(
     s3.objects[f"{BUCKET}/data/001.tar"] = s3.objects[f"{BUCKET}/data/001.tar"][:cut]
     with loader(dataset, engine, on_error="skip") as it:
         labels, bad = all_seen(it), it.report().samples
-    assert sorted(labels) == list(range(17))
-    assert sorted((b.index, b.kind) for b in bad) == [(i, "truncated") for i in range(17, N)]
+    assert sorted(labels) == list(range(11))
+    assert sorted((b.index, b.kind) for b in bad) == [(i, "unreadable") for i in range(11, N)]
+    assert all("has changed since it was indexed" in b.reason for b in bad)
 
 
 class TestBlocks:
@@ -414,14 +497,54 @@ def test_no_secret_is_kept(s3: Store, images: list[bytes], tmp_path: Path, remot
     assert not any(SECRET.encode() in data for data in kept)
 
 
+class TestOffline:
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> dict[str, Any]:
+        return {"fetch": "blocks", "cache_folder": tmp_path / "blocks", "block_bytes": 4096}
+
+    @pytest.mark.parametrize("by", ["argument", "environment"])
+    def test_what_is_here_needs_no_request(
+        self, by: str, s3: Store, images: list[bytes], tmp_path: Path, options: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url = tars(s3, images, tmp_path / "data")
+        assert everything(WebDataset(url, remote=Remote(**options))) == images
+        s3.asked.clear()
+        if by == "environment":
+            monkeypatch.setenv("GPUPIPE_OFFLINE", "1")
+        dataset = WebDataset(url, TRAIN, remote=Remote(**options, offline=True if by == "argument" else None))
+        with loader(dataset, "torch", num_workers=2) as it:
+            assert sorted(all_seen(it)) == list(range(N))
+        assert everything(dataset) == images
+        assert s3.counts() == {}
+
+    def test_what_is_not_here_is_named(self, s3: Store, images: list[bytes], tmp_path: Path, options: Any) -> None:
+        url = tars(s3, images, tmp_path / "data")
+        with pytest.raises(DatasetError, match=r"no index of s3://.*make the dataset once without"):
+            WebDataset(url, remote=Remote(**options, offline=True))
+        WebDataset(url, remote=Remote(**options))
+        for path in (tmp_path / "blocks").rglob("*.block"):
+            path.unlink()
+        s3.asked.clear()
+        dataset = WebDataset(url, remote=Remote(**options, offline=True))
+        with pytest.raises(Undecodable, match=r"000.tar from byte 0 to \d+ is not on this machine.*run without that"):
+            dataset.fetch(0)
+        with pytest.raises(DatasetError, match=r"name the files, as in \{000..127\}"):
+            WebDataset(f"s3://{BUCKET}/data/*.tar", remote=Remote(**options, offline=True))
+        assert s3.counts() == {}
+
+    def test_a_wrong_argument(self) -> None:
+        with pytest.raises(ConfigError, match="offline must be True, False or None"):
+            Remote(offline="yes")  # type: ignore[arg-type]
+
+
 class TestClients:
     def test_fsspec_opens_what_obstore_does_not_know(self, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
         write_tar(images, tmp_path)
-        dataset = WebDataset(f"file://{tmp_path}/*.tar", remote=remote)
+        dataset = WebDataset(f"local://{tmp_path}/*.tar", remote=remote)
         assert everything(dataset) == images
-        assert dataset.describe(0).startswith(f"file://{tmp_path}/000.tar")
+        assert dataset.describe(0).startswith(f"local://{tmp_path}/000.tar")
         with pytest.raises(DatasetError, match="No such file"):
-            WebDataset(f"file://{tmp_path}/none.tar", remote=remote)
+            WebDataset(f"local://{tmp_path}/none.tar", remote=remote)
 
     def test_a_scheme_that_nothing_knows(self, remote: Remote) -> None:
         with pytest.raises(MissingDependency, match=r"nothing:// cannot be read by what is installed"):

@@ -14,7 +14,16 @@ import gpupipe
 PACKAGE = Path(gpupipe.__file__).resolve().parent
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "reasons", "rng", "types", "signal_handlers", "memory.system", "datasets.index.cache"),
+    (
+        "errors",
+        "reasons",
+        "rng",
+        "types",
+        "script_warnings",
+        "signal_handlers",
+        "memory.system",
+        "datasets.index.cache",
+    ),
     ("codecs", "testing"),
     ("sources", "targets", "transforms"),
     ("datasets",),

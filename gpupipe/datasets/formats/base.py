@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,13 @@ class Sharded(EncodedImages):
         strict: bool,
         *,
         return_dict: bool = False,
-        image: str | None = None,
+        image: str | Sequence[str] | None = None,
         label: str | None = None,
     ):
         super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
         self._check_names(source, image, label)
 
-    def _check_names(self, source: Shards, image: str | None, label: str | None) -> None:
+    def _check_names(self, source: Shards, image: str | Sequence[str] | None, label: str | None) -> None:
         """Raises :class:`DatasetError` if no sample has what the script named."""
         status = self._index.status.all
         if not isinstance(image, Usual | None) and (status == MISSING).all():
@@ -82,9 +83,10 @@ def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:
     return RemoteFiles(options)
 
 
-def names_of(text: str, owner: str, argument: str) -> tuple[str, ...]:
-    """Several names in one text, separated by ``;``. Raises :class:`DatasetError`."""
-    names = tuple(name.strip() for name in text.split(";") if name.strip()) if isinstance(text, str) else ()
-    if not names:
+def names_of(text: str | Sequence[str], owner: str, argument: str) -> tuple[str, ...]:
+    """Several names in a list, or in one text, separated by ``;``. Raises :class:`DatasetError`."""
+    parts = text.split(";") if isinstance(text, str) else text if isinstance(text, (list, tuple)) else ()
+    names = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
+    if not names or (not isinstance(text, str) and len(names) < len(parts)):
         raise DatasetError(f"{owner}: {argument} must be a name, or several with ; between them, not {text!r}")
     return names

@@ -61,6 +61,7 @@ class HuggingFace(EncodedImages):
     ):
         features = _features(dataset)
         column = _only(features, "Image", image, "image")
+        _refuse_lists(features, image)
         if column is None:
             raise DatasetError(
                 f"HuggingFace: name the column of images by image=; the columns are {', '.join(map(str, features))}"
@@ -98,10 +99,27 @@ def _features(dataset: Any) -> dict[str, Any]:
             f"HuggingFace: this has several splits; choose one: dataset[{next(iter(dataset), 'train')!r}]"
         )
     if kind == "IterableDataset":
-        raise DatasetError("HuggingFace: an IterableDataset has no rows to choose; load it without streaming=True")
+        raise DatasetError(
+            "HuggingFace: an IterableDataset has no rows to choose; load it without streaming=True, or give the "
+            "Dataset that to_iterable_dataset() was called on"
+        )
     if not all(hasattr(dataset, name) for name in ("features", "data", "cache_files", "_indices")):
         raise DatasetError(f"HuggingFace: {type(dataset).__module__}.{kind} is no datasets.Dataset")
     return dict(dataset.features)
+
+
+def _refuse_lists(features: dict[str, Any], image: str | None) -> None:
+    """Raises :class:`DatasetError` if the images are in lists."""
+    kinds = [type(feature).__name__ for feature in features.values()]
+    for name, feature in features.items():
+        one = getattr(feature, "feature", feature[0] if isinstance(feature, list) else None)
+        if type(one).__name__ == "Image" and (name == image or (image is None and "Image" not in kinds)):
+            raise DatasetError(
+                f"HuggingFace: each row of its column {name!r} is a list of images, and a sample has one image; "
+                "make a row of each: "
+                f"dataset.map(lambda rows: {{'image': [i for row in rows[{name!r}] for i in row]}}, batched=True, "
+                "remove_columns=dataset.column_names), with further columns in the same way"
+            )
 
 
 def _only(features: dict[str, Any], kind: str, given: str | None, argument: str) -> str | None:

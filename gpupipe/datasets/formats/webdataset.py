@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...codecs.files import MAX_BYTES
+from ...errors import DatasetError
 from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
-from ...sources.tar import TarShards
+from ...sources.tar import TarShards, tar_index
 from .base import PathsLike, Sharded, Usual, files_of, names_of
 
 __all__ = ["WebDataset"]
@@ -23,9 +24,11 @@ class WebDataset(Sharded):
 
     Args:
         paths: the tar files: ``"shards/{000..127}.tar"``, ``"shards/*.tar"``, a folder, a URL, several of these with
-            ``::`` between them, or a list.
+            ``::`` between them, or a list; or the ``index.json`` that lists them for wids. Of webdataset's ``pipe:``
+            commands those that copy one object are read as its URL, and others are refused: none is run.
         transform: a gpupipe ``Compose``, or transforms for one.
-        image: extensions that an image may have, as webdataset writes them; a sample's first one in this order is it.
+        image: extensions that an image may have, as webdataset writes them or as a list; a sample's first
+            one in this order is it.
         label: the extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
             with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). Where no sample has one,
             or with ``None``, there are no labels; a name that you give must be there.
@@ -58,7 +61,7 @@ class WebDataset(Sharded):
         paths: PathsLike,
         transform: Any = None,
         *,
-        image: str = Usual("jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff"),
+        image: str | Sequence[str] = Usual("jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff"),
         label: str | None = Usual("cls"),
         columns: Sequence[str] = (),
         return_dict: bool = False,
@@ -68,9 +71,12 @@ class WebDataset(Sharded):
         strict: bool = False,
         remote: Remote | None = None,
     ):
-        shards, storage = files_of(paths, (".tar",), "WebDataset", remote)
-        extensions = tuple(name.lower() for name in names_of(image.replace(" ", ";"), "WebDataset", "image"))
+        shards, storage = files_of(paths, (".tar",), "WebDataset", remote, tar_index)
+        spaced = image.replace(" ", ";") if isinstance(image, str) else image
+        extensions = tuple(name.lower() for name in names_of(spaced, "WebDataset", "image"))
         further = checked_columns(columns, "WebDataset")
+        if not isinstance(label, str | None):
+            raise DatasetError(f"WebDataset: label must be one extension, such as 'cls', not {label!r}")
         member = label if label is None or ":" in label else label.lower()
         source = TarShards(shards, extensions, member, storage=storage, columns=further)
         super().__init__(

@@ -19,6 +19,8 @@ from PIL import Image, ImageFile
 from ...codecs.files import MAX_BYTES
 from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
+from ...reasons import Reason
+from ...script_warnings import warn
 from ...sources.base import Listing, Source, Texts
 from . import beside, cache
 from .column_file import Columns, ColumnsError, write_columns
@@ -115,6 +117,13 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     path = _path(source, kind)
     index = None if rebuild else _load(path, kind)
     why = "it is not in the cache"
+    if source.storage.offline:
+        if index is None:
+            raise DatasetError(
+                f"there is no index of {os.fsdecode(source.prefix)} on this machine, and no request is sent "
+                "(offline=True or GPUPIPE_OFFLINE=1); make the dataset once without that"
+            )
+        return _timed(index, began)
     if index is not None:
         reason = index.stale(source)
         if reason is None:
@@ -140,7 +149,10 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
         del index, newer
-        index = kind.index(_save(path, columns, meta))
+        if "sum" in columns:
+            text = f"{os.fsdecode(source.prefix)} tells neither ETag nor Last-Modified of its files"
+            warn("the index is made in every run, and no blocks are kept", [Reason(text, "no-versions")])
+        index = kind.index(_save(None if "sum" in columns else path, columns, meta))
     index.built, index.reused = True, reused
     return _timed(index, began)
 
@@ -160,11 +172,13 @@ def _load(path: str, kind: IndexKind[Idx]) -> Idx | None:
         return None
 
 
-def _save(path: str, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Columns:
+def _save(path: str | None, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Columns:
+    """``path``: where it is kept; ``None``: only as long as this process runs."""
     try:
-        with cache.replacing(path) as file:
-            write_columns(file, columns, meta)
-            return Columns(file.fileno(), path)
+        if path is not None:
+            with cache.replacing(path) as file:
+                write_columns(file, columns, meta)
+                return Columns(file.fileno(), path)
     except OSError as e:
         _log.warning("the index cannot be kept (%s) and is made again next time; GPUPIPE_CACHE can name a folder", e)
     try:
@@ -241,6 +255,7 @@ class Probed:
         self.sizes = np.zeros((n, 2), np.int32)
         self.coding = np.zeros(n, np.uint8)
         self.orientation = np.ones(n, np.uint8)
+        self.sums = np.zeros(n, np.int64)
         self.reasons = dict(listing.reasons)
         self.codings: dict[str, int] = {"": 0}
         self.kept = np.zeros(n, np.bool_)
@@ -275,6 +290,7 @@ class Probed:
             code = self.codings[result.coding] = len(self.codings)
         self.coding[i] = 255 if code is None else code
         self.orientation[i] = result.orientation
+        self.sums[i] = getattr(result, "sum", 0)  # of a video there is none
         if result.status != OK:
             self.reasons[i] = result.reason
 
@@ -303,6 +319,8 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
     if listing.names is not None:
         columns |= _texts("name", listing.names)
     columns |= _further(listing)
+    if probed.sums.any():
+        columns["sum"] = probed.sums
     if listing.packed is not None:
         columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from ...codecs.files import Place, Undecodable
 from ...codecs.patience import Pool
 from ...codecs.probe import KINDS, Probe
+from ...sources.remote.files import sum_of
 from ...sources.storage import Storage
 from .probe_pool import PictureReader
 
@@ -35,8 +36,8 @@ def probe_remote(
             return start, [
                 Probe(KINDS.index(data.kind), reason=data.reason)
                 if isinstance(data, Undecodable)
-                else reader.of_bytes(data)
-                for data in storage.read(places)
+                else reader.of_bytes(data)._replace(sum=0 if place.version else sum_of(data))
+                for place, data in zip(places, storage.read(places), strict=True)
             ]
 
     done = 0

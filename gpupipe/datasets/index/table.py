@@ -114,6 +114,8 @@ class Index:
         """i64[C], bytes."""
         self.mtime_ns = get("mtime_ns", "<i8", self.containers)
         """i64[C]"""
+        self.sums = get("sum", "<i8", n) if "sum" in columns else None
+        """i64[N]: versions of the rows, made of their bytes; of containers whose store tells no versions."""
         self.folder_mtime_ns = get("folder_mtime_ns", "<i8", -1)
         self._folders = self._strings("folder", len(self.folder_mtime_ns))
         self._bad_rows: I64 = get("bad_rows", "<i8", -1).all
@@ -199,6 +201,8 @@ class Index:
         if self.container is None:
             return Place(path, max_bytes=max_bytes)
         version = int(self.mtime_ns.all[self.container.all[i]])
+        if not version and self.sums is not None:
+            version = int(self.sums.all[i])
         packed = None if self._packed is None else self._packed.at(i)
         return Place(path, int(self.offset.all[i]), int(self.length.all[i]), version, packed, max_bytes)
 
@@ -288,6 +292,7 @@ class Index:
         times = self.mtime_ns.read()
         if self.container is not None:
             times = times[self.container.all]
+        good &= times != 0  # what a store that tells no versions says
         return good & ~is_racy(times, started)
 
     def rows_of(self, listing: Listing) -> I64:

@@ -20,13 +20,15 @@ from ...codecs.patience import Requests
 from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
-__all__ = ["Client", "Fsspec", "Obstore", "Range"]
+__all__ = ["CHANGED", "Client", "Fsspec", "Obstore", "Offline", "Range"]
 
 A = TypeVar("A")
 R = TypeVar("R")
 
 _WHOLE = re.compile("non-partial response|Range request not supported")
 """How obstore says that it asked for a range and got all, of S3 and of HTTP."""
+_IN_ORDER = ("s3://", "s3a://", "gs://")
+CHANGED = "the object has changed since it was indexed; make the dataset again"
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -36,6 +38,8 @@ class Range(NamedTuple):
     url: str
     start: int
     end: int
+    version: int = 0
+    """What the container was when it was indexed; 0: whatever it is now. Bytes of any other version are an error."""
 
 
 class Client(ABC):
@@ -45,8 +49,9 @@ class Client(ABC):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]: ...
 
     @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """The URLs of all containers below a folder, which ends with a slash. Raises :class:`OSError`."""
+    def names(self, folder: str, start: str = "") -> list[str]:
+        """The URLs of all containers below a folder, which ends with a slash; those whose names in it do not begin with
+        ``start`` may be left out. Raises :class:`OSError`."""
 
     @abstractmethod
     def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
@@ -55,6 +60,30 @@ class Client(ABC):
     @abstractmethod
     def put(self, url: str, data: bytes) -> None:
         """Write a whole container. Raises :class:`OSError`."""
+
+
+class Offline(Client):
+    """Sends no request."""
+
+    @staticmethod
+    def _refused(what: str) -> OSError:
+        return OSError(
+            errno.ENONET,
+            f"{what} is not on this machine, and no request is sent (offline=True or GPUPIPE_OFFLINE=1); load it in a "
+            "run without that",
+        )
+
+    def look(self, urls: Sequence[str]) -> list[Found | OSError]:
+        return [self._refused(f"what is known of {url}") for url in urls]
+
+    def names(self, folder: str, start: str = "") -> list[str]:
+        raise self._refused(f"the list of {folder}")
+
+    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+        return [self._refused(f"{r.url} from byte {r.start} to {r.end}") for r in ranges]
+
+    def put(self, url: str, data: bytes) -> None:
+        raise self._refused(f"the place of {url}")
 
 
 class _Threads(Client):
@@ -79,14 +108,20 @@ class _Threads(Client):
         return self._each(self._checked, lambda r: f"{r.url} from byte {r.start} on", ranges)
 
     def _checked(self, range: Range) -> memoryview:
-        data = memoryview(self._fetch(range))
-        if len(data) < range.end - range.start and self._look(range.url).size > range.start + len(data):
-            raise ConnectionError("the answer was cut")
+        found, version = self._fetch(range)
+        data = memoryview(found)
+        if len(data) < range.end - range.start:
+            now = self._look(range.url)
+            if now.size > range.start + len(data):
+                raise ConnectionError("the answer was cut")
+            version = now.version
+        if range.version and version != range.version:
+            raise OSError(errno.EINVAL, CHANGED)
         return data
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, start: str = "") -> list[str]:
         return self._requests.results(
-            [lambda: with_retries(lambda: folder, lambda: self._names(folder), REMOTE_WAITS)]
+            [lambda: with_retries(lambda: folder, lambda: self._names(folder, start), REMOTE_WAITS)]
         )[0]
 
     def put(self, url: str, data: bytes) -> None:
@@ -96,11 +131,11 @@ class _Threads(Client):
     def _look(self, url: str) -> Found: ...
 
     @abstractmethod
-    def _names(self, folder: str) -> list[str]: ...
+    def _names(self, folder: str, start: str) -> list[str]: ...
 
     @abstractmethod
-    def _fetch(self, range: Range) -> Any:
-        """Anything that has a buffer of bytes."""
+    def _fetch(self, range: Range) -> tuple[Any, int]:
+        """(anything that has a buffer of bytes, version of the container that they are of)"""
 
     @abstractmethod
     def _put(self, url: str, data: bytes) -> None: ...
@@ -140,30 +175,41 @@ class Obstore(_Threads):
         _, store, path = self._at(url)
         return _mapped(url, lambda: _found(obstore.head(store, path)))
 
-    def _names(self, folder: str) -> list[str]:
+    def _names(self, folder: str, start: str) -> list[str]:
         import obstore
 
         base, store, path = self._at(folder)
 
+        # Of S3 and Google the names come in order (not of directory buckets), so what lies before and behind is left.
+        in_order = start > "!" and start.isascii() and base.startswith(_IN_ORDER) and not base.endswith("--x-s3")
+        offset = f"{path}{start[:-1]}{chr(ord(start[-1]) - 1)}~" if in_order else None
+
         def listed() -> list[str]:
-            return [
-                f"{base}/{it['path']}" for some in obstore.list(store, prefix=path.rstrip("/") or None) for it in some
-            ]
+            found: list[str] = []
+            for some in obstore.list(store, prefix=path.rstrip("/") or None, offset=offset, chunk_size=1000):
+                names = [it["path"] for it in some]
+                found += [f"{base}/{name}" for name in names]
+                if in_order and names[-1] > path + start and not names[-1].startswith(path + start):
+                    break
+            return found
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> Any:
+    def _fetch(self, range: Range) -> tuple[Any, int]:
         import obstore
 
         base, store, path = self._at(range.url)
 
-        def fetched() -> Any:
+        def fetched() -> tuple[Any, int]:
+            # The answer says which version it is of. An If-Match header would only be as good as the server that reads
+            # it: many ignore it, and none accepts it for a weak ETag.
             if base not in self._whole:
                 try:
-                    return obstore.get_range(store, path, start=range.start, end=range.end)
+                    got = obstore.get(store, path, options={"range": (range.start, range.end)})
+                    return got.bytes(), _found(got.meta).version
                 except obstore.exceptions.BaseError as e:
                     if "status code: 416" in str(e):  # it has become shorter than this
-                        return b""
+                        return b"", 0
                     if not _WHOLE.search(str(e)):
                         raise
                 with self._lock:
@@ -172,14 +218,16 @@ class Obstore(_Threads):
                 if not known:
                     log.warning("%s answers every request with whole files, so each is loaded as a whole", base)
             parts, at = [], 0
-            for part in obstore.get(store, path):  # as a stream: what is not wanted is not kept
+            got = obstore.get(store, path)
+            version = _found(got.meta).version
+            for part in got:  # as a stream: what is not wanted is not kept
                 a, b = max(range.start - at, 0), max(range.end - at, 0)
                 if a < len(part) and b:
                     parts.append(bytes(part)[a:b])
                 at += len(part)
                 if at >= range.end:
                     break
-            return b"".join(parts)
+            return b"".join(parts), version
 
         return _mapped(range.url, fetched)
 
@@ -197,7 +245,9 @@ def _endpoint() -> str:
 
 
 def _found(meta: Any) -> Found:
-    said = meta.get("e_tag") or meta.get("version") or meta.get("last_modified")
+    modified = meta.get("last_modified")
+    # obstore reports 1970 if the store says nothing.
+    said = meta.get("e_tag") or meta.get("version") or (modified if modified and modified.timestamp() else None)
     return Found(int(meta["size"]), _version(said))
 
 
@@ -259,7 +309,7 @@ class Fsspec(_Threads):
 
         return _mapped(url, looked)
 
-    def _names(self, folder: str) -> list[str]:
+    def _names(self, folder: str, start: str) -> list[str]:
         scheme = folder.partition("://")[0]
 
         def listed() -> list[str]:
@@ -271,10 +321,12 @@ class Fsspec(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> Any:
-        def fetched() -> Any:
+    def _fetch(self, range: Range) -> tuple[Any, int]:
+        def fetched() -> tuple[Any, int]:
             fs, path = self._at(range.url)
-            return fs.cat_file(path, start=range.start, end=range.end)
+            data = fs.cat_file(path, start=range.start, end=range.end)
+            # Asked afterwards: an object that is replaced later was whole when it was read.
+            return data, self._look(range.url).version if range.version else 0
 
         return _mapped(range.url, fetched)
 

@@ -14,16 +14,17 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from ...codecs.files import Place, Undecodable, ends_before, unpacked
 from ...codecs.retry import is_transient, temporary
 from ..storage import Found, Storage, runs_of
 from .block_cache import BlockCache
 from .choose import client_for
-from .clients import Client, Range
+from .clients import CHANGED, Client, Offline, Range
 from .options import Remote
 
-__all__ = ["RemoteFiles"]
+__all__ = ["RemoteFiles", "sum_of"]
 
 U8 = npt.NDArray[np.uint8]
 Key = tuple[bytes, int, int]
@@ -72,9 +73,9 @@ class RemoteFiles(Storage):
         urls = [os.fsdecode(path) for path in paths]
         return self._client(urls[0]).look(urls) if urls else []
 
-    def names(self, folder: bytes) -> Iterator[bytes]:
+    def names(self, folder: bytes, start: bytes = b"") -> Iterator[bytes]:
         url = os.fsdecode(folder)
-        return map(os.fsencode, self._client(url).names(url))
+        return map(os.fsencode, self._client(url).names(url, os.fsdecode(start)))
 
     def write(self, path: bytes, data: bytes) -> None:
         url = os.fsdecode(path)
@@ -89,10 +90,11 @@ class RemoteFiles(Storage):
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         problems: list[Undecodable | None] = [None] * len(places)
         raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]
-        if not self.by_blocks:
-            self._samples(range(len(places)), places, raw, problems)
-        else:
-            order = sorted(range(len(places)), key=lambda i: places[i][:2])
+        kept = [self.by_blocks and place.version < 0 for place in places]  # no block of an unknown version is kept
+        if not all(kept):
+            self._samples([i for i, is_kept in enumerate(kept) if not is_kept], places, raw, problems)
+        if any(kept):
+            order = sorted((i for i, is_kept in enumerate(kept) if is_kept), key=lambda i: places[i][:2])
             for some in self._shares(order, places):
                 self._blocks(some, places, raw, problems)
         for i, place in enumerate(places):
@@ -101,6 +103,8 @@ class RemoteFiles(Storage):
                     views[i][:] = np.frombuffer(unpacked(raw[i].tobytes(), place.packed), np.uint8)
                 except Undecodable as e:
                     problems[i] = e
+            if place.version > 0 and problems[i] is None and sum_of(views[i].data) != place.version:
+                problems[i] = Undecodable("unreadable", CHANGED)
         return problems
 
     def forget(self, place: Place) -> bool:
@@ -109,7 +113,13 @@ class RemoteFiles(Storage):
         cache = _connections(self._options).cache
         return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0
 
+    @property
+    def offline(self) -> bool:
+        return self._options.is_offline
+
     def _client(self, url: str) -> Client:
+        if self.offline:
+            return Offline()
         return _connections(self._options).client(url.partition("://")[0])
 
     # ---- what is asked for, and no more
@@ -119,7 +129,7 @@ class RemoteFiles(Storage):
     ) -> None:
         some = [places[i] for i in rows]
         runs = runs_of(some, _GAP, _LONGEST)
-        ranges = [Range(os.fsdecode(run.path), run.start, run.end) for run in runs]
+        ranges = [Range(os.fsdecode(run.path), run.start, run.end, min(some[run.rows[0]].version, 0)) for run in runs]
         for run, got in zip(runs, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
             for k in run.rows:
                 i, place = rows[k], some[k]
@@ -215,7 +225,7 @@ class RemoteFiles(Storage):
         size, cache = self._options.block_bytes, _connections(self._options).cache
         places = [Place(path, k * size, size, version) for path, version, k in keys]
         runs = runs_of(places, 0, max(_LONGEST, size))
-        ranges = [Range(os.fsdecode(run.path), run.start, run.end) for run in runs]
+        ranges = [Range(os.fsdecode(run.path), run.start, run.end, keys[run.rows[0]][1]) for run in runs]
         have: dict[Key, memoryview | OSError] = {}
         for run, got in zip(runs, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
             for i in run.rows:
@@ -228,6 +238,11 @@ class RemoteFiles(Storage):
                 if block:
                     cache.put(*keys[i], block)
         return have
+
+
+def sum_of(sample: bytes | memoryview) -> int:
+    """A positive number made of the bytes of a sample: the version of one whose store tells none."""
+    return xxh3_64_intdigest(sample) >> 1 or 1
 
 
 def _problem(error: OSError) -> Undecodable:

@@ -30,6 +30,6 @@ def serve(scheme: str, connections: int, timeout: float) -> None:
             send(answers, errors, [b"" if isinstance(it, OSError) else it for it in got])
         else:
             try:
-                send(answers, [True, client.names(given)])
+                send(answers, [True, client.names(*given)])
             except OSError as e:
                 send(answers, [False, told(e)])

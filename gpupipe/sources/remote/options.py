@@ -32,6 +32,9 @@ class Remote:
         connections: requests at the same time, for each process. A store that answers after 0.1 s gives at most ten
             times as many samples per second.
         timeout: seconds for one request, which is then tried again.
+        offline: send no request. The index and all blocks must be on this machine, from a run without it; the files are
+            believed to be what they were. A block that is missing is a bad sample that names it. ``None``: whether the
+            environment variable ``GPUPIPE_OFFLINE`` is 1.
     """
 
     fetch: Fetch = "auto"
@@ -40,8 +43,17 @@ class Remote:
     cache_folder: str | os.PathLike[str] | None = None
     connections: int = 64
     timeout: float = 30.0
+    offline: bool | None = None
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether no request is sent."""
+        said = os.environ.get("GPUPIPE_OFFLINE", "").upper()
+        return said in ("1", "ON", "YES", "TRUE") if self.offline is None else self.offline
 
     def __post_init__(self) -> None:
+        if not isinstance(self.offline, bool | None):
+            raise ConfigError(f"Remote: offline must be True, False or None, not {self.offline!r}")
         if self.fetch not in get_args(Fetch):
             raise ConfigError(f"Remote: fetch must be one of {', '.join(get_args(Fetch))}, not {self.fetch!r}")
         for name, least in (("block_bytes", 4096), ("cache_bytes", 0), ("connections", 1)):

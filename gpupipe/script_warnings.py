@@ -1,4 +1,4 @@
-"""Warnings of loaders, each of which a process says once for each place in the script."""
+"""Warnings at the line of the script, each of which a process says once for each place in the script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from types import FrameType
 
-from ..reasons import GpupipeWarning, Reason, sentence
+from .reasons import GpupipeWarning, Reason, sentence
 
 __all__ = ["warn"]
 
