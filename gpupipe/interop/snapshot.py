@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import ImageFile
 
 from ..datasets.base import Dataset
 from .closed import Open, outside
@@ -47,12 +48,18 @@ class Snapshot:
 
     @classmethod
     def of(cls, dataset: Any) -> Snapshot:
-        return cls(list(_parts(dataset, 0, set())))
+        return cls(list(_everything(dataset)))
 
     def differs(self, dataset: Any) -> bool:
         """Whether anything is another one now."""
-        now = _parts(dataset, 0, set())
+        now = _everything(dataset)
         return any(not _same(a, b) for a, b in zip(self._parts, now, strict=False)) or next(now, None) is not None
+
+
+def _everything(dataset: Any) -> Iterator[Any]:
+    """Also what Pillow reads of a damaged file."""
+    yield bool(ImageFile.LOAD_TRUNCATED_IMAGES)
+    yield from _parts(dataset, 0, set())
 
 
 class Glance:

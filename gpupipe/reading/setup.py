@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from PIL import ImageFile
+
 from ..datasets.base import Dataset
 from ..transforms.compose import Compose
 
@@ -36,6 +38,8 @@ class Setup:
     """Whether images may be decoded smaller, see :mod:`gpupipe.reading.scaled`."""
     given: Any = field(default=None, compare=False)
     """The script's dataset, if worker processes run its code."""
+    load_truncated: bool = field(default_factory=lambda: bool(ImageFile.LOAD_TRUNCATED_IMAGES))
+    """Whether Pillow reads files that end too early. Worker processes that were started before know nothing of it."""
     one_at_a_time: bool = False
     """Whether a plan is taken only when its batch is asked for; then ``prefetch_factor`` is 1."""
 

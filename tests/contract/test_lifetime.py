@@ -216,3 +216,18 @@ def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
     first = seen(next(iterator))
     assert in_a_child(native_session(loader).running.close) == 0
     assert sorted([*first, *all_seen(iterator)]) == list(range(N))
+
+
+def test_a_forked_child_never_deletes_what_dali_made(numbered: Path) -> None:
+    """DALI's destructor waits for threads that the child does not have, and ends the process."""
+    pytest.importorskip("nvidia.dali")
+    loader = Case("dali", "folder", "cpu", numbered).loader()
+    iterator = iter(loader)
+    next(iterator)
+    (engine,) = native_session(loader).running.engines
+
+    def delete() -> None:
+        engine.runner._graph = None
+        gc.collect()
+
+    assert in_a_child(delete) == 0

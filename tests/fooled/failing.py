@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 
-from .base import BATCH, RARE, Pictures, case
+from .base import BATCH, EVAL, RARE, Pictures, case
 from .structures import without_none
 
 
@@ -208,3 +209,24 @@ def scripted_transforms(Loader: Any, root: Path, **arguments: Any) -> Any:
     scripted = torch.jit.script(T.Normalize([0.5] * 3, [1.0] * 3))
     transform = T.Compose([T.CenterCrop(20), T.ToTensor(), scripted])
     return list(Loader(Pictures(root, transform), BATCH, **arguments))
+
+
+@case()
+def reads_truncated_files_later(Loader: Any, root: Path, **arguments: Any) -> Any:
+    """The setting that scripts find when their first epoch has failed."""
+    folder = root / "folder" / "a"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in root.glob("*.png"):
+        Image.open(path).convert("RGB").save(folder / f"{path.stem}.jpg", quality=95)
+    cut = folder / f"{RARE:02}.jpg"
+    cut.write_bytes(cut.read_bytes()[:-200])
+    loader = Loader(ImageFolder(str(folder.parent), EVAL), batch_size=BATCH, **arguments)
+    try:
+        seen: Any = list(loader)
+    except Exception:
+        seen = "it fails"
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        return [seen, list(loader)]
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -6,6 +6,7 @@ one before: so fewer of them lie decoded in memory at a time. A graph that is wh
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -91,6 +92,7 @@ class Runner:
             try:
                 graph = self._build()
                 graph.pipe.build()
+                _PIPES.add(graph.pipe)
             except RuntimeError as e:
                 pass_on(e)
                 raise EngineError(
@@ -204,3 +206,16 @@ class Runner:
         if self._device.type != "cuda":
             return {}
         return {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream}
+
+
+_PIPES: weakref.WeakSet[Any] = weakref.WeakSet()
+_of_parent: list[Any] = []
+"""In a forked child, the pipeline objects of its parent. DALI ends the process if one is deleted there, where the
+threads that it waits for do not exist; so none ever is, not even one that was garbage already."""
+
+
+def _in_forked_child() -> None:
+    _of_parent.extend(_PIPES)
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
