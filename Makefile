@@ -60,6 +60,8 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/decoded_cache.py
 	$(BIN)/python benchmarks/sources.py
 	$(BIN)/python benchmarks/remote.py
+	$(BIN)/python benchmarks/replaced_objects.py
+	$(BIN)/python benchmarks/remote_listing.py
 	$(BIN)/python benchmarks/op_costs.py
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write

@@ -163,10 +163,15 @@ class _Handler(BaseHTTPRequestHandler):
         prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", query.get("start-after", [""]))[0]
         with self.store.lock:
             names = sorted(p[len(bucket) + 1 :] for p in self.store.objects if p.startswith(f"{bucket}/{prefix}"))
+        if query.get("delimiter", [""])[0]:
+            n = len(prefix)
+            names = sorted({name[:n] + "".join(name[n:].partition("/")[:2]) for name in names})
         names = [name for name in names if name > after]
         entries = "".join(
             f"<Contents><Key>{escape(name)}</Key><Size>{len(self.store.objects[f'{bucket}/{name}'])}</Size>"
             f"<LastModified>2020-01-01T00:00:00.000Z</LastModified><ETag>x</ETag></Contents>"
+            if not name.endswith("/")
+            else f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
             for name in names[:PAGE]
         )
         more = len(names) > PAGE

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from .patience import gave_up, pause
 
-__all__ = ["REMOTE_WAITS", "is_transient", "reason_of", "temporary", "waits", "with_retries"]
+__all__ = ["REMOTE_WAITS", "advised", "is_transient", "reason_of", "temporary", "waits", "with_retries"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,13 @@ def reason_of(error: OSError) -> str:
 def temporary(error: OSError) -> str:
     """The reason of a sample that could not be read for such an error."""
     return f"{reason_of(error)}: the machine or the network is at fault, and the next epoch tries again"
+
+
+def advised(error: Exception, why: object, advice: str) -> str:
+    """``why`` something cannot be used, and ``advice``, unless ``why`` has some or the network is at fault."""
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        advice = "check the network and try again, or use the copies on this machine with Remote(offline=True)"
+    return f"{why}" if ";" in f"{why}" else f"{why}; {advice}"
 
 
 def waits(seconds: tuple[float, ...] | None = None) -> Iterator[float]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO, Any, ClassVar, NamedTuple
 
+from ..codecs.retry import advised
 from ..errors import DatasetError
 from .arrow import rows_of
 from .files import Paths
@@ -185,7 +186,8 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as e:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
-        raise DatasetError(f"MDS: {file} cannot be used: {why}; give the folder that MDSWriter wrote") from None
+        text = advised(e, why, "give the folder that MDSWriter wrote")
+        raise DatasetError(f"MDS: {file} cannot be used: {text}") from None
     if version != 2 or formats - {"mds"}:
         others = ", ".join(sorted(formats))
         raise DatasetError(
@@ -251,9 +253,8 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
         leaves = _leaves(json.loads(spec)[1] if isinstance(spec, str) else spec[1])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
-        raise DatasetError(
-            f"LitData: {file} cannot be used: {why}; give the folder that litdata.optimize wrote"
-        ) from None
+        text = advised(e, why, "give the folder that litdata.optimize wrote")
+        raise DatasetError(f"LitData: {file} cannot be used: {text}") from None
     for what in ("compression", "encryption"):
         if config.get(what):
             raise DatasetError(f"LitData: {root} was written with {what}={config[what]!r}; write it again without")

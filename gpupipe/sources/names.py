@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..codecs.retry import advised
 from ..errors import DatasetError
 from .base import Texts
 from .braces import braces
@@ -104,11 +105,12 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
         start = name[: _WILD.search(name).start()] if wild else name  # type: ignore[union-attr]
         try:
             home, _, begin = start.rpartition("/")
-            there = remote.names(os.fsencode(home + "/"), os.fsencode(begin))
+            there = remote.names(os.fsencode(home + "/"), os.fsencode(begin), "/" in name[len(home) + 1 :])
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or e
-            advice = "; name the files, as in {000..127}, which needs no list" if remote.offline else ""
-            raise DatasetError(f"{owner}: {name} cannot be listed: {why}{advice}") from None
+            advice = "name the files, as in {000..127}, which needs no list"
+            text = f"{why}, or {advice}" if remote.offline else advised(e, why, advice)
+            raise DatasetError(f"{owner}: {name} cannot be listed: {text}") from None
         texts = map(os.fsdecode, there)
         if wild:
             found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]

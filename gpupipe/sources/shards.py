@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar
 
 from ..codecs.patience import Pool
+from ..codecs.retry import advised
 from ..errors import DatasetError
 from .base import Listing, Source
 from .columns import NoSuchColumn
@@ -119,5 +120,5 @@ class Shards(Source):
                 yield from self.rows(file, path)
         except (OSError, ValueError) as e:
             why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
-            advice = "" if ";" in why else "; make or download it again, or leave it out"
-            raise DatasetError(f"{self.owner}: the shard {os.fsdecode(path)} cannot be used: {why}{advice}") from None
+            text = advised(e, why, "make or download it again, or leave it out")
+            raise DatasetError(f"{self.owner}: the shard {os.fsdecode(path)} cannot be used: {text}") from None

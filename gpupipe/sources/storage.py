@@ -100,9 +100,9 @@ class Storage(ABC):
         raise OSError(errno.EROFS, "nothing is written there")
 
     @abstractmethod
-    def names(self, folder: bytes, start: bytes = b"") -> Iterator[bytes]:
+    def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
         """All containers below a folder, which ends with a slash; those whose names in it do not begin with ``start``
-        may be left out. Raises :class:`OSError`."""
+        may be left out, and unless ``deep`` those in folders below. Raises :class:`OSError`."""
 
     @abstractmethod
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
@@ -146,7 +146,7 @@ class LocalFiles(Storage):
     def open(self, path: bytes) -> IO[bytes]:
         return open(path, "rb", opener=open_regular)
 
-    def names(self, folder: bytes, start: bytes = b"") -> Iterator[bytes]:
+    def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
         with os.scandir(folder) as entries:
             yield from (entry.path for entry in entries if entry.is_file())
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
+from ..codecs.retry import advised
 from ..errors import DatasetError
 from .shards import Row, Shards
 from .storage import Storage
@@ -133,7 +134,8 @@ def tar_index(file: str, storage: Storage) -> list[str] | None:
         names = [f"{base.rstrip('/')}/{name}" if base and "://" not in name else str(name) for name in given]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
-        raise DatasetError(f"WebDataset: {file} cannot be used: {why}; give the tar files themselves") from None
+        text = advised(e, why, "give the tar files themselves")
+        raise DatasetError(f"WebDataset: {file} cannot be used: {text}") from None
     if not names:
         raise DatasetError(f"WebDataset: {file} lists no tar file in a shardlist; give the tar files themselves")
     return names

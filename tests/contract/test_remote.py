@@ -29,7 +29,7 @@ from gpupipe.codecs.jpeg.tiles import Cut, cut
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
 from gpupipe.reading import cuts as reading_cuts
-from gpupipe.sources.remote import choose
+from gpupipe.sources.remote import choose, clients
 from gpupipe.sources.remote.block_cache import BlockCache
 from gpupipe.sources.remote.files import _connections
 from gpupipe.testing.formats import write_tar
@@ -187,6 +187,16 @@ class TestNames:
         assert dataset._index.containers == expected[given]
         lists = sum(asked.path.strip("/") == BUCKET for asked in s3.asked)
         assert lists > 400 / PAGE if given == "data/*rain-*.tar" else lists < 40
+
+    @pytest.mark.parametrize(("given", "deep"), [("data/", False), ("data/*.tar", False), ("*/train-*.tar", True)])
+    def test_folders_below_are_listed_if_they_are_asked_for(
+        self, shards: list[str], s3: Store, given: str, deep: bool, remote: Remote
+    ) -> None:
+        s3.objects |= {f"{BUCKET}/data/deeper/{k:03d}.txt": b"" for k in range(400)}
+        s3.asked.clear()
+        assert WebDataset(f"s3://{BUCKET}/{given}", remote=remote)._index.containers == 16
+        lists = sum(asked.path.strip("/") == BUCKET for asked in s3.asked)
+        assert (lists > 400 / PAGE) == deep
 
     @pytest.mark.parametrize("given", ["data/none-*.tar", "nothing/"])
     def test_what_matches_nothing(self, shards: list[str], given: str, remote: Remote) -> None:
@@ -497,6 +507,14 @@ def test_no_secret_is_kept(s3: Store, images: list[bytes], tmp_path: Path, remot
     assert not any(SECRET.encode() in data for data in kept)
 
 
+@pytest.mark.parametrize("given", ["a.tar", "*.tar", "index.json"])
+def test_a_network_error_says_so(given: str, remote: Remote, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "REMOTE_WAITS", ())
+    s3.fault = lambda asked: "reset"
+    with pytest.raises(DatasetError, match=r"network error: .*; check the network and try again, or .*offline=True"):
+        WebDataset(f"s3://{BUCKET}/{given}", remote=remote)
+
+
 class TestOffline:
     @pytest.fixture
     def options(self, tmp_path: Path) -> dict[str, Any]:
@@ -531,6 +549,10 @@ class TestOffline:
         with pytest.raises(DatasetError, match=r"name the files, as in \{000..127\}"):
             WebDataset(f"s3://{BUCKET}/data/*.tar", remote=Remote(**options, offline=True))
         assert s3.counts() == {}
+
+    def test_a_list_of_shards_is_not_kept(self, s3: Store, options: Any) -> None:
+        with pytest.raises(DatasetError, match=r"index.json is not on this machine.*name the shards themselves"):
+            WebDataset(f"s3://{BUCKET}/data/index.json", remote=Remote(**options, offline=True))
 
     def test_a_wrong_argument(self) -> None:
         with pytest.raises(ConfigError, match="offline must be True, False or None"):

@@ -55,6 +55,8 @@ def test_what_a_text_stands_for(text: str, found: str) -> None:
         "cat a.tar; touch {made}",
         "cat $(touch {made})",
         "cat 'a.tar",
+        "cat a.tar;gunzip",
+        "curl https://host/a.tar|gunzip",
         "cat a.tar b.tar",
         "",
     ],

@@ -49,9 +49,9 @@ class Client(ABC):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]: ...
 
     @abstractmethod
-    def names(self, folder: str, start: str = "") -> list[str]:
+    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
         """The URLs of all containers below a folder, which ends with a slash; those whose names in it do not begin with
-        ``start`` may be left out. Raises :class:`OSError`."""
+        ``start`` may be left out, and unless ``deep`` those in folders below. Raises :class:`OSError`."""
 
     @abstractmethod
     def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
@@ -66,17 +66,14 @@ class Offline(Client):
     """Sends no request."""
 
     @staticmethod
-    def _refused(what: str) -> OSError:
-        return OSError(
-            errno.ENONET,
-            f"{what} is not on this machine, and no request is sent (offline=True or GPUPIPE_OFFLINE=1); load it in a "
-            "run without that",
-        )
+    def _refused(what: str, advice: str = "load it in a run without that") -> OSError:
+        said = f"{what} is not on this machine, and no request is sent (offline=True or GPUPIPE_OFFLINE=1); {advice}"
+        return OSError(errno.ENONET, said)
 
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
-        return [self._refused(f"what is known of {url}") for url in urls]
+        return [self._refused(url, "name the shards themselves in place of a file that lists them") for url in urls]
 
-    def names(self, folder: str, start: str = "") -> list[str]:
+    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
         raise self._refused(f"the list of {folder}")
 
     def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
@@ -119,9 +116,9 @@ class _Threads(Client):
             raise OSError(errno.EINVAL, CHANGED)
         return data
 
-    def names(self, folder: str, start: str = "") -> list[str]:
+    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
         return self._requests.results(
-            [lambda: with_retries(lambda: folder, lambda: self._names(folder, start), REMOTE_WAITS)]
+            [lambda: with_retries(lambda: folder, lambda: self._names(folder, start, deep), REMOTE_WAITS)]
         )[0]
 
     def put(self, url: str, data: bytes) -> None:
@@ -131,7 +128,7 @@ class _Threads(Client):
     def _look(self, url: str) -> Found: ...
 
     @abstractmethod
-    def _names(self, folder: str, start: str) -> list[str]: ...
+    def _names(self, folder: str, start: str, deep: bool) -> list[str]: ...
 
     @abstractmethod
     def _fetch(self, range: Range) -> tuple[Any, int]:
@@ -175,7 +172,7 @@ class Obstore(_Threads):
         _, store, path = self._at(url)
         return _mapped(url, lambda: _found(obstore.head(store, path)))
 
-    def _names(self, folder: str, start: str) -> list[str]:
+    def _names(self, folder: str, start: str, deep: bool) -> list[str]:
         import obstore
 
         base, store, path = self._at(folder)
@@ -185,8 +182,11 @@ class Obstore(_Threads):
         offset = f"{path}{start[:-1]}{chr(ord(start[-1]) - 1)}~" if in_order else None
 
         def listed() -> list[str]:
+            prefix = path.rstrip("/") or None
+            if not deep and not in_order:
+                return [f"{base}/{it['path']}" for it in obstore.list_with_delimiter(store, prefix)["objects"]]
             found: list[str] = []
-            for some in obstore.list(store, prefix=path.rstrip("/") or None, offset=offset, chunk_size=1000):
+            for some in obstore.list(store, prefix=prefix, offset=offset, chunk_size=1000):
                 names = [it["path"] for it in some]
                 found += [f"{base}/{name}" for name in names]
                 if in_order and names[-1] > path + start and not names[-1].startswith(path + start):
@@ -284,7 +284,7 @@ def _mapped(url: str, work: Callable[[], R]) -> R:
         if kind in ("NotSupportedError", "InvalidPathError", "UnknownConfigurationKeyError", "ValueError"):
             raise OSError(errno.EINVAL, f"the store's client refuses it ({kind})") from None
         said = f"status {code}" if code else "the connection failed, was cut, or took too long"
-        raise ConnectionError(f"{said} ({kind})") from None
+        raise ConnectionError(f"network error: {said} ({kind})") from None
 
 
 class Fsspec(_Threads):
@@ -309,7 +309,7 @@ class Fsspec(_Threads):
 
         return _mapped(url, looked)
 
-    def _names(self, folder: str, start: str) -> list[str]:
+    def _names(self, folder: str, start: str, deep: bool) -> list[str]:
         scheme = folder.partition("://")[0]
 
         def listed() -> list[str]:

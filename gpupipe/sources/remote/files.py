@@ -73,9 +73,9 @@ class RemoteFiles(Storage):
         urls = [os.fsdecode(path) for path in paths]
         return self._client(urls[0]).look(urls) if urls else []
 
-    def names(self, folder: bytes, start: bytes = b"") -> Iterator[bytes]:
+    def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
         url = os.fsdecode(folder)
-        return map(os.fsencode, self._client(url).names(url, os.fsdecode(start)))
+        return map(os.fsencode, self._client(url).names(url, os.fsdecode(start), deep))
 
     def write(self, path: bytes, data: bytes) -> None:
         url = os.fsdecode(path)

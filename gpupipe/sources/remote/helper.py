@@ -75,8 +75,8 @@ class Helper(Client):
         found, _ = self._ask("look", list(urls))
         return [Found(*it) if len(it) == 2 and isinstance(it[0], int) else error_of(it) for it in found]
 
-    def names(self, folder: str, start: str = "") -> list[str]:
-        ((good, found), _) = self._ask("names", [folder, start])
+    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
+        ((good, found), _) = self._ask("names", [folder, start, deep])
         if not good:
             raise error_of(found)
         names: list[str] = found
