@@ -170,10 +170,11 @@ def _check_length(ds: Any) -> None:
     name = f"{type(ds).__module__}.{type(ds).__qualname__}"
     data = sys.modules.get("torch.utils.data")  # who has an iterable dataset has imported it
     iterable = data is not None and isinstance(ds, data.IterableDataset)
-    lacks = [f"{what}()" for what in ("__getitem__", "__len__") if iterable or not hasattr(ds, what)]
-    if lacks:
+    lacks = [f"no {what}()" for what in ("__getitem__", "__len__") if not hasattr(ds, what)]
+    if lacks or iterable:
+        told = "is an IterableDataset" if iterable else f"has {' and '.join(lacks)}"
         raise DatasetError(
-            f"{name} has no {' and no '.join(lacks)}: gpupipe orders and resumes samples by number and cannot run an "
+            f"{name} {told}: gpupipe orders and resumes samples by number and cannot run an "
             "iterable dataset. Write a map-style dataset (with __len__ and __getitem__), or keep torch's DataLoader "
             "for this one"
         )

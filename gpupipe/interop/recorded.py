@@ -149,7 +149,8 @@ def record(ds: Any) -> Recorded:
 
     Raises :class:`Refused` if it is not what :class:`Recorded` says.
     """
-    if not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
+    is_stream = isinstance(ds, torch.utils.data.IterableDataset)  # torch iterates, whatever else it has
+    if is_stream or not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
         raise Refused("a stream, which has no samples to be ordered", "stream")
     try:
         count = len(ds)

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interpreter import QUIET, Interpreter
@@ -224,7 +225,7 @@ def test_a_forked_child_never_deletes_what_dali_made(numbered: Path) -> None:
     loader = Case("dali", "folder", "cpu", numbered).loader()
     iterator = iter(loader)
     next(iterator)
-    (engine,) = native_session(loader).running.engines
+    engine: Any = native_session(loader).running.engines[0]
 
     def delete() -> None:
         engine.runner._graph = None

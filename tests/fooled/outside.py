@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, get_worker_info
 from torchvision import transforms as T
 
 from .base import BATCH, EVAL, TRAIN, Pictures, case
@@ -212,3 +212,31 @@ def parts_with_equal_transforms(Loader: Any, root: Path, **arguments: Any) -> An
 def unlike_parts(Loader: Any, root: Path, **arguments: Any) -> Any:
     parts = [Pictures(root, SMALL), Pictures(root, T.Compose([T.CenterCrop(16), T.ToTensor()]))]
     return [list(Loader(ConcatDataset(parts), batch_size=BATCH, **arguments)) for _ in range(2)]
+
+
+class Streaming(IterableDataset[Any]):
+    """It has what a map has, as mosaicml's StreamingDataset does."""
+
+    def __init__(self, root: Path):
+        self.paths = sorted(root.glob("*.png"))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> Any:
+        return Image.open(self.paths[i]).convert("RGB")
+
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        return (self[i] for i in range(first, len(self), step))
+
+
+@case()
+class OfAStream(Streaming):
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.transform = SMALL
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(super().__getitem__(i)), i
