@@ -24,6 +24,7 @@ from ..pack.shards import Job, ShardDone, pack_shards, plan_shards
 from ..pack.verify import verify
 from ..planning.order import Shuffle
 from ..sources.label_names import FILE as LABELS, text_of
+from ..sources.shards import Shards
 from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .pack_request import Request, placed, stopped
 from .sources import open_images
@@ -125,6 +126,7 @@ def _report(
         ("shards", f"{len(done):,}, of {_spread(sizes, decimal)} and {_spread(counts, '{:,}'.format)} samples"),
         ("bytes", f"{decimal(before)} of images in {decimal(sum(sizes))} of shards"),
         ("classes", f"{len(packed.classes):,}" if packed.classes else "none named"),
+        *_fields_not_copied(job.dataset),
         ("left out", f"{quantity(len(bad), 'bad sample')}; all are in {LEFT_OUT}" if bad else "nothing"),
         ("this time", f"{now:,} in {seconds:.1f} s" + (f", {now / seconds:,.0f} images/s" if now else "")),
         ("verified", f"all shards and samples; {SUMS} is for sha256sum -c"),
@@ -134,6 +136,12 @@ def _report(
     out = console()
     out.print(pairs(rows, title=job.folder))
     bad_samples(out, bad, job.dataset.source.prefix, "left out")
+
+
+def _fields_not_copied(dataset: EncodedImages) -> list[tuple[str, str]]:
+    """The row of the report that names what the first sample has and shards do not get; no row if there is nothing."""
+    names = dataset.source.unused_names() if isinstance(dataset.source, Shards) else []
+    return [("not copied", f"{', '.join(names)}: shards hold only images and labels")] if names else []
 
 
 def _spread(values: Sequence[int], shown: object) -> str:

@@ -58,8 +58,17 @@ class Shards(Source):
         try:
             with self.storage.open(self.paths[0]) as file:
                 return [*self.names(file)]
-        except (OSError, ValueError):
+        except Exception:  # an empty or odd first shard must not end what only wants to name fields
             return []
+
+    def unused_names(self) -> list[str]:
+        """Those of :meth:`first_names` that are neither the image nor the label, nor a column that was asked for."""
+        names = self.first_names()
+        used = {*self.columns}
+        for given in (getattr(self, "image", None), getattr(self, "label", None)):
+            choices = (given,) if isinstance(given, str) else given or ()
+            used.update([name for name in choices if name in names][:1])  # readers take the first one that is there
+        return [name for name in names if name not in used]
 
     @property
     def prefix(self) -> bytes:

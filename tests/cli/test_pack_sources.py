@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,27 @@ def test_every_format_is_packed(name: str, images: list[bytes], tmp_path: Path) 
     assert f"{N}" in gpupipe("index", given, *options).stdout
     gpupipe("pack", given, tmp_path / "packed", "--format", "parquet", *options)
     assert all_of(datasets.Parquet(tmp_path / "packed")) == [(image, i) for i, image in enumerate(images)]
+
+
+def test_the_report_names_the_fields_that_are_not_copied(images: list[bytes], tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"image": image, "label": i, "caption": "a", "width": 1} for i, image in enumerate(images)]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    shown = gpupipe("pack", tmp_path / "a.parquet", tmp_path / "out", "--format", "webdataset").stdout
+    (line,) = [line for line in shown.splitlines() if "not copied" in line]
+    assert line.split("not copied")[1].strip() == "caption, width: shards hold only images and labels"
+    again = gpupipe("pack", tmp_path / "out", tmp_path / "again", "--format", "parquet").stdout
+    assert "not copied" not in again
+
+
+def test_a_first_sample_without_names_does_not_end_the_report(images: list[bytes], tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, data in (("0.jpg", images[0]), ("0.json", b"3")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    shown = gpupipe("pack", tmp_path / "a.tar", tmp_path / "out", "--format", "parquet").stdout
+    assert "verified" in shown and "not copied" not in shown
 
 
 def test_names_that_say_what_they_are(tmp_path: Path) -> None:
