@@ -147,7 +147,7 @@ def test_other_libraries(module: str, names: str) -> None:
     ],
 )
 def test_a_path(path: Any, names: str) -> None:
-    with pytest.raises(TranslationError, match=rf"write gpupipe\.datasets\.{names}\('"):
+    with pytest.raises(DatasetError, match=rf"write gpupipe\.datasets\.{names}\('"):
         DataLoader(path, engine="dali")
 
 

@@ -140,7 +140,7 @@ def dinov2_endless(args: Args, DataLoader: Any) -> Epochs:
         yield [next(iterator) for _ in range(5)]
 
 
-@script(engine="torch", because=("target_transform",))
+@script(engine="dali")
 def dinov2_masks(args: Args, DataLoader: Any) -> Epochs:
     """facebookresearch/dinov2: crops in a dict, and a collate function that stacks them and draws masks."""
     crop = transforms.Compose([transforms.RandomResizedCrop(32), transforms.ToTensor(), normalize])
