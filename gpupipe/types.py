@@ -141,7 +141,7 @@ class Plan:
             return self
         # Any odd number: no two images of a sample have the same key then.
         step = np.uint64(0x9E3779B97F4A7C15)
-        keys = np.concatenate([self.keys + step * np.uint64(number) for number in range(count)])
+        keys = (self.keys + (step * np.arange(count, dtype=np.uint64))[:, None]).reshape(-1)  # arrays wrap in silence
         return replace(self, indices=np.tile(self.indices, count), keys=keys, images_per_sample=count)
 
     def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...], mixing: tuple[Mixing, ...] = ()) -> Plan:
