@@ -16,10 +16,10 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from .extras import need
+from .hdf5_outside import OutsideError, find, h5py, walk
 from .shards import Row, Shards
 
-__all__ = ["Hdf5Files", "h5py", "label_column", "opened"]
+__all__ = ["Hdf5Files", "label_column", "opened"]
 
 _REFERENCE = struct.Struct("<IQI")
 """Bytes of the array, where its heap is, its number there."""
@@ -30,13 +30,8 @@ _HEAPS = 16
 _DEFLATE, _SHUFFLE = 1, 2
 
 
-def h5py() -> Any:
-    """The module. Raises :class:`~gpupipe.errors.MissingDependency`."""
-    return need("h5py", "hdf5", "HDF5 files are opened with h5py")
-
-
-def opened(file: IO[bytes]) -> Any:
-    """An open file as h5py's. Raises :class:`ValueError` if it is no whole HDF5 file."""
+def opened(file: IO[bytes] | str) -> Any:
+    """An open file, or the path of one, as h5py's. Raises :class:`ValueError` if it is no whole HDF5 file."""
     try:
         return h5py().File(file, "r")
     except OSError as e:
@@ -67,10 +62,10 @@ class Hdf5Files(Shards):
         h5 = h5py()
         with opened(file) as root:
             try:
-                images = root.get(self.image)
+                images = find(root, self.image)
                 if images is None:
                     raise ValueError(f"it has no {self.image!r}; it has {_names(root)}; name one by image=")
-                labels = None if self.label is None or self.label not in root else root[self.label]
+                labels = None if self.label is None else find(root, self.label)
                 if labels is not None:
                     count = len(images) if isinstance(images, h5.Dataset) else None
                     labels = label_column(labels, count)
@@ -78,6 +73,11 @@ class Hdf5Files(Shards):
                     yield from self._of_dataset(file, root, images, labels)
                 else:
                     yield from self._of_group(images, labels)
+            except OutsideError as e:
+                raise ValueError(
+                    f"{e}, and encoded images are read by their place in the file that you name: name that other file, "
+                    "or copy the data into one (file['copy'] = file[name][()])"
+                ) from None
             except (RuntimeError, KeyError, OSError) as e:  # h5py's words for damage
                 raise ValueError(f"it is damaged: {e}") from None
 
@@ -106,13 +106,7 @@ class Hdf5Files(Shards):
             yield Row(b"%d" % i, at, length, label)
 
     def _of_group(self, images: Any, labels: list[Any] | None) -> Iterator[Row]:
-        h5, found = h5py(), list[tuple[str, Any]]()
-
-        def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5.Dataset) and item.ndim == 1 and item.dtype == np.uint8:
-                found.append((name, item))
-
-        images.visititems(visit)
+        found = [(name, item) for name, item in walk(images) if item.ndim == 1 and item.dtype == np.uint8]
         if labels is not None and len(labels) != len(found):
             raise ValueError(f"it has {len(found)} images and {len(labels)} labels")
         for i, (name, item) in enumerate(found):

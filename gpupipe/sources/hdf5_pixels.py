@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable
 from ..signal_handlers import defer_in_forks
-from .hdf5 import h5py
+from .hdf5_outside import find, h5py
 from .storage import LOCAL
 
 __all__ = ["ContiguousRows", "H5Rows", "PixelRows"]
@@ -52,12 +52,19 @@ class ContiguousRows(PixelRows):
 
 
 class H5Rows(PixelRows):
-    """Rows that h5py reads. The file is opened when the first one is asked for, in every process anew."""
+    """Rows that h5py reads. Each process opens the file when it asks for the first row.
 
-    def __init__(self, path: str, shape: tuple[int, ...], name: str):
+    Args:
+        name: the dataset in the file.
+        allow_outside: whether its bytes may lie in other files.
+    """
+
+    def __init__(self, path: str, shape: tuple[int, ...], name: str, allow_outside: bool = False):
         super().__init__(path, shape)
         self._name = name
+        self._allow_outside = allow_outside
         self._file: Any = None
+        self._rows: Any = None
         _all.add(self)
 
     def __getitem__(self, i: int) -> U8:
@@ -66,21 +73,23 @@ class H5Rows(PixelRows):
             try:
                 if self._file is None:
                     self._file = h5py().File(self._path, "r")
-                row: U8 = self._file[self._name][i]
+                if self._rows is None:
+                    self._rows = find(self._file, self._name, self._allow_outside)
+                row: U8 = self._rows[i]
             except FileNotFoundError as e:
                 raise Undecodable("missing", e.strerror or str(e)) from None
-            except (OSError, RuntimeError, KeyError) as e:
+            except (OSError, RuntimeError, KeyError, ValueError, TypeError) as e:
                 raise Undecodable("undecodable", f"h5py cannot read it: {e}") from None
             return row
 
     def close(self) -> None:
         """Reading opens it again."""
-        file, self._file = self._file, None
+        file, self._file, self._rows = self._file, None, None
         if file is not None:
             file.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return H5Rows, (self._path, self.shape, self._name)
+        return H5Rows, (self._path, self.shape, self._name, self._allow_outside)
 
 
 _all: weakref.WeakSet[H5Rows] = weakref.WeakSet()

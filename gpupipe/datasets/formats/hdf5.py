@@ -10,6 +10,7 @@ import numpy as np
 from ...codecs.files import MAX_BYTES
 from ...errors import DatasetError
 from ...sources.hdf5 import Hdf5Files, label_column, opened
+from ...sources.hdf5_outside import OutsideError, find
 from ...sources.hdf5_pixels import ContiguousRows, H5Rows
 from ...sources.remote.options import Remote
 from ...sources.storage import LOCAL
@@ -85,6 +86,8 @@ class HDF5Arrays(Arrays):
         image: the dataset u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W].
         label: the dataset int[N], or of N class names. Where there is none there are no labels; a name
             that you give must be there.
+        allow_outside: read external storage, virtual datasets and external links, whose bytes lie in other files. Only
+            for files that you trust: one can name any file of this machine.
 
     Raises:
         DatasetError: a file that is missing, of another format, or cut, or a dataset that cannot be used.
@@ -101,13 +104,17 @@ class HDF5Arrays(Arrays):
         *,
         image: str = Usual("images"),
         label: str | None = Usual("labels"),
+        allow_outside: bool = False,
     ):
         self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         try:
-            with LOCAL.open(os.fsencode(self._path)) as file, opened(file) as root:
-                pixels, labels, self.classes = _columns(root, self._path, image, label)
+            LOCAL.open(os.fsencode(self._path)).close()  # an error for what is no regular file, which h5py may wait for
+            with opened(self._path) as root:
+                pixels, labels, self.classes = _columns(root, self._path, image, label, allow_outside)
         except (OSError, ValueError, RuntimeError, KeyError) as e:
             why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
+            if isinstance(e, OutsideError):
+                why += "; pass allow_outside=True if you trust this file"
             raise DatasetError(f"HDF5Arrays: {self._path} cannot be used: {why}") from None
         super().__init__(pixels, labels, transform=transform)
 
@@ -119,21 +126,27 @@ class HDF5Arrays(Arrays):
         return f"HDF5Arrays({self._path!r}: uint8[{', '.join(map(str, self.images.shape))}], {how})"
 
 
-def _columns(root: Any, path: str, image: str, label: str | None) -> tuple[Any, Any, list[str]]:
+def _columns(root: Any, path: str, image: str, label: str | None, allow_outside: bool) -> tuple[Any, Any, list[str]]:
     """(rows of pixels, labels int[N] or nothing, class names)"""
-    images = root.get(image)
+    images = find(root, image, allow_outside)
     if not hasattr(images, "dtype"):
         raise ValueError(f"it has no dataset {image!r}; it has {', '.join(map(repr, root)) or 'nothing'}")
     if images.ndim < 3 or images.dtype != np.uint8:
         hint = "; encoded images are for HDF5" if images.ndim < 3 else ""
         raise ValueError(f"{image!r} is {images.dtype}{list(images.shape)}, and no pixels uint8[N, H, W, 1 or 3]{hint}")
-    offset = images.id.get_offset() if images.chunks is None and not images.external else None
-    rows: Any = H5Rows(path, images.shape, image) if offset is None else ContiguousRows(path, images.shape, offset)
-    if label is not None and label not in root and not isinstance(label, Usual):
+    in_one_piece = images.chunks is None and not images.external and images.file == root
+    offset = images.id.get_offset() if in_one_piece else None
+    rows: Any = (
+        H5Rows(path, images.shape, image, allow_outside)
+        if offset is None
+        else ContiguousRows(path, images.shape, offset)
+    )
+    labels = None if label is None else find(root, label, allow_outside)
+    if label is not None and labels is None and not isinstance(label, Usual):
         raise ValueError(f"it has no {label!r}; it has {', '.join(map(repr, root))}; correct label=, or leave it out")
-    if label is None or label not in root:
+    if labels is None:
         return rows, None, []
-    values = label_column(root[label], len(images))
+    values = label_column(labels, len(images))
     if all(isinstance(value, str) for value in values):
         names = sorted(set(values))
         return rows, [names.index(value) for value in values], names
