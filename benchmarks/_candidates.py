@@ -22,7 +22,7 @@ import torch
 from _common import gpu_memory_mb, memory_mb
 from _loaders import Batches, Job, Work
 
-from gpupipe.memory.system import cpu_seconds
+from gpupipe.system import cpu_seconds
 
 _PATIENCE = 240.0
 """Seconds that a process may take for a start or a reading, before it counts as hanging."""

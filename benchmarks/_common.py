@@ -153,7 +153,7 @@ def memory_mb(pid: int) -> dict[str, float]:
     starts or ends. ``own`` leaves those out: memory that the tree filled, by share. All of them count batches in
     a queue of worker processes that lie in shared memory and that no process has mapped.
     """
-    from gpupipe.memory.system import children
+    from gpupipe.system import children
 
     names = {
         "Pss": "pss", "Private_Clean": "uss", "Private_Dirty": "uss", "Pss_Anon": "own", "Pss_Shmem": "own",

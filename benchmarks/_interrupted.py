@@ -20,7 +20,7 @@ import torch
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import ImageFolder, from_torch
-from gpupipe.memory.system import children
+from gpupipe.system import children
 
 PATIENCE = 10.0
 PIPELINE = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])

@@ -44,7 +44,7 @@ from gpupipe.codecs.video.types import Shortcuts
 from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.dali.graph import DecoderOptions
 from gpupipe.engines.dali.graph_end import graph_end
-from gpupipe.engines.forms.clip_frames import ClipBatches
+from gpupipe.engines.host.clip_frames import ClipBatches
 from gpupipe.pipelines import kinetics
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan

@@ -37,8 +37,9 @@ REPEATS = 5
 
 def synthesize(root: Path, count: int, classes: int) -> dict[str, Any]:
     """Make the folders, the sampled files and the index; return facts about them."""
+    from gpupipe import cache_folder as cache
     from gpupipe.datasets import folder
-    from gpupipe.datasets.index import cache, open_index as build
+    from gpupipe.datasets.index import open_index as build
     from gpupipe.datasets.index.column_file import write_columns
     from gpupipe.datasets.index.table import sampled_rows
     from gpupipe.sources.base import Listing, Texts

@@ -4,7 +4,7 @@ Prediction: DALI is cheaper where it computes in one pass what Pillow does in se
 host where it has vector instructions for bytes and DALI computes in floats (resize, warps, histograms).
 
 Measured: photographs of 224 x 224 pixels, in CPU milliseconds of one thread per image, the least of several rounds:
-DALI's graph with the op, less one without; and the forms of :mod:`gpupipe.engines.forms`. Beside them how far both are
+DALI's graph with the op, less one without; and the forms of :mod:`gpupipe.kernels`. Beside them how far both are
 from the reference on these photographs, and the costs that stand in :mod:`gpupipe.engines.dali.lowering`, by which a
 CPU's graph ends: they should be the same within a factor of two.
 
@@ -27,9 +27,9 @@ from gpupipe import transforms as T
 from gpupipe.engines.dali.graph import MEDIA, DecoderOptions, build_graph
 from gpupipe.engines.dali.graph_end import GraphEnd
 from gpupipe.engines.dali.lowering import LOWERINGS, lacks
-from gpupipe.engines.forms.apply import apply_batch, apply_sample, head_and_tail
-from gpupipe.engines.forms.picture import chw
-from gpupipe.engines.forms.registry import FAST_FORMS, FORMS
+from gpupipe.kernels.apply import apply_batch, apply_sample, head_and_tail
+from gpupipe.kernels.picture import chw
+from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.base import Feed
 from gpupipe.transforms.ops import Op
 

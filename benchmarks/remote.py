@@ -38,7 +38,7 @@ from _loaders import Job, Work, opened
 from _recipes import ours
 from _round_arguments import parsed, parser
 
-from gpupipe.memory.system import cpu_seconds
+from gpupipe.system import cpu_seconds
 from gpupipe.testing.formats import write_tar
 
 _SHARE = 0.05

@@ -36,7 +36,7 @@ from PIL import Image
 from sliceable import sets_of
 
 from gpupipe import datasets
-from gpupipe.engines.forms.image_threads import ImageThreads
+from gpupipe.engines.host.image_threads import ImageThreads
 from gpupipe.pipelines import imagenet
 from gpupipe.reading.cuts import Cuts
 from gpupipe.types import Plan

@@ -32,13 +32,13 @@ from _soak_parts import SPOILT, Alarm, Interrupted, collect
 
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import BadSample
-from gpupipe.memory.system import children
 from gpupipe.planning.bad_samples import BadSamples
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan
 from gpupipe.planning.order import Shuffle
+from gpupipe.system import children
 
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])

@@ -25,8 +25,8 @@ from _torchvision import Unknown, apply
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, engines, transforms as T
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.errors import PipelineError
+from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.parity.cases import FINISH, PAGE
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import DECODE, TABLE, tolerance

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import provided
+
 if TYPE_CHECKING:
     from . import datasets, engines, errors, interop, memory, transforms
     from .errors import BadSample, GpupipeError, SampleError
@@ -49,6 +51,15 @@ _HOME = {
     "Shard": "types",
     "from_torch": "loader.from_torch",
 }
+
+
+def _one_sample(dataset: Any, index: int) -> tuple[Any, Any]:
+    from .engines.torch.reference import one_sample  # loads torch
+
+    return one_sample(dataset, index)
+
+
+provided.one_sample = _one_sample
 
 
 def __getattr__(name: str) -> Any:

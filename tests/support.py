@@ -22,12 +22,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gpupipe import DataLoader, GpupipeWarning, transforms as T
+from gpupipe import DataLoader, GpupipeWarning, system, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import Dali
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.loader.native import NativeSession
-from gpupipe.memory import system
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle

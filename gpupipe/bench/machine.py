@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ..memory import system
+from .. import system
 
 __all__ = ["cores", "cpu_model", "driver", "facts", "gpus", "memory_bytes", "versions"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from ..memory.system import cpu_seconds
+from ..system import cpu_seconds
 
 __all__ = ["Result", "alternate", "count_images"]
 

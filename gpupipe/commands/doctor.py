@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from ..bench import machine
-from ..datasets.index.cache import cache_folder, make_folder
+from ..cache_folder import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
 from ..reading.decoded_cache import ram_budget
 from .console import console, pairs

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rich.filesize import decimal
 
-from ..datasets.index.cache import cache_folder
+from ..cache_folder import cache_folder
 from ..engines.dali.decoder import FANCY_WINDOWS
 
 __all__ = ["Finding", "Installed", "examine"]

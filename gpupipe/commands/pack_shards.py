@@ -13,8 +13,8 @@ from contextlib import closing
 import numpy as np
 from rich.filesize import decimal
 
+from ..cache_folder import replacing
 from ..datasets.images import EncodedImages
-from ..datasets.index.cache import replacing
 from ..datasets.index.progress import Progress
 from ..errors import BadSample, DatasetError
 from ..pack.base import Form

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .. import provided
 from ..codecs import damage
 from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
 from ..codecs.files import MAX_BYTES, Place, Undecodable
@@ -191,10 +191,7 @@ class Dataset(ABC):
         try:
             if not len(self.transform):
                 return self.raw(index)
-            # The only way from here up to what runs transforms: by name, so that nothing above is loaded by this.
-            above = import_module("gpupipe.engines.forms.reference")
-            sample: tuple[Any, Any] = above.one_sample(self, index)
-            return sample
+            return provided.one_sample(self, index)
         except Undecodable as e:
             raise SampleError([BadSample(index, self.describe(index), e.kind, e.reason)]) from None
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..bench.machine import cores
+from ..cache_folder import cache_folder, make_folder
 from ..datasets import Dataset, ImageFolder, Subset
-from ..datasets.index.cache import cache_folder, make_folder
 from ..engines.dali import installed
 from ..errors import ConfigError, DatasetError
 from ..loader.dataloader import DataLoader

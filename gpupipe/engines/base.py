@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..memory.uses import MemoryUse, Workload
 from ..reading.setup import Setup
 from ..types import Batch, Plan
+from .memory_uses import MemoryUse, Workload
 
 __all__ = ["Engine", "EngineConfig", "Run"]
 

@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ..codecs.unread_array import UnreadArray
 from ..datasets.sample_form import View
-from ..engines.forms.apply import apply_sample, apply_tail, head_and_tail
-from ..engines.forms.picture import pil
-from ..engines.forms.stacking import stack_images
 from ..errors import TranslationError
+from ..kernels.apply import apply_sample, apply_tail, head_and_tail
+from ..kernels.picture import pil
+from ..kernels.stacking import stack_images
 from ..rng import uniforms
 from ..transforms.albumentations import ToArray
 from ..transforms.compose import Resolved
 from .pending import TO_ARRAY, Step, tv_image
 from .same_names import Refused
 from .transforms import Translated, translation
+from .unread_arrays import UnreadArray
 
 __all__ = ["Chains", "decoded", "size_of"]
 

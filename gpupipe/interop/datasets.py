@@ -15,7 +15,7 @@ from .. import datasets as ours
 from ..datasets.base import Dataset
 from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
-from ..reading.global_rng import lent
+from ..global_rng import lent
 from ..reasons import Reason, about
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from ..engines.forms.apply import apply_sample
-from ..engines.forms.picture import chw, hwc, pil
 from ..errors import GpupipeError
-from ..reading.global_rng import drawn, lent, seed_all
+from ..global_rng import drawn, lent, seed_all
+from ..kernels.apply import apply_sample
+from ..kernels.picture import chw, hwc, pil
 from ..transforms import Grayscale, Transform
 from ..transforms.base import Images
 from ..transforms.handwritten import HandWritten, Path, Step

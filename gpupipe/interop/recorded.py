@@ -14,7 +14,6 @@ from PIL import Image
 
 from ..codecs.decode import Media, decode
 from ..codecs.unread import encoded_of, unread
-from ..codecs.unread_array import UnreadArray, by_opencv
 from ..datasets.sample_form import Rest, View
 from ..datasets.user_code import FromTorch
 from ..errors import GpupipeError
@@ -27,6 +26,7 @@ from .pending import PendingImage, PendingTensor, Run, settled
 from .same_names import Refused
 from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
 from .trials import Trial, standing, tried
+from .unread_arrays import UnreadArray, by_opencv
 
 __all__ = ["Recorded", "record"]
 

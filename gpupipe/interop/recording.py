@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from ..codecs.unread_array import UnreadArray, unread_arrays
-from ..reading.global_rng import drawn, lent, seed_all
+from ..global_rng import drawn, lent, seed_all
 from ..reasons import failure
 from ..transforms.albumentations import ToArray
 from . import albumentations
 from .classes import known_class
 from .same_names import Refused
+from .unread_arrays import UnreadArray, unread_arrays
 
 __all__ = ["Looked", "Mark", "StandIn", "watched"]
 

@@ -13,7 +13,6 @@ from PIL import Image
 
 from .. import transforms as ours
 from ..codecs.unread import unread
-from ..codecs.unread_array import UnreadArray, unread_arrays
 from ..datasets.sample_form import (
     Arranged as ArrangedForm,
     AsImage,
@@ -29,6 +28,7 @@ from .chains import Chains
 from .pending import Arranged, Copied, OneOf, Pending, PendingImage, PendingTensor, Run, Source, Step, running
 from .same_names import Refused
 from .transforms import Translated
+from .unread_arrays import UnreadArray, unread_arrays
 
 __all__ = ["Shape", "modes_of", "of_unread", "placed", "read", "rest_of", "shape_of", "slots_of", "sources_of"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..codecs.unread_array import UnreadArray
 from . import albumentations
 from .classes import known_class
 from .pending import PendingTensor, called, noted, noted_array
+from .unread_arrays import UnreadArray
 
 __all__ = ["Standing"]
 

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..datasets.sample_form import kept, leaves
-from ..reading.global_rng import lent, seed_all
+from ..global_rng import lent, seed_all
 from ..reasons import failure
 from ..signal_handlers import pass_on
 from .chains import Chains, decoded, size_of

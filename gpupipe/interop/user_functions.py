@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..reading.global_rng import lent, seed_all
+from ..global_rng import lent, seed_all
 from ..transforms.lambda_ import name_of
 from ..transforms.ops.returned import Returned
 from .isolation import Isolated

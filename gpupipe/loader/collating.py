@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..datasets.sample_form import Rest, SampleForm, View, leaves
 from ..engines.staging import map_tensors
-from ..reading.global_rng import lent, seed_all
+from ..global_rng import lent, seed_all
 from ..rng import stream
 from ..types import ByHand, Plan
 

@@ -13,7 +13,6 @@ from ..datasets.base import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..interop.snapshot import Glance, Snapshot
-from ..memory.limits import Estimate, check_device, check_host, estimate
 from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
@@ -27,6 +26,7 @@ from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import has_calls
 from .epoch import Ahead, EpochIterator
+from .memory_limits import Estimate, check_device, check_host, estimate
 from .resolve import NotNative, Resolved, resolve, same_work
 from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler

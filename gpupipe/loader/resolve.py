@@ -13,15 +13,14 @@ from torch.utils.data import default_collate
 
 from ..datasets.base import Dataset
 from ..engines.base import EngineConfig
-from ..engines.forms.check import try_functions
+from ..engines.memory_uses import Workload
 from ..errors import ConfigError, DatasetError, PipelineError, TranslationError
 from ..interop import translate_dataset
 from ..interop.classes import exact_name, shown
 from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
 from ..interop.same_names import Refused
-from ..memory.limits import check_host
-from ..memory.uses import Workload
+from ..kernels.check import try_functions
 from ..reading.decoded_cache import DecodedCache
 from ..reading.setup import Setup
 from ..reasons import FallbackWarning, Reason, about, sentence
@@ -29,6 +28,7 @@ from ..script_warnings import warn
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
+from .memory_limits import check_host
 
 __all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
 

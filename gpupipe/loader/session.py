@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ..memory.limits import Estimate
 from ..types import Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
+from .memory_limits import Estimate
 
 __all__ = ["Session", "Stats"]
 

@@ -16,18 +16,7 @@ environment saves a third of it for an eighth of the images per second. ``MALLOC
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .held import DeviceMemory, MemoryReport, estimate, preallocate, release, report
-    from .limits import Estimate
+from ..loader.memory_limits import Estimate
+from .held import DeviceMemory, MemoryReport, estimate, preallocate, release, report
 
 __all__ = ["DeviceMemory", "Estimate", "MemoryReport", "estimate", "preallocate", "release", "report"]
-
-
-def __getattr__(name: str) -> Any:
-    # Lazy, so that engines can ask the system for its memory without what is above them.
-    if name in __all__:
-        return getattr(importlib.import_module(".limits" if name == "Estimate" else ".held", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

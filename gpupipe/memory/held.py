@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
+from .. import system
 from ..engines.dali import pools
 from ..errors import ConfigError
-from . import system
-from .limits import Estimate
-from .system import ProcessMemory
+from ..loader.memory_limits import Estimate
+from ..system import ProcessMemory
 
 if TYPE_CHECKING:
     from ..loader.dataloader import DataLoader

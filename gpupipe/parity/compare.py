@@ -14,8 +14,8 @@ from torch import Tensor
 from .. import engines
 from ..datasets.base import Dataset
 from ..datasets.subset import Subset
-from ..engines.forms.clip_layout import repeat_per_frame
 from ..errors import BadSample, ConfigError, SampleError
+from ..kernels.clip_layout import repeat_per_frame
 from ..loader.dataloader import DataLoader
 from ..planning.order import Shuffle
 from ..transforms.compose import Compose

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..engines.forms import FORMS
 from ..errors import ConfigError
+from ..kernels import FORMS
 from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
 from ..transforms.ops.base import F64, Mask
 

@@ -20,10 +20,10 @@ import PIL
 from PIL import features
 from rich.filesize import decimal
 
+from .. import system
+from ..cache_folder import cache_folder, distrust_folder, make_folder
 from ..datasets.base import Dataset
-from ..datasets.index.cache import cache_folder, distrust_folder, make_folder
 from ..errors import ConfigError
-from ..memory import system
 from ..sources.remote.block_cache import BlockCache, bytes_kept
 from ..sources.storage import look_closely
 from ..transforms.ops import Crop

@@ -15,10 +15,10 @@ from ..codecs.files import Undecodable
 from ..codecs.retry import is_transient, temporary, with_retries
 from ..datasets.base import Dataset
 from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
+from ..global_rng import lent, seed_all
 from ..rng import stream
 from ..signal_handlers import pass_on
 from ..types import ByHand, Plan
-from .global_rng import lent, seed_all
 
 __all__ = [
     "Drawing",

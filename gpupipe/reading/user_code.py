@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
 from ..codecs.decode import Media, Peeked, as_rgb, peek
 from ..datasets.base import Dataset
 from ..errors import BadSample
+from ..kernels.stacking import worker_tensor
 from ..planning.epoch import resolve_missing, resolve_plan
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan
@@ -28,7 +28,7 @@ from .sample import bad_sample, fetcher, fetching, targets_with
 from .setup import Setup
 from .windows import cut, ops_for, window_of
 
-__all__ = ["Pack", "Packed", "UserCodeReader", "worker_tensor"]
+__all__ = ["Pack", "Packed", "UserCodeReader"]
 
 
 NO_TURNS = np.ones(0, np.uint8)
@@ -141,16 +141,6 @@ class Pack:
             seconds.append(time.perf_counter() - began)
             return pixels, seen
         return np.frombuffer(os.fsencode(media) if isinstance(media, str) else media, np.uint8), seen
-
-
-def worker_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An uninitialised tensor; in a worker in shared memory, as torch's own collate does, which saves a copy."""
-    if get_worker_info() is None:
-        return torch.empty(shape, dtype=dtype, device="cpu")
-    n = int(np.prod(shape)) * dtype.itemsize
-    storage = torch.UntypedStorage._new_shared(n, device="cpu")  # type: ignore[no-untyped-call]
-    empty = torch.empty(0, dtype=dtype, device="cpu")
-    return empty.set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
 
 
 class UserCodeReader(Reader):

@@ -153,7 +153,7 @@ def test_compare_of_videos_looks_at_every_frame(tmp_path: Path, videos: dict[str
 def test_compare_of_videos_fails_if_one_frame_differs(
     tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpupipe.engines.forms.clip_frames import _Batch
+    from gpupipe.engines.host.clip_frames import _Batch
 
     (tmp_path / "v.mp4").write_bytes(videos["cfr.mp4"].read_bytes())
     put = _Batch.put

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
-from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.mixing import mix
+from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError, PipelineError
 
 VIEWS = T.Compose(

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from gpupipe import transforms as T
 from gpupipe.datasets import VideoList
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.engines.forms.clip_layout import repeat_per_frame
+from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.kernels.clip_layout import repeat_per_frame
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check, tolerance
 from gpupipe.pipelines import kinetics

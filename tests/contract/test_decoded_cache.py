@@ -19,11 +19,10 @@ from PIL import Image
 from rich.filesize import decimal
 from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictures, same, write_tars
 
-from gpupipe import DataLoader, SampleError, transforms as T
+from gpupipe import DataLoader, SampleError, system, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
 from gpupipe.datasets.base import Dataset
 from gpupipe.errors import ConfigError
-from gpupipe.memory import system
 from gpupipe.reading import decoded_cache
 from gpupipe.sources.remote.block_cache import BlockCache, bytes_kept
 

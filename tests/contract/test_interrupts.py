@@ -27,7 +27,7 @@ from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.engines.dali import engine as dali
 from gpupipe.engines.dali.runner import Runner
-from gpupipe.engines.forms.image_threads import ImageThreads, Making
+from gpupipe.engines.host.image_threads import ImageThreads, Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
 from gpupipe.loader import epoch as iteration, native, plan_stream, running
 from gpupipe.planning import epoch as planning

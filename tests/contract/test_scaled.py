@@ -24,7 +24,7 @@ from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, base, from_torch
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import check

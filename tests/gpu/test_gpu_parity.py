@@ -18,7 +18,7 @@ from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError
 from gpupipe.parity import measure as parity
 from gpupipe.parity.difference import Difference, difference

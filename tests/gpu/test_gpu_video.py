@@ -18,7 +18,7 @@ from torch import Tensor
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import VideoList
 from gpupipe.engines import Dali
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 
 pytest.importorskip("av")
 pytestmark = pytest.mark.usefixtures("where")

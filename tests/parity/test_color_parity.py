@@ -14,11 +14,11 @@ from support import SEED, images_of, plans_of
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
-from gpupipe.engines.forms import BATCH_FORMS
-from gpupipe.engines.forms.apply import apply_batch, apply_sample
-from gpupipe.engines.forms.hue import _hsv, _rgb, pil_hue
-from gpupipe.engines.forms.picture import array
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
+from gpupipe.kernels import BATCH_FORMS
+from gpupipe.kernels.apply import apply_batch, apply_sample
+from gpupipe.kernels.hue import _hsv, _rgb, pil_hue
+from gpupipe.kernels.picture import array
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph

@@ -17,7 +17,7 @@ from support import SEED, N, images_of, pictures, plans_of, write_photos
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.parity import tolerances
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check

@@ -13,10 +13,10 @@ from support import SEED, images_of, pictures, plans_of
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
-from gpupipe.engines.forms import BATCH_FORMS, FORMS
-from gpupipe.engines.forms.device_random import normal
-from gpupipe.engines.forms.picture import array
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
+from gpupipe.kernels import BATCH_FORMS, FORMS
+from gpupipe.kernels.device_random import normal
+from gpupipe.kernels.picture import array
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
@@ -50,7 +50,7 @@ def test_blur(kind: str, kernel_size: tuple[int, int]) -> None:
 
 def test_blur_of_a_batch_at_once_is_that_of_its_images() -> None:
     """A GPU does all of them in one convolution."""
-    from gpupipe.engines.forms.blur_noise import blur_batch
+    from gpupipe.kernels.blur_noise import blur_batch
 
     x = torch.from_numpy(pictures(5)).permute(0, 3, 1, 2)
     want = [F.gaussian_blur(row, [9, 5], [float(s)] * 2) for row, s in zip(x, SIGMAS, strict=True)]

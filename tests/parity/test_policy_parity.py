@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_batch, apply_sample
+from gpupipe.kernels.apply import apply_batch, apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import auto_augment_tables as tables
 from gpupipe.transforms.base import Images
@@ -152,7 +152,7 @@ def test_what_is_left_out_is_left_alone() -> None:
     sizes = np.tile((20, 30), (4, 1))
     (op,), _ = t.resolve(u, Images(sizes))
     image = Image.fromarray(photograph(20, 30, 1))
-    from gpupipe.engines.forms import FORMS
+    from gpupipe.kernels import FORMS
 
     assert FORMS[type(op)](image, op.where(np.zeros(4, bool), sizes), 2) is image
 

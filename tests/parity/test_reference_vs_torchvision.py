@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.engines.forms.picture import size_of
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
+from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.kernels.picture import size_of
 from gpupipe.pipelines import imagenet
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop, Flip, Gray, Op, Resize

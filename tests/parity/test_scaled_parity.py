@@ -12,7 +12,7 @@ from PIL import Image
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Dataset, ImageFolder, Subset
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import broken
 from gpupipe.reading import scaled as scaled_decoding

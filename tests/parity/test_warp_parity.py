@@ -17,9 +17,9 @@ from support import SEED, images_of, pictures, plans_of
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
-from gpupipe.engines.forms import BATCH_FORMS, FORMS
-from gpupipe.engines.forms.picture import array
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
+from gpupipe.kernels import BATCH_FORMS, FORMS
+from gpupipe.kernels.picture import array
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
@@ -29,7 +29,7 @@ from gpupipe.transforms.ops import Elastic, Op, Perspective, Warp
 
 F = pytest.importorskip("torchvision.transforms.v2.functional")
 MODE = {mode.value: mode for mode in pytest.importorskip("torchvision.transforms").InterpolationMode}
-FORM = sys.modules["gpupipe.engines.forms.warp"]
+FORM = sys.modules["gpupipe.kernels.warp"]
 
 SIZES = np.array([(60, 80), (97, 61), (64, 64), (33, 50), (47, 48), (21, 90)])
 FILLS = [(0.0,), (7.0,), (10.0, 250.0, 33.0), None]

@@ -22,11 +22,11 @@ from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode, peek_size
 from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.datasets.base import Dataset
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.engines.forms.reference import reference
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
+from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
+from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.pipelines import imagenet
 from gpupipe.planning.epoch import resolve_plan
 from gpupipe.reading.setup import Setup

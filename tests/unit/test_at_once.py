@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms import at_once
-from gpupipe.engines.forms.apply import apply_batch, apply_sample, head_and_tail
-from gpupipe.engines.forms.at_once import AtOnce, Moves
-from gpupipe.engines.forms.image_batch import ImageBatch
-from gpupipe.engines.forms.picture import chw
-from gpupipe.engines.forms.registry import FAST_FORMS, FORMS
+from gpupipe.engines.host.image_batch import ImageBatch
+from gpupipe.kernels import at_once
+from gpupipe.kernels.apply import apply_batch, apply_sample, head_and_tail
+from gpupipe.kernels.at_once import AtOnce, Moves
+from gpupipe.kernels.picture import chw
+from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.buffers import BatchPool
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop, Flip, Normalize, Resize, ToDtype

@@ -17,10 +17,10 @@ from support import plans_of
 
 from gpupipe import engines, transforms as T
 from gpupipe.engines.dali.presence import installed
-from gpupipe.engines.forms.clip_frames import ClipBatches
-from gpupipe.engines.forms.geometry import resize, resize_by_torch
-from gpupipe.engines.forms.picture import chw, nchw
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.host.clip_frames import ClipBatches
+from gpupipe.engines.torch.reference import reference
+from gpupipe.kernels.geometry import resize, resize_by_torch
+from gpupipe.kernels.picture import chw, nchw
 from gpupipe.pipelines import kinetics
 from gpupipe.reading.buffers import BatchPool, Borrowed, BufferPool
 from gpupipe.reading.clips import ClipReader

@@ -13,8 +13,8 @@ from goodness import chi_square_p, ks_two_sample_p, ks_uniform_p
 from PIL import Image
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.kernels.apply import apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops
 from gpupipe.transforms.compose import as_compose

@@ -18,8 +18,8 @@ from PIL import Image
 from support import settings_of
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.errors import ConfigError, GpupipeError, PipelineError
+from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops, orders
 from gpupipe.transforms.compose import as_compose
@@ -383,7 +383,7 @@ def replaced(plan: Any) -> Any:
 
 
 def test_nothing_comes_after_a_function_of_batches_but_what_batches_can_do() -> None:
-    from gpupipe.engines.forms.check import check_ops
+    from gpupipe.kernels.check import check_ops
 
     check_ops(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Normalize((0.5,), (0.5,))]).skeleton)
     with pytest.raises(PipelineError, match="Resize stands behind a function that gets the whole batch"):

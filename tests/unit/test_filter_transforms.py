@@ -10,8 +10,8 @@ import torch
 from goodness import ks_two_sample_p, ks_uniform_p
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.device_random import bits, normal, uniform
 from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.kernels.device_random import bits, normal, uniform
 from gpupipe.rng import mix64
 from gpupipe.transforms.compose import as_compose
 
@@ -86,6 +86,6 @@ def test_fields_have_their_distribution() -> None:
 
 def test_long_fields_are_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = normal(SEEDS, 1000, CPU)
-    monkeypatch.setattr("gpupipe.engines.forms.device_random._CHUNK", 300)
+    monkeypatch.setattr("gpupipe.kernels.device_random._CHUNK", 300)
     assert torch.equal(normal(SEEDS, 1000, CPU), whole)
     assert torch.equal(normal(SEEDS[2:3], 1000, CPU), whole[2:3])

@@ -18,9 +18,9 @@ from index_files import arrays_of, rewritten
 from PIL import Image
 from support import Encoded
 
-from gpupipe import DataLoader, GpupipeError
+from gpupipe import DataLoader, GpupipeError, cache_folder as cache_module
 from gpupipe.datasets import ImageFolder, ImageList, from_torch
-from gpupipe.datasets.index import cache as cache_module, open_index as build
+from gpupipe.datasets.index import open_index as build
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError

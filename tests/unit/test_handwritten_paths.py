@@ -20,9 +20,9 @@ from torchvision import transforms as tvt
 from torchvision.transforms import functional as TF
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, PipelineError, TranslationError
 from gpupipe.interop import draws, tracing, translate_transform
+from gpupipe.kernels.apply import apply_sample
 from gpupipe.transforms import Lambda, ops
 from gpupipe.transforms.handwritten import HandWritten, Path, Step
 

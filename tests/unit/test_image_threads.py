@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
-from gpupipe.engines.forms.apply import apply_batch, apply_sample, apply_tail, head_and_tail
-from gpupipe.engines.forms.image_threads import ImageThreads
-from gpupipe.engines.forms.stacking import stack_images
+from gpupipe.engines.host.image_threads import ImageThreads
 from gpupipe.errors import PipelineError
+from gpupipe.kernels.apply import apply_batch, apply_sample, apply_tail, head_and_tail
+from gpupipe.kernels.stacking import stack_images
 from gpupipe.testing.photos import photograph
 
 PIXELS = np.stack([photograph(40, 56, i) for i in range(7)])

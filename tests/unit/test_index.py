@@ -23,6 +23,7 @@ from index_files import OLD_NS, age, index_file, png
 from PIL import Image
 from support import spawned
 
+from gpupipe import cache_folder as cache_module
 from gpupipe.codecs.files import Place
 from gpupipe.codecs.probe import (
     MISSING,
@@ -37,7 +38,7 @@ from gpupipe.codecs.probe import (
     unpack_places,
 )
 from gpupipe.datasets import ImageFolder, ImageList
-from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool, table as index_module
+from gpupipe.datasets.index import open_index as build, probe_pool as pool, table as index_module
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from index_files import age, png
 
+from gpupipe import cache_folder as cache_module
 from gpupipe.codecs.probe import probe as header_of
 from gpupipe.datasets import ImageFolder
-from gpupipe.datasets.index import cache as cache_module, open_index as build, probe_pool as pool
+from gpupipe.datasets.index import open_index as build, probe_pool as pool
 from gpupipe.datasets.index.column_file import write_columns
 
 PROCESSES = 10

@@ -15,7 +15,7 @@ from gpupipe.datasets import Arrays
 from gpupipe.engines.dali import Dali
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.engines.dali.graph_end import graph_end
-from gpupipe.engines.forms.reference import reference
+from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import EngineError, PipelineError
 from gpupipe.pipelines import imagenet
 from gpupipe.reading.base import Feed

@@ -17,12 +17,12 @@ import torch
 from support import EVAL, TRAIN, Encoded, N, all_seen, native_session, pictures, spawned, write_photos, write_tars
 
 import gpupipe
-from gpupipe import DataLoader, engines, memory, transforms as T
+from gpupipe import DataLoader, engines, memory, system, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
-from gpupipe.memory import limits, system
+from gpupipe.loader import memory_limits as limits
 
 IMAGE = 3 * 32 * 32
 """Values of one image of TRAIN and EVAL."""
@@ -38,8 +38,8 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``room(host=..., shm=...)``: what the machine has from now on."""
 
     def put(*, host: int | None = None, shm: int | None = None) -> None:
-        monkeypatch.setattr(gpupipe.memory.system, "memory_limit", lambda: host)
-        monkeypatch.setattr(gpupipe.memory.system, "shm_size", lambda: shm)
+        monkeypatch.setattr(gpupipe.system, "memory_limit", lambda: host)
+        monkeypatch.setattr(gpupipe.system, "shm_size", lambda: shm)
 
     return put
 
@@ -470,7 +470,7 @@ def test_release_without_dali_and_cuda_loads_neither() -> None:
 
 _HOLES = """
 import ctypes
-from gpupipe.memory import system
+from gpupipe import system
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

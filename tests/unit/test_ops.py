@@ -19,11 +19,11 @@ pytest.importorskip("nvidia.dali")
 from gpupipe import transforms as T
 from gpupipe.engines.dali import Dali
 from gpupipe.engines.dali.lowering import LOWERINGS
-from gpupipe.engines.forms import ARITHMETIC, BATCH_FORMS, FORMS
-from gpupipe.engines.forms.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.engines.forms.registry import FAST_FORMS
 from gpupipe.engines.mixing import MIXES
 from gpupipe.interop import translate_transform
+from gpupipe.kernels import ARITHMETIC, BATCH_FORMS, FORMS
+from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.kernels.registry import FAST_FORMS
 from gpupipe.parity.cases import CASES, FINISH, PAGE
 from gpupipe.parity.measure import apart, arrays, batches
 from gpupipe.parity.tolerances import TABLE, check

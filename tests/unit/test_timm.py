@@ -13,9 +13,9 @@ from PIL import Image
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
-from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, TranslationError
 from gpupipe.interop import translate_transform
+from gpupipe.kernels.apply import apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.timm import Levels, TimmAugMix, TimmAutoAugment, TimmRandAugment
 

@@ -168,7 +168,7 @@ def test_half_precision_counts_once_and_views_are_asked_one_by_one() -> None:
 
 def test_a_change_of_the_filter_or_the_window_would_break_a_promise() -> None:
     """The table is tight enough to notice what people get wrong: no antialiasing, or a window one pixel off."""
-    from gpupipe.engines.forms.apply import apply_sample
+    from gpupipe.kernels.apply import apply_sample
     from gpupipe.testing.photos import photograph
 
     image = photograph(120, 160, 3)

@@ -12,7 +12,7 @@ from PIL import Image
 from support import write_photos
 
 from gpupipe.codecs.unread import unread
-from gpupipe.codecs.unread_array import LookedAtArray, UnreadArray, unread_arrays
+from gpupipe.interop.unread_arrays import LookedAtArray, UnreadArray, unread_arrays
 
 
 @pytest.fixture

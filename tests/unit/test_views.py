@@ -14,8 +14,8 @@ from support import write_photos
 from gpupipe import DataLoader, transforms as T
 from gpupipe.bench.measure import count_images
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.forms.apply import apply_sample
 from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.kernels.apply import apply_sample
 from gpupipe.memory import estimate
 from gpupipe.parity.compare import compare
 from gpupipe.testing.photos import photograph

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpupipe.engines.forms import enhance
-from gpupipe.engines.forms.blur_noise import taps
-from gpupipe.engines.forms.warp import _product
+from gpupipe.kernels import enhance
+from gpupipe.kernels.blur_noise import taps
+from gpupipe.kernels.warp import _product
 
 
 @pytest.mark.parametrize("axis", [-1, -2])

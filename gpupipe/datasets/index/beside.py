@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+from ... import cache_folder as cache
 from ...errors import DatasetError
 from ...sources.base import Source
-from . import cache
 from .column_file import Columns, ColumnsError
 
 __all__ = ["bring", "leave", "url_of"]

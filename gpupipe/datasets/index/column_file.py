@@ -26,10 +26,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ...cache_folder import distrust
 from ...codecs.files import pread
 from ...errors import DatasetError
 from .blocks import BLOCK, Blocks, ColumnsError, aligned, sums_of
-from .cache import distrust
 
 __all__ = ["Column", "Columns", "ColumnsError", "write_columns"]
 

@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
+from ... import cache_folder as cache
 from ...codecs.files import MAX_BYTES
 from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
 from ...reasons import Reason
 from ...script_warnings import warn
 from ...sources.base import Listing, Source, Texts
-from . import beside, cache
+from . import beside
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureReader, Reader, probe_all
 from .probe_remote import probe_remote

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from ...errors import ConfigError, MissingDependency, PipelineError
-from ...memory.uses import MemoryUse, Place, Workload
 from ...reading.setup import Setup
 from ...reading.windows import window_of
 from ...transforms.ops import Crop
 from ..base import Engine, EngineConfig
+from ..memory_uses import MemoryUse, Place, Workload
 from .codings import by_pillow, is_safe, share_by_pillow
 from .pieces import AHEAD, images_of_a_piece
 from .presence import installed
 
 if TYPE_CHECKING:
-    from ..forms.clip_frames import ClipBatches
-    from ..forms.kept_images import KeptImages
+    from ..host.clip_frames import ClipBatches
+    from ..host.kept_images import KeptImages
     from .graph_end import GraphEnd
 
 __all__ = ["Dali", "installed"]
@@ -119,7 +119,7 @@ class Dali(EngineConfig):
 
     def _without_graph(self, setup: Setup) -> Engine | None:
         """What does all of the work, if there is nothing left for DALI to do."""
-        from .no_graph import NoGraph
+        from ..host.engine import NoGraph
 
         clips, images = _clip_batches(setup), self._kept_images(setup)
         if clips is not None:
@@ -128,7 +128,7 @@ class Dali(EngineConfig):
 
     def _kept_images(self, setup: Setup) -> KeptImages | None:
         """What makes batches of images that are kept decoded, if a graph would only pass them on."""
-        from ..forms.kept_images import KeptImages  # which loads torch
+        from ..host.kept_images import KeptImages  # which loads torch
 
         images = KeptImages.of(setup)
         if images is None:
@@ -220,6 +220,6 @@ def _cuts(setup: Setup) -> bool:
 
 def _clip_batches(setup: Setup) -> ClipBatches | None:
     """What makes batches of clips where they are decoded, if nothing else is to be done."""
-    from ..forms.clip_frames import ClipBatches  # which loads torch
+    from ..host.clip_frames import ClipBatches  # which loads torch
 
     return ClipBatches.of(setup)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...datasets.index.cache import cache_folder, make_folder, replacing
+from ...cache_folder import cache_folder, make_folder, replacing
 from .messages import clean
 
 __all__ = ["FANCY_WINDOWS", "fancy_windows", "nvjpeg_version", "self_test", "windows_work"]

@@ -16,8 +16,10 @@ import nvidia.dali
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from ... import system
 from ...errors import BadSample, EngineError, SampleError
-from ...memory import system
+from ...kernels.apply import apply_batch
+from ...kernels.clip_layout import repeat_per_frame, to_clip_layout
 from ...planning.epoch import clip_length
 from ...reading.base import Feed, Loaded, Reader
 from ...reading.buffers import Borrowed
@@ -30,9 +32,8 @@ from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import to_device
-from ..forms.apply import apply_batch
-from ..forms.clip_layout import repeat_per_frame, to_clip_layout
-from ..forms.image_threads import ImageThreads, Making
+from ..host.image_threads import ImageThreads, Making
+from ..pillow_speed import PillowSpeed
 from . import pools
 from .codings import is_safe
 from .decoder import nvjpeg_version
@@ -41,7 +42,6 @@ from .graph_end import GraphEnd
 from .messages import clean
 from .nvdec import NvdecReader
 from .pieces import AHEAD, rows_of_pieces
-from .pillow_speed import PillowSpeed
 from .runner import Failed, Piece, Runner
 from .second_look import second_look
 

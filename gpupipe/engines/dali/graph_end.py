@@ -1,7 +1,7 @@
 """Where DALI's graph ends, and who goes on.
 
 On a GPU the graph is whole: it does all that DALI has, and torch does the rest on the batch, on the device. On a CPU
-threads of the host go on image by image (:mod:`gpupipe.engines.forms.image_threads`) as soon as that is cheaper, which
+threads of the host go on image by image (:mod:`gpupipe.engines.host.image_threads`) as soon as that is cheaper, which
 it mostly is right after the decoder. For each op both costs stand beside its lowering (:class:`.lowering.Cost`), in
 milliseconds of one core per image of 224 x 224 pixels; the graph ends before the op from which on the sum of the costs
 is the least. ``benchmarks/op_costs.py`` measures them, and its table is in docs/promises.md.
@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...errors import PipelineError
+from ...kernels import has_batch_form
+from ...kernels.check import check_ops
 from ...reading.windows import window_of
 from ...transforms.ops import Call, Op, ToDtype, Views
-from ..forms import has_batch_form
-from ..forms.check import check_ops
 from .lowering import LOWERINGS, lacks
 
 __all__ = ["GraphEnd", "graph_end"]

@@ -12,14 +12,14 @@ import numpy as np
 
 from ...codecs.files import Undecodable
 from ...errors import BadSample
+from ...kernels.apply import apply_sample, apply_tail, head_and_tail
+from ...kernels.clip_layout import clip_tail, unflatten
+from ...kernels.picture import Picture, size_of
+from ...kernels.stacking import stack_images
 from ...reading.base import Form, Loaded
 from ...reading.sample import bad_sample, changed
 from ...reading.setup import Setup
 from ...transforms.ops import Op
-from ..forms.apply import apply_sample, apply_tail, head_and_tail
-from ..forms.clip_layout import clip_tail, unflatten
-from ..forms.picture import Picture, size_of
-from ..forms.stacking import stack_images
 
 __all__ = ["second_look"]
 

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from ...codecs.video.decode import pyav_version
 from ...errors import ConfigError, SampleError
-from ...memory.uses import MemoryUse, Workload
+from ...kernels.apply import apply_tail, head_and_tail
+from ...kernels.check import check_ops
+from ...kernels.clip_layout import clip_tail
 from ...planning.epoch import resolve_missing
 from ...reading.cuts import Cuts
 from ...reading.plan_workers import WorkerRun, Workers
@@ -23,9 +25,7 @@ from ...reading.targets import targets_of
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
-from ..forms.apply import apply_tail, head_and_tail
-from ..forms.check import check_ops
-from ..forms.clip_layout import clip_tail
+from ..memory_uses import MemoryUse, Workload
 from ..staging import CopyStream, Ring, Uploader, map_tensors
 from .worker_tasks import Decode, Decoded
 

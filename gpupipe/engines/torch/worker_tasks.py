@@ -18,6 +18,10 @@ from ...codecs.files import Undecodable
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
 from ...errors import BadSample
+from ...kernels.apply import apply_sample, head_and_tail
+from ...kernels.clip_layout import unflatten
+from ...kernels.picture import Picture, size_of
+from ...kernels.stacking import stack_images
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.cuts import Cuts, moved
 from ...reading.decoded_cache import DecodedCache
@@ -28,10 +32,6 @@ from ...reading.windows import window_of
 from ...transforms.compose import Compose
 from ...transforms.ops import Op
 from ...types import ByHand, Plan
-from ..forms.apply import apply_sample, head_and_tail
-from ..forms.clip_layout import unflatten
-from ..forms.picture import Picture, size_of
-from ..forms.stacking import stack_images
 
 __all__ = ["Decode", "Decoded"]
 
@@ -53,7 +53,7 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode a batch and apply the first part of the ops (:func:`~gpupipe.engines.forms.apply.head_and_tail`)."""
+    """Decode a batch and apply the first part of the ops (:func:`~gpupipe.kernels.apply.head_and_tail`)."""
 
     dataset: Dataset
     pipeline: Compose

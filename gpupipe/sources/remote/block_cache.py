@@ -136,7 +136,7 @@ class BlockCache:
     @staticmethod
     def _open(path: str) -> tuple[int, os.stat_result | None]:
         """(file descriptor, what is known of it), or (-1, ``None``)"""
-        from ...datasets.index.cache import distrust
+        from ...cache_folder import distrust
 
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -215,7 +215,7 @@ class BlockCache:
             self._total += self._trim()
 
     def _make(self, folder: str) -> None:
-        from ...datasets.index.cache import make_folder
+        from ...cache_folder import make_folder
 
         if not os.path.isdir(folder):
             make_folder(self._folder)

@@ -324,7 +324,7 @@ _lock = threading.Lock()
 
 
 def _connections(options: Remote) -> _Connections:
-    from ...datasets.index.cache import cache_folder
+    from ...cache_folder import cache_folder
 
     with _lock:
         if options not in _shared:

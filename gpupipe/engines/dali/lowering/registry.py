@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     dali: float
     """In DALI's graph on the CPU."""
     pil: float
-    """By the form for one image (:mod:`gpupipe.engines.forms`), of what torchvision would have as a PIL image."""
+    """By the form for one image (:mod:`gpupipe.kernels`), of what torchvision would have as a PIL image."""
     tensor: float
     """The same of what torchvision would have as a tensor."""
     far: bool = False

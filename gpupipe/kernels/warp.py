@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from ...transforms import ops
+from ..transforms import ops
 from . import pillow
 from .blur_noise import smooth
 from .device_random import on, uniform

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...errors import PipelineError
-from ...transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
-from ...transforms.ops.base import Array
+from ..errors import PipelineError
+from ..transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
+from ..transforms.ops.base import Array
 from .dtype import to_dtype
 from .picture import Picture, array, chw, hwc, planes, to_bytes
 from .registry import ARITHMETIC, BATCH_FORMS, FORMS, LEVEL_FORMS, Form, change_of, is_arithmetic

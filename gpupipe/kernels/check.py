@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import PipelineError
-from ...transforms.compose import Compose
-from ...transforms.ops import Call, Gray, Op, ToDtype, Views
+from ..errors import PipelineError
+from ..transforms.compose import Compose
+from ..transforms.ops import Call, Gray, Op, ToDtype, Views
 from .apply import apply_sample, head_and_tail
 from .registry import has_batch_form
 
@@ -17,7 +17,7 @@ __all__ = ["check_ops", "try_functions"]
 
 def check_ops(ops: Sequence[Op], *, channels: int = 3) -> None:
     """Raise :class:`PipelineError` if images of so many channels cannot go through
-    :func:`~gpupipe.engines.forms.apply.apply_sample` and :func:`~gpupipe.engines.forms.apply.apply_tail`."""
+    :func:`~gpupipe.kernels.apply.apply_sample` and :func:`~gpupipe.kernels.apply.apply_tail`."""
     head, tail = head_and_tail(ops)
     _check_head(head, channels)
     _check_tail(tail)

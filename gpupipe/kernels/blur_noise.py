@@ -11,7 +11,7 @@ from PIL import ImageFilter
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from ...transforms import ops
+from ..transforms import ops
 from .device_random import normal, on
 from .picture import Picture, chw, hwc, pil, planes, to_bytes
 from .registry import batch_form, form

@@ -10,14 +10,14 @@ import torch
 
 from ...codecs.video.decode import decode_clip
 from ...datasets.base import Dataset
+from ...kernels.apply import apply_sample, apply_tail, head_and_tail
+from ...kernels.clip_layout import clip_tail, unflatten
+from ...kernels.picture import size_of
+from ...kernels.stacking import stack_images
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan
 from ...reading.scaled import Scaled
 from ...transforms.compose import Compose
 from ...types import Plan
-from .apply import apply_sample, apply_tail, head_and_tail
-from .clip_layout import clip_tail, unflatten
-from .picture import size_of
-from .stacking import stack_images
 
 __all__ = ["one_sample", "reference"]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
+from .. import system
 from ..engines.base import EngineConfig
+from ..engines.memory_uses import MemoryUse, Place, Workload
 from ..errors import MemoryBudgetError
-from . import system
-from .uses import MemoryUse, Place, Workload
 
 __all__ = ["Estimate", "check_device", "check_host", "estimate"]
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...transforms import ops
+from ..transforms import ops
 from .color import Factor, largest, number, pil_blend
 from .device_random import on
 from .picture import Picture, pil, to_bytes

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...transforms import ops
+from ..transforms import ops
 from .device_random import on
 from .picture import to_bytes
 from .registry import batch_form, level_form

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...errors import GpupipeError, PipelineError
-from ...reading.global_rng import lent, seed_all
-from ...transforms import ops
+from ..errors import GpupipeError, PipelineError
+from ..global_rng import lent, seed_all
+from ..transforms import ops
 from .picture import Picture, chw, hwc, pil, size_of
 from .registry import batch_form, form
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...transforms import ops
+from ..transforms import ops
 from .color import Factor, number
 from .device_random import on
 from .registry import batch_form

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...kernels.apply import apply_batch, apply_sample, head_and_tail
+from ...kernels.at_once import AtOnce, Moves
+from ...kernels.picture import chw, planes
+from ...kernels.registry import FAST_FORMS, FORMS, different_sizes
 from ...reading.buffers import BatchPool
 from ...transforms.ops import Call, Op, ToDtype, Views
 from ...transforms.ops.base import Array
-from .apply import apply_batch, apply_sample, head_and_tail
-from .at_once import AtOnce, Moves
-from .picture import chw, planes
-from .registry import FAST_FORMS, FORMS, different_sizes
 
 __all__ = ["ImageBatch"]
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...kernels.apply import apply_batch, apply_sample, head_and_tail
+from ...kernels.at_once import AtOnce, Moves
+from ...kernels.picture import chw, planes
+from ...kernels.registry import FAST_FORMS, FORMS, is_arithmetic
 from ...reading.buffers import BatchPool
 from ...reading.clips import FrameTaker
 from ...reading.setup import Setup
 from ...transforms.ops import Crop, Flip, Resize
 from ...transforms.ops.base import Array
 from ...types import Plan
-from .apply import apply_batch, apply_sample, head_and_tail
-from .at_once import AtOnce, Moves
-from .picture import chw, planes
-from .registry import FAST_FORMS, FORMS, is_arithmetic
 
 __all__ = ["ClipBatches"]
 

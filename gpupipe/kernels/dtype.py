@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...transforms import ops
+from ..transforms import ops
 from .registry import arithmetic
 
 

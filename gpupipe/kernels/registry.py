@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from torch import Tensor
 
-from ...errors import PipelineError
-from ...transforms.ops import Call, Op
+from ..errors import PipelineError
+from ..transforms.ops import Call, Op
 from .device_random import on
 from .picture import Picture
 

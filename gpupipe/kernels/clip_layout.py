@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ...datasets.base import Layout
-from ...transforms.ops import Op, Views
+from ..datasets.base import Layout
+from ..transforms.ops import Op, Views
 from .apply import apply_tail
 from .registry import is_arithmetic
 
@@ -49,7 +49,7 @@ def to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: s
 
 
 def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout) -> Any:
-    """:func:`~gpupipe.engines.forms.apply.apply_tail` for clips.
+    """:func:`~gpupipe.kernels.apply.apply_tail` for clips.
 
     Args:
         batch: [B, T, H, W, C], or a tuple of such for several views; left as it is.

@@ -6,7 +6,7 @@ meet the threads of a decoder.
 
 User code does not run in these threads but in the one that asks for the batch, image after image in the order of the
 batch, as in the reference engine without workers: there its random numbers are lent to it (see
-:mod:`gpupipe.reading.global_rng`), and what it keeps from image to image comes in the same order. What stands before
+:mod:`gpupipe.global_rng`), and what it keeps from image to image comes in the same order. What stands before
 and after it is done in the threads.
 """
 
@@ -21,11 +21,11 @@ from typing import Any
 from torch import Tensor
 
 from ...codecs.patience import gave_up
+from ...kernels.apply import apply_sample
 from ...reading.buffers import BatchPool
 from ...reading.torch_threads import torch_threads
 from ...transforms.ops import Op, Views
 from ...transforms.ops.base import Array
-from .apply import apply_sample
 from .image_batch import ImageBatch
 
 __all__ = ["ImageThreads", "Making"]

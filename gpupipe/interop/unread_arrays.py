@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .decode import Pixels, peek_size
-from .files import Undecodable
-from .unread import close_with, is_unread
+from ..codecs.decode import Pixels, peek_size
+from ..codecs.files import Undecodable
+from ..codecs.unread import close_with, is_unread
 
 __all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
 

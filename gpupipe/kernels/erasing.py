@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from ...transforms import ops
+from ..transforms import ops
 from .device_random import normal, on
 from .registry import batch_form
 

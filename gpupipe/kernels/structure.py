@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...transforms import ops
+from ..transforms import ops
 from .apply import apply_batch, apply_sample
 from .device_random import on
 from .picture import Picture, array, chw, hwc

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...errors import PipelineError
-from ...transforms import ops
-from ...transforms.ops.base import Array
+from ..errors import PipelineError
+from ..transforms import ops
+from ..transforms.ops.base import Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 

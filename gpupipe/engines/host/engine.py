@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
+from ... import system
 from ...errors import SampleError
-from ...memory import system
 from ...reading.base import Loaded, Reader
 from ...reading.clips import ClipReader
 from ...reading.kept_images import KeptImageReader
 from ...reading.setup import Setup
 from ...types import Batch, Plan
 from ..base import Engine, Run
+from ..dali.graph_end import GraphEnd
 from ..delivery import to_device
-from ..forms.clip_frames import ClipBatches
-from ..forms.kept_images import KeptImages
-from .graph_end import GraphEnd
-from .pillow_speed import PillowSpeed
+from ..pillow_speed import PillowSpeed
+from .clip_frames import ClipBatches
+from .kept_images import KeptImages
 
 __all__ = ["NoGraph"]
 

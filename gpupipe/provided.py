@@ -1,0 +1,16 @@
+"""Functions that a low layer calls and a higher layer provides. ``gpupipe/__init__.py`` registers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["one_sample"]
+
+
+def _nothing(dataset: Any, index: int) -> tuple[Any, Any]:
+    raise RuntimeError("gpupipe/__init__.py did not run: import gpupipe before its parts")
+
+
+one_sample: Callable[[Any, int], tuple[Any, Any]] = _nothing
+"""``(transformed image, label)`` of one sample of a dataset, executed by the reference."""
