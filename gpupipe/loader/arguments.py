@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import torch
 
@@ -16,8 +18,21 @@ from ..planning.blocks import BlockShuffle
 from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 
-__all__ = ["Arguments", "DeviceLike", "EngineName", "Replaced", "Shuffling", "check_integer", "length_of"]
+__all__ = [
+    "NAMES",
+    "Arguments",
+    "DeviceLike",
+    "EngineName",
+    "Replaced",
+    "Shuffling",
+    "check_integer",
+    "length_of",
+    "taken_as",
+]
 
+P = ParamSpec("P")
+A = TypeVar("A")
+T = TypeVar("T")
 DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
 Shuffling = bool | Literal["blocks"] | BlockShuffle | None
@@ -32,37 +47,39 @@ class Replaced(NamedTuple):
     """The loader's own, of which the batches may be made; ``begin()`` tells it that an epoch begins."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Arguments:
-    """The arguments of :class:`gpupipe.DataLoader`, whose docstring says what each means."""
+    """The arguments of :class:`gpupipe.DataLoader`: names, order, types, defaults and checks. Its docstring says what
+    each of them means."""
 
     dataset: Any
-    batch_size: int | None
-    shuffle: Shuffling
-    sampler: Any
-    batch_sampler: Any
-    num_workers: int
-    collate_fn: Callable[[list[Any]], Any] | None
-    pin_memory: bool
-    drop_last: bool
-    timeout: float
-    worker_init_fn: Callable[[int], None] | None
-    multiprocessing_context: Any
-    generator: torch.Generator | None
-    prefetch_factor: int | None
-    persistent_workers: bool | None
-    pin_memory_device: str
-    in_order: bool
-    device: DeviceLike
-    engine: EngineName | EngineConfig
-    seed: int | None
-    shard: Shard | None
-    on_error: OnError
-    max_bad: float | int | None
+    batch_size: int | None = 1
+    shuffle: Shuffling = None
+    sampler: Any = None
+    batch_sampler: Any = None
+    num_workers: int = 0
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    pin_memory: bool = False
+    drop_last: bool = False
+    timeout: float = 0
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+    generator: torch.Generator | None = None
+    _: KW_ONLY
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    pin_memory_device: str = ""
+    in_order: bool = True
+    device: DeviceLike = None
+    engine: EngineName | EngineConfig = "auto"
+    seed: int | None = None
+    shard: Shard | None = None
+    on_error: OnError = "raise"
+    max_bad: float | int | None = None
     cache: CacheKind | None = None
     cache_bytes: int | None = None
     scaled: bool = False
-    replaced: Replaced | None = None
+    replaced: Replaced | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # numpy's integers are welcome, and torch takes them too.
@@ -106,6 +123,13 @@ class Arguments:
         if self.cache_bytes is not None:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
 
+    def changed(self, **values: Any) -> Arguments:
+        """A copy with other values, which are checked."""
+        other = copy(self)
+        vars(other).update(values)
+        other.__post_init__()
+        return other
+
     @property
     def engine_name(self) -> str:
         return self.engine.name if isinstance(self.engine, EngineConfig) else str(self.engine)
@@ -114,6 +138,28 @@ class Arguments:
     def lengths(self) -> tuple[int | None, int | None]:
         """Of dataset and sampler, as they are now; ``None`` if they have none."""
         return length_of(self.dataset), length_of(self.sampler)
+
+
+NAMES = tuple(f.name for f in fields(Arguments) if f.init)
+"""Of the arguments, in order."""
+
+
+def taken_as(kind: Callable[P, A]) -> Callable[[Callable[[T, A], None]], Callable[Concatenate[T, P], None]]:
+    """A decorator of an ``__init__`` that is given one object of class ``kind``: it takes the arguments of that class
+    instead, for callers, type checkers and ``inspect.signature``."""
+
+    def decorate(init: Callable[[T, A], None]) -> Callable[Concatenate[T, P], None]:
+        def __init__(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, kind(*args, **kwargs))
+
+        itself, _ = inspect.signature(init).parameters.values()
+        signature = inspect.signature(kind)
+        __init__.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
+        __init__.__qualname__ = init.__qualname__
+        kind.__init__.__qualname__ = init.__qualname__  # which Python's own TypeErrors begin with
+        return __init__
+
+    return decorate
 
 
 def length_of(value: Any) -> int | None:

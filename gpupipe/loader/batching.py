@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -74,7 +74,7 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
     if a.replaced is not None:
-        own = batching_of(replace(a, replaced=None), dataset)
+        own = batching_of(a.changed(replaced=None), dataset)
         own_sampler = a.replaced.sampler
         begins = () if own_sampler is None else (own_sampler.begin,)
         plan = translate_batch_sampler(a.replaced.batches, n, *begins)

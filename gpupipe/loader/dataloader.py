@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
-from ..engines.base import EngineConfig
-from ..planning.bad_samples import OnError
-from ..reading.decoded_cache import CacheKind
 from ..types import Shard
 from .accelerate import Announced, stays_as_it_is
-from .arguments import Arguments, DeviceLike, EngineName, Shuffling
+from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .samplers import blocks_within
@@ -25,6 +22,8 @@ __all__ = ["DataLoader"]
 
 _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
 """Attributes that torch's loader reads when an epoch begins, and does not forbid to set."""
+_NOT_SHOWN = ("shuffle", "multiprocessing_context")
+"""Arguments that torch's loader has no attribute of, or a property that checks what it is given."""
 
 
 class DataLoader(TorchLoader[Any]):
@@ -126,98 +125,33 @@ class DataLoader(TorchLoader[Any]):
     sampler: Any
     """As it was given, or the loader's own, which has the same order."""
     batch_sampler: Any
+    engine: Any
+    on_error: Any
+    max_bad: Any
+    cache: Any
+    cache_bytes: Any
+    scaled: Any
     _set_before: dict[str, Any]
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int | None = 1,
-        shuffle: Shuffling = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: torch.Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool | None = None,
-        pin_memory_device: str = "",
-        in_order: bool = True,
-        device: DeviceLike = None,
-        engine: EngineName | EngineConfig = "auto",
-        seed: int | None = None,
-        shard: Shard | None = None,
-        on_error: OnError = "raise",
-        max_bad: float | int | None = None,
-        cache: CacheKind | None = None,
-        cache_bytes: int | None = None,
-        scaled: bool = False,
-    ):
-        kept = None if shuffle else blocks_within(sampler)
+    @taken_as(Arguments)
+    def __init__(self, arguments: Arguments):
+        kept = None if arguments.shuffle else blocks_within(arguments.sampler)
         if kept is not None:
-            sampler, (shuffle, shard) = None, kept
-        arguments = Arguments(
-            dataset=dataset,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
-            num_workers=num_workers,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            drop_last=drop_last,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
-            generator=generator,
-            prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers,
-            pin_memory_device=pin_memory_device,
-            in_order=in_order,
-            device=device,
-            engine=engine,
-            seed=seed,
-            shard=shard,
-            on_error=on_error,
-            max_bad=max_bad,
-            cache=cache,
-            cache_bytes=cache_bytes,
-            scaled=scaled,
-        )
+            arguments = arguments.changed(sampler=None, shuffle=kept[0], shard=kept[1])
         self._show(arguments, session_of(arguments))
 
     def _show(self, a: Arguments, session: Session) -> None:
         """The attributes of torch's loader, whose ``__init__`` is not called: it would make samplers of its own."""
+        # To give a loader another sampler, Lightning makes it anew from vars(), by the names of arguments. So the given
+        # values stand there, also those that properties of the same name hide.
+        given = {name: getattr(a, name) for name in NAMES if name not in _NOT_SHOWN}
+        vars(self).update(given)
         self._session = session
-        self.dataset = a.dataset
-        self.num_workers = a.num_workers
-        self.prefetch_factor = session.prefetch_factor if a.num_workers else a.prefetch_factor  # as in torch
-        self.pin_memory = a.pin_memory
-        self.pin_memory_device = a.pin_memory_device
-        self.timeout = a.timeout
-        self.worker_init_fn = a.worker_init_fn
         self._DataLoader__multiprocessing_context = a.multiprocessing_context
-        self.in_order = a.in_order
-        self.batch_size = session.batch_size
-        self.drop_last = session.drop_last
-        self.sampler = session.sampler
-        self.batch_sampler = session.batch_sampler
-        self.generator = a.generator
         self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
-        self.on_error = a.on_error
-        self.max_bad = a.max_bad
-        self.cache = a.cache
-        self.cache_bytes = a.cache_bytes
-        self.scaled = a.scaled
-        self.engine = a.engine
-        # Lightning makes a loader anew from the attributes in its vars(), if it gives it another sampler. Properties of
-        # the same names say what became of these.
-        vars(self).update(device=a.device, seed=a.seed, shard=a.shard, persistent_workers=a.persistent_workers)
+        self.prefetch_factor = session.prefetch_factor if a.num_workers else a.prefetch_factor  # as in torch
+        self.batch_size, self.drop_last = session.batch_size, session.drop_last
+        self.sampler, self.batch_sampler = session.sampler, session.batch_sampler
         vars(self)["_set_before"] = {name: getattr(self, name) for name in _SETTABLE}
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None

@@ -155,7 +155,7 @@ class NativeSession(Session):
     def take_batches(self, batches: Any) -> None:
         own = getattr(self.batch_sampler, "sampler", None)
         replaced = Replaced(batches, own if isinstance(own, OwnSampler) else None)
-        self.arguments, self.batch_sampler = replace(self.arguments, replaced=replaced), batches
+        self.arguments, self.batch_sampler = self.arguments.changed(replaced=replaced), batches
         self._follow(batching_of(self.arguments, self.resolved.setup.dataset))
         self.position.batching = self.batching
 

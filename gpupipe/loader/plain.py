@@ -180,7 +180,7 @@ class PlainSession(Session):
 
     def take_batches(self, batches: Any) -> None:
         object.__setattr__(self.loader, "batch_sampler", batches)
-        self.batch_sampler, self.arguments = batches, replace(self.arguments, replaced=Replaced(batches))
+        self.batch_sampler, self.arguments = batches, self.arguments.changed(replaced=Replaced(batches))
 
     # ---- an epoch
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..errors import ConfigError
@@ -33,7 +32,7 @@ def with_arguments(session: Session, **changed: Any) -> Session:
     """A session with other arguments, at the place where this one stands, which ends."""
     state = session.state() if session.has_begun else None
     session.close()
-    other = session_of(replace(session.arguments, **changed))
+    other = session_of(session.arguments.changed(**changed))
     if state is not None and type(other) is type(session):
         other.load(state)
     other.report, other.stats = session.report, session.stats

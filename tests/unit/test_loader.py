@@ -90,6 +90,13 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
         assert ours[name].default == theirs[name].default, name
 
 
+def test_pythons_own_errors_name_the_loader(arrays: Arrays) -> None:
+    with pytest.raises(TypeError, match=r"^DataLoader.__init__\(\) got an unexpected keyword argument 'batchsize'"):
+        DataLoader(arrays, batchsize=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^DataLoader.__init__\(\) missing 1 required positional argument: 'dataset'"):
+        DataLoader()  # type: ignore[call-arg]
+
+
 def test_defaults_give_one_sample_at_a_time_in_order(arrays: Arrays) -> None:
     loader = DataLoader(arrays, engine="null", device="cpu")
     assert (loader.batch_size, len(loader), loader.drop_last, loader.num_workers) == (1, N, False, 0)
