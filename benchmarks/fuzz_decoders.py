@@ -50,6 +50,7 @@ from PIL import Image
 
 from gpupipe.codecs.decode import decode, peek
 from gpupipe.codecs.files import Undecodable
+from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.pillow import quiet
 from gpupipe.datasets.index.progress import Progress
 from gpupipe.engines.dali.codings import is_safe
@@ -146,7 +147,7 @@ class Judge:
     def __call__(self, content: bytes, size: tuple[int, int], rng: np.random.Generator, tell: Any) -> str:
         """``tell`` is told what comes next."""
         try:
-            want = decode(content, max_pixels=MAX_PIXELS)
+            want = decode(content, Limits(max_pixels=MAX_PIXELS))
         except Undecodable:
             want = None
         tell("whole")
@@ -183,10 +184,10 @@ class Judge:
 def _given(content: bytes) -> tuple[str, str, tuple[int, int]]:
     """(given, kept or refused; coding or reason; height and width)"""
     try:
-        seen = peek(content, max_pixels=MAX_PIXELS)
+        seen = peek(content, Limits(max_pixels=MAX_PIXELS))
     except Undecodable as e:
         return "refused", e.kind, (0, 0)
-    return ("given" if is_safe(seen.coding) else "kept"), seen.coding, (seen.height, seen.width)
+    return ("given" if is_safe(seen.coding) else "kept"), str(seen.coding), (seen.height, seen.width)
 
 
 def _window(size: tuple[int, int], rng: np.random.Generator) -> tuple[int, int, int, int]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from gpupipe.codecs.decode import decode, open_rgb, peek
 from gpupipe.codecs.files import Undecodable
+from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.pillow import quiet
 
 Rng = np.random.Generator
@@ -78,7 +79,7 @@ def verdict(content: bytes, damaged: bytes) -> str:
     except Undecodable:
         return "refused by Pillow"
     try:
-        peek(damaged, strict=True)
+        peek(damaged, Limits(strict=True))
     except Undecodable:
         return "named by strict"
     return "not noticed, same pixels" if np.array_equal(made, decode(content)) else "not noticed, other pixels"
@@ -94,9 +95,9 @@ def seconds(work: Callable[[bytes], Any], contents: list[bytes]) -> float:
 def cost(contents: list[bytes], rounds: int) -> dict[str, Any]:
     works: dict[str, Callable[[bytes], Any]] = {
         "probe": peek,
-        "probe_strict": lambda content: peek(content, strict=True),
+        "probe_strict": lambda content: peek(content, Limits(strict=True)),
         "decode": decode,
-        "decode_strict": lambda content: np.asarray(open_rgb(content, strict=True)),
+        "decode_strict": lambda content: np.asarray(open_rgb(content, Limits(strict=True))),
     }
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -126,7 +127,7 @@ def main() -> None:
         refused = 0
         for content in contents:
             try:
-                peek(content, strict=True)
+                peek(content, Limits(strict=True))
             except Undecodable as e:
                 refused += 1
                 print(f"a good photograph is refused: {e}")

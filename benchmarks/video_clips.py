@@ -123,7 +123,7 @@ def describe(root: str) -> dict[str, Any]:
         "videos": len(index),
         "frames": {"mean": float(index.frame_counts.mean()), "least": int(index.frame_counts.min())},
         "sizes": sorted({f"{h}x{w}" for h, w in sizes}),
-        "codings": sorted({index.codings[1][c] for c in index.codings[0].tolist()}),
+        "codings": sorted({str(index.video_codings[1][c]) for c in index.video_codings[0].tolist()}),
         "frames_between_entries": float(
             np.mean([len(index.entry(i).pts) / max(len(index.entry(i).keys), 1) for i in range(len(index))])
         ),

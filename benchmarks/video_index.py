@@ -28,6 +28,8 @@ from typing import Any
 import _common
 import numpy as np
 
+from gpupipe.codecs.coding import VideoCoding
+
 COUNTS = (100_000,)
 CLASSES = 400
 BATCH = 64
@@ -88,7 +90,7 @@ def synthesize(root: Path, count: int) -> dict[str, Any]:
                 status=0,
                 height=240,
                 width=320,
-                coding="h264/yuv420p/mov",
+                coding=VideoCoding("h264", "yuv420p", "mov"),
                 flags=flags,
                 time_base=base,
                 rate=(25, 1),

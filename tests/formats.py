@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpupipe import datasets as ours
-from gpupipe.codecs.files import MAX_BYTES
+from gpupipe.codecs.limits import MAX_BYTES
 from gpupipe.errors import DatasetError
 from gpupipe.testing.formats import WRITERS, Images
 

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .coding import Coding
 from .damage import refuse_damaged
-from .files import MAX_BYTES, Place, ReadAt, Undecodable, read_place, refuse_large, use_place
+from .files import Place, ReadAt, Undecodable, read_place, refuse_large, use_place
+from .limits import Limits
 from .pillow import guarded, header, open_image, orientation_of, quiet, upright
 
 __all__ = ["Media", "Peeked", "Pixels", "Smaller", "as_rgb", "decode", "open_rgb", "open_smaller", "peek", "peek_size"]
@@ -23,44 +25,33 @@ Media = str | bytes | Pixels
 """What is decoded: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
 
 
-def decode(media: Media, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES) -> Pixels:
+def decode(media: Media, limits: Limits = Limits()) -> Pixels:
     """The pixels of one image: u8[H, W, 3], RGB.
 
     Args:
-        media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3.
-        exif: turn the image upright by its EXIF orientation. Arrays have none.
-        max_pixels: refuse larger images before any memory is taken for them; ``None`` if Pillow's limit is all.
-        max_bytes: refuse larger files and buffers.
+        media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3. Pixels have neither
+            orientation nor limits.
+        limits: what is turned and what is refused, before any memory is taken for it.
 
     Raises:
         Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``,
-            ``zero-sized`` or ``bomb``.
+            ``zero-sized``, ``bomb`` or ``damaged``.
     """
-    image = open_rgb(media, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes)
+    image = open_rgb(media, limits)
     return image if isinstance(image, np.ndarray) else np.asarray(image)
 
 
-def open_rgb(
-    media: Media,
-    *,
-    exif: bool = False,
-    max_pixels: int | None = None,
-    max_bytes: int = MAX_BYTES,
-    strict: bool = False,
-) -> Pixels | Image.Image:
-    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion.
-
-    ``strict``: refuse a JPEG that libjpeg repairs; kind ``damaged``.
-    """
+def open_rgb(media: Media, limits: Limits = Limits()) -> Pixels | Image.Image:
+    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
     if isinstance(media, np.ndarray):
         return as_rgb(media)
 
     def pixels(image: Image.Image, encoded: bytes) -> Image.Image:
-        if strict and image.format in ("JPEG", "MPO"):
+        if limits.strict and image.format in ("JPEG", "MPO"):
             refuse_damaged(encoded)
-        return _rgb(image, exif)
+        return _rgb(image, limits.exif)
 
-    return _opened(media, pixels, max_pixels, max_bytes)
+    return _opened(media, pixels, limits)
 
 
 class Smaller(NamedTuple):
@@ -76,9 +67,7 @@ class Smaller(NamedTuple):
     left: float
 
 
-def open_smaller(
-    media: str | bytes, factor: int, *, exif: bool = False, max_pixels: int | None = None, max_bytes: int = MAX_BYTES
-) -> Smaller:
+def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> Smaller:
     """A JPEG decoded at 1/``factor``, which is 2, 4 or 8: libjpeg makes so many times fewer pixels of each block of
     8 x 8. Pixel (y, x) of it lies where the pixels from ``factor * y`` and ``factor * x`` on would be.
 
@@ -90,32 +79,32 @@ def open_smaller(
         image.draft(None, (max(width // factor, 1), max(height // factor, 1)))
         if image.size != (-(-width // factor), -(-height // factor)):
             raise Undecodable("changed", f"the index says that it is a JPEG, and it is {image.format}")
-        turn = orientation_of(image) if exif else 1
+        turn = orientation_of(image) if limits.exif else 1
         if turn >= 5:
             height, width = width, height
         top, left = (-side % factor / factor for side in (height, width))
         if image.mode == "RGB" and turn == 1:
             image.load()  # convert() would copy it
         else:
-            image = _rgb(image, exif)
+            image = _rgb(image, limits.exif)
         return Smaller(image, (height, width), top * (turn in (3, 4, 7, 8)), left * (turn in (2, 3, 6, 7)))
 
-    return _opened(media, pixels, max_pixels, max_bytes)
+    return _opened(media, pixels, limits)
 
 
 def _rgb(image: Image.Image, exif: bool) -> Image.Image:
     return (upright(image) if exif else image).convert("RGB")
 
 
-def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], max_pixels: int | None, max_bytes: int) -> T:
+def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], limits: Limits) -> T:
     """What ``decode`` makes of an image whose header was read, and of the bytes of its file."""
-    encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=max_bytes))
-    refuse_large(len(encoded), max_bytes)
+    encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=limits.max_bytes))
+    refuse_large(len(encoded), limits.max_bytes)
     if not encoded:
         raise Undecodable("empty", "0 bytes")
 
     def opened() -> T:
-        image = open_image(io.BytesIO(encoded), max_pixels)
+        image = open_image(io.BytesIO(encoded), limits.max_pixels)
         try:
             return decode(image, encoded)
         except Undecodable:
@@ -135,49 +124,42 @@ class Peeked(NamedTuple):
     height: int
     """Pixels, as :func:`decode` gives them."""
     width: int
-    coding: str
-    """See :class:`gpupipe.codecs.pillow.Header`; empty for arrays."""
+    coding: Coding = Coding()
+    """``Coding()`` for arrays."""
     orientation: int = 1
     """1 to 8, as EXIF counts: what must still be done to the pixels of a decoder that turns nothing."""
 
 
-def peek(
-    media: Media,
-    *,
-    exif: bool = False,
-    max_pixels: int | None = None,
-    max_bytes: int = MAX_BYTES,
-    strict: bool = False,
-) -> Peeked:
-    """The size of one image and how it is encoded, from its header and the end of the file; with ``strict`` from all of
-    a JPEG.
+def peek(media: Media, limits: Limits = Limits()) -> Peeked:
+    """The size of one image and how it is encoded, from its header and the end of the file; with ``limits.strict`` from
+    all of a JPEG.
 
     Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
     """
     if isinstance(media, np.ndarray):
         height, width = as_rgb(media).shape[:2]
-        return Peeked(height, width, "")
+        return Peeked(height, width)
 
     def look(source: IO[bytes], read: ReadAt, size: int) -> Peeked:
         if not size:
             raise Undecodable("empty", "0 bytes")
-        refuse_large(size, max_bytes)
-        with open_image(source, max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size, strict=strict)
-        if exif and orientation >= 5:
+        refuse_large(size, limits.max_bytes)
+        with open_image(source, limits.max_pixels) as image:
+            height, width, orientation, coding = header(image, read, size, strict=limits.strict)
+        if limits.exif and orientation >= 5:
             height, width = width, height
-        return Peeked(height, width, coding, orientation if exif else 1)
+        return Peeked(height, width, coding, orientation if limits.exif else 1)
 
     with quiet():
         if isinstance(media, bytes):
             return guarded(lambda: look(io.BytesIO(media), lambda n, at: media[at : at + n], len(media)))
-        place = Place(os.fsencode(media), max_bytes=max_bytes)
+        place = Place(os.fsencode(media), max_bytes=limits.max_bytes)
         return use_place(place, lambda *it: guarded(lambda: look(*it), reading=True))
 
 
-def peek_size(media: Media, exif: bool = False) -> tuple[int, int]:
+def peek_size(media: Media, limits: Limits = Limits()) -> tuple[int, int]:
     """(height, width) in pixels as :func:`decode` would give them; see :func:`peek`."""
-    peeked = peek(media, exif=exif)
+    peeked = peek(media, limits)
     return peeked.height, peeked.width
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
+from .limits import MAX_BYTES
 from .retry import is_transient, reason_of, temporary, with_retries
 from .unpack import Packed, unpack
 
 __all__ = [
-    "MAX_BYTES",
     "NOT_A_FILE",
     "Place",
     "ReadAt",
@@ -35,9 +35,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-MAX_BYTES = 2 << 30
-"""Bytes of one encoded image: more than the 179 million pixels that Pillow opens take with 8 bytes each and without any
-compression. Larger is only what has grown without end, or is full of holes."""
 NOT_A_FILE = "it is a folder, a device or a pipe, not a file"
 
 ReadAt = Callable[[int, int], bytes]

@@ -14,9 +14,10 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
+from .coding import TILES, Coding
 from .damage import refuse_damaged
 from .files import ReadAt, Undecodable
-from .jpeg import IDENTIFIER, SLICEABLE
+from .jpeg import IDENTIFIER
 from .truncation import cut_short, tail
 
 __all__ = [
@@ -52,10 +53,7 @@ class Header(NamedTuple):
     width: int
     orientation: int
     """1 to 8, as EXIF counts."""
-    coding: str
-    """Format, mode, decoder and raw mode in Pillow's words, then what is special: ``JPEG/RGB/jpeg/RGB``,
-    ``PNG/RGB/zip/RGB;16B``, ``TIFF/L/tiff_lzw/L planar``, ``JPEG/RGB/jpeg/RGB tiles``,
-    ``JPEG/RGB/jpeg/RGB junk``. A decoder that is not Pillow may not do as Pillow does with each of them."""
+    coding: Coding
 
 
 class _Quiet:
@@ -146,16 +144,16 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
         decoder, _, _, args = tiles[0]
         first = args[0] if isinstance(args, tuple) and args else args
         raw = first if isinstance(first, str) else ""
-    notes = ""
+    notes: list[str] = []
     if kind == "TIFF":
         tags: Any = image.tag_v2  # type: ignore[attr-defined]
         decoder = str(image.info.get("compression", decoder))
         # Pillow turns a TIFF upright itself, whoever opens it; its size is the turned one already.
-        notes = " turned" * (tags.get(_ORIENTATION, 1) != 1) + " planar" * (tags.get(284, 1) != 1)
+        notes = ["turned"] * (tags.get(_ORIENTATION, 1) != 1) + ["planar"] * (tags.get(284, 1) != 1)
     elif kind == "WEBP":
-        notes = " animated" * (getattr(image, "n_frames", 1) > 1) + " exif" * ("exif" in image.info)
+        notes = ["animated"] * (getattr(image, "n_frames", 1) > 1) + ["exif"] * ("exif" in image.info)
     elif any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
-        notes = SLICEABLE
+        notes = [TILES]
     end = tail(image, read, size)
     if end == "unchecked":
         image.convert("RGB")
@@ -170,7 +168,8 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
             raise Undecodable("truncated", str(e) or type(e).__name__) from None
     if strict and kind in ("JPEG", "MPO"):
         refuse_damaged(read(size, 0))
-    return Header(height, width, orientation, f"{kind}/{image.mode}/{decoder}/{raw}{notes}{end and ' ' + end}")
+    coding = Coding(kind, image.mode, decoder, raw, (*notes, *([end] if end else [])))
+    return Header(height, width, orientation, coding)
 
 
 def orientation_of(image: Image.Image) -> int:

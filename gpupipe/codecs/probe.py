@@ -7,6 +7,7 @@ imports Pillow, the standard library and its neighbours only.
 from __future__ import annotations
 
 import io
+import json
 import signal
 import struct
 import sys
@@ -15,7 +16,9 @@ from typing import IO, BinaryIO, NamedTuple
 
 from PIL import Image, ImageFile
 
-from .files import MAX_BYTES, Place, ReadAt, Undecodable, use_place
+from .coding import Coding
+from .files import Place, ReadAt, Undecodable, use_place
+from .limits import Limits
 from .pillow import guarded, header, open_image, quiet
 from .unpack import Packed
 
@@ -46,41 +49,38 @@ class Probe(NamedTuple):
     status: int
     height: int = 0
     width: int = 0
-    coding: str = ""
-    """See :class:`~gpupipe.codecs.pillow.Header`."""
+    coding: Coding = Coding()
     orientation: int = 1
     reason: str = ""
     sum: int = 0
     """Made of its bytes, if its store tells no versions."""
 
 
-def probe(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:
-    """Read the header of one image, and its end; with ``strict`` all of a JPEG. Never raises for what a file may hold;
-    call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
+def probe(place: Place, limits: Limits = Limits()) -> Probe:
+    """Read the header of one image, and its end; with ``limits.strict`` all of a JPEG. Never raises for what a file may
+    hold; call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
     try:
         return use_place(
-            place,
-            lambda file, read, size: guarded(lambda: _identify(file, read, size, max_pixels, strict), reading=True),
+            place._replace(max_bytes=limits.max_bytes),
+            lambda file, read, size: guarded(lambda: _identify(file, read, size, limits), reading=True),
         )
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def probe_bytes(data: bytes, max_pixels: int | None = None, strict: bool = False) -> Probe:
+def probe_bytes(data: bytes, limits: Limits = Limits()) -> Probe:
     """As :func:`probe`, of an image that was read already."""
     try:
-        return guarded(
-            lambda: _identify(io.BytesIO(data), lambda n, at: data[at : at + n], len(data), max_pixels, strict)
-        )
+        return guarded(lambda: _identify(io.BytesIO(data), lambda n, at: data[at : at + n], len(data), limits))
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def _identify(file: IO[bytes], read: ReadAt, size: int, max_pixels: int | None, strict: bool) -> Probe:
+def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits) -> Probe:
     if size == 0:
         raise Undecodable("empty", "0 bytes")
-    with open_image(file, max_pixels) as image:
-        height, width, orientation, coding = header(image, read, size, strict=strict)
+    with open_image(file, limits.max_pixels) as image:
+        height, width, orientation, coding = header(image, read, size, strict=limits.strict)
     return Probe(OK, height, width, coding, orientation)
 
 
@@ -93,7 +93,7 @@ _RECORD = struct.Struct("<BBiiHH")
 
 
 def pack(result: Probe) -> bytes:
-    name, reason = result.coding.encode()[:99], result.reason.encode(errors="replace")[:2000]
+    name, reason = str(result.coding).encode()[:99], result.reason.encode(errors="replace")[:2000]
     numbers = (result.status, result.orientation, result.height, result.width, len(name), len(reason))
     return _RECORD.pack(*numbers) + name + reason
 
@@ -105,7 +105,7 @@ def unpack(data: bytes) -> list[Probe]:
         at += _RECORD.size
         name, reason = data[at : at + n].decode(), data[at + n : at + n + r].decode(errors="replace")
         at += n + r
-        results.append(Probe(status, height, width, name, orientation, reason))
+        results.append(Probe(status, height, width, Coding.parse(name), orientation, reason))
     return results
 
 
@@ -152,19 +152,14 @@ def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) 
         send(answers, b"".join(map(of, unpack_places(request))))
 
 
-def settings(max_pixels: int | None, max_bytes: int = MAX_BYTES, strict: bool = False) -> str:
+def settings(limits: Limits) -> str:
     """What a worker must know of this process, for its command line."""
-    values = (Image.MAX_IMAGE_PIXELS or 0, max_pixels or 0, max_bytes, int(ImageFile.LOAD_TRUNCATED_IMAGES), strict)
-    return ",".join(str(int(v)) for v in values)
+    return json.dumps([Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, limits])
 
 
 def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
-    limit, max_pixels, max_bytes, load_truncated, strict = map(int, given.split(","))
-    Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit or None, bool(load_truncated)
+    Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, values = json.loads(given)
+    limits = Limits(*values)
     with quiet():
-        answer(
-            sys.stdin.buffer,
-            sys.stdout.buffer,
-            lambda place: pack(probe(place._replace(max_bytes=max_bytes), max_pixels or None, bool(strict))),
-        )
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, limits)))

@@ -12,8 +12,10 @@ from PIL import Image
 
 from .. import provided
 from ..codecs import damage
+from ..codecs.coding import Coding
 from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
-from ..codecs.files import MAX_BYTES, Place, Undecodable
+from ..codecs.files import Place, Undecodable
+from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import BadSample, ConfigError, MissingDependency, SampleError
 from ..sources.base import Source
 from ..sources.storage import Found
@@ -25,7 +27,7 @@ from .sample_form import SampleForm
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "checked_layout", "checked_max_bytes", "checked_max_pixels", "checked_strict"]
+__all__ = ["Dataset", "Layout", "checked_layout", "checked_limits"]
 
 Layout = Literal["CTHW", "TCHW"]
 
@@ -38,16 +40,9 @@ class Dataset(ABC):
     into worker processes. For :mod:`gpupipe.reading` alone."""
     whole_files: bool = False
     """Whether every sample is a whole local file, which an engine may open by itself."""
-    exif: bool = False
-    """Whether images are turned upright by their EXIF orientation. torchvision does not, so neither do we by
-    default."""
-    max_pixels: int | None = None
-    """Encoded images with more pixels are not decoded; ``None`` if Pillow's own limit is all."""
-    max_bytes: int = MAX_BYTES
-    """Encoded images with more bytes are not read."""
-    strict: bool = False
-    """Whether JPEG files that libjpeg repairs are bad samples of kind ``damaged``: found by the index, or if there is
-    none when each sample is read."""
+    limits: Limits = Limits()
+    """How encoded images are turned, and which are bad samples: found by the index, or if there is none when each
+    sample is read."""
     layout: Layout = "CTHW"
     """Of a batch of clips: [B, C, T, H, W], as torchvision's video models take it, or [B, T, C, H, W]."""
     upright: bool = False
@@ -72,7 +67,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def sizes(self) -> npt.NDArray[np.int32] | None:
-        """i32[N, 2]: height and width as decoded (upright if ``exif``), 0 and 0 of a bad sample; ``None`` if
+        """i32[N, 2]: height and width as decoded (upright if ``limits.exif``), 0 and 0 of a bad sample; ``None`` if
         only reading tells."""
 
     def common_size(self) -> tuple[int, int] | None:
@@ -123,15 +118,14 @@ class Dataset(ABC):
         return {}
 
     @property
-    def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
-        """(u8[N], names): how each file is encoded, as an index into names such as ``"JPEG/RGB/jpeg/RGB"`` (see
-        :class:`~gpupipe.codecs.pillow.Header`; an index behind the last name is none of them). ``None`` if only
-        reading tells."""
+    def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[Coding]] | None:
+        """(u8[N], codings): how each file is encoded, as an index into codings. An index behind the last of them is a
+        coding without a name. ``None`` if only reading tells."""
         return None
 
     @property
     def orientations(self) -> npt.NDArray[np.uint8] | None:
-        """u8[N]: how each image must be turned to be upright, 1 to 8 as EXIF counts; 1 of all without ``exif``.
+        """u8[N]: how each image must be turned to be upright, 1 to 8 as EXIF counts; 1 of all without ``limits.exif``.
         ``None`` if only reading tells."""
         return None
 
@@ -161,20 +155,20 @@ class Dataset(ABC):
         """What :meth:`fetch` gave of one of its images, decoded within its limits; see
         :func:`~gpupipe.codecs.decode.open_rgb`. ``strict``: refuse a JPEG that libjpeg repairs, which the index of a
         strict dataset knows already."""
-        return open_rgb(media, exif=self.exif, max_pixels=self.max_pixels, max_bytes=self.max_bytes, strict=strict)
+        return open_rgb(media, self.limits._replace(strict=strict))
 
     def open_smaller(self, media: str | bytes, factor: int) -> Smaller:
         """The same of a JPEG, at 1/``factor``; see :func:`~gpupipe.codecs.decode.open_smaller`."""
-        return open_smaller(media, factor, exif=self.exif, max_pixels=self.max_pixels, max_bytes=self.max_bytes)
+        return open_smaller(media, factor, self.limits)
 
     def raw(self, index: int) -> tuple[Any, Any]:
         """(what the transform is given, label) of one sample, for looking at data by hand: a PIL image in RGB, upright
-        if ``exif``; of clips the frames u8[T, H, W, 3] that seed 0 gives in epoch 0.
+        if ``limits.exif``; of clips the frames u8[T, H, W, 3] that seed 0 gives in epoch 0.
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
         media, label = self.fetch(index)
-        image = self.open(media, strict=self.strict)
+        image = self.open(media, strict=self.limits.strict)
         return Image.fromarray(image) if isinstance(image, np.ndarray) else image, label
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
@@ -239,35 +233,24 @@ def checked_layout(value: Layout) -> Layout:
     return value
 
 
-def checked_strict(value: bool) -> bool:
-    """The argument of that name. Raises :class:`ConfigError` and :class:`MissingDependency`."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"strict must be True or False, not {value!r}")
-    if value and not damage.installed():
+def checked_limits(limits: Limits) -> Limits:
+    """The image options of a public constructor. Raises :class:`ConfigError` and :class:`MissingDependency`."""
+    exif, max_pixels, max_bytes, strict = limits
+    if not isinstance(strict, bool):
+        raise ConfigError(f"strict must be True or False, not {strict!r}")
+    if strict and not damage.installed():
         raise MissingDependency(
             "strict=True asks simplejpeg what libjpeg repairs, and it is not installed: pip install "
             "'gpupipe-loader[strict]', or leave strict out"
         )
-    return value
-
-
-def checked_max_pixels(value: int | None) -> int | None:
-    """The argument of that name. Raises :class:`ConfigError`."""
-    if value is None:
-        return None
-    if type(value) is not int or value < 1:
-        raise ConfigError(f"max_pixels must be a positive integer or None, not {value!r}")
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and value > 2 * limit:
+    if max_pixels is not None and (type(max_pixels) is not int or max_pixels < 1):
+        raise ConfigError(f"max_pixels must be a positive integer or None, not {max_pixels!r}")
+    most = Image.MAX_IMAGE_PIXELS
+    if max_pixels is not None and most is not None and max_pixels > 2 * most:
         raise ConfigError(
-            f"max_pixels={value} is more than Pillow opens, which is twice PIL.Image.MAX_IMAGE_PIXELS ({limit}); raise "
-            "that first, or leave max_pixels out"
+            f"max_pixels={max_pixels} is more than Pillow opens, which is twice PIL.Image.MAX_IMAGE_PIXELS ({most}); "
+            "raise that first, or leave max_pixels out"
         )
-    return value
-
-
-def checked_max_bytes(value: int) -> int:
-    """The argument of that name. Raises :class:`ConfigError`."""
-    if type(value) is not int or value < 1:
-        raise ConfigError(f"max_bytes must be a positive integer, not {value!r}; leave it out for {MAX_BYTES}")
-    return value
+    if type(max_bytes) is not int or max_bytes < 1:
+        raise ConfigError(f"max_bytes must be a positive integer, not {max_bytes!r}; leave it out for {MAX_BYTES}")
+    return limits._replace(exif=bool(exif))

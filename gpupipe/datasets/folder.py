@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..codecs.files import MAX_BYTES
+from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import ConfigError, DatasetError
 from ..sources.folder import Tree
 from .images import EncodedImages
@@ -78,7 +78,7 @@ class ImageFolder(EncodedImages):
         self._folder = folder
         self.extensions = endings = checked_extensions(extensions, "ImageFolder")
         self.allow_empty = allow_empty
-        super().__init__(Tree(os.path.abspath(folder), endings), transform, exif, max_pixels, max_bytes, strict)
+        super().__init__(Tree(os.path.abspath(folder), endings), transform, Limits(exif, max_pixels, max_bytes, strict))
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

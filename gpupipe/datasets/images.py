@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import MAX_BYTES, Place, Undecodable
+from ..codecs.coding import Coding
+from ..codecs.files import Place, Undecodable
+from ..codecs.limits import Limits
 from ..errors import BadSample
 from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import Target
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
+from .base import Dataset, checked_limits
 from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
 from .sample_form import form_of
@@ -40,18 +42,12 @@ class EncodedImages(Dataset):
         self,
         source: Source,
         transform: Any,
-        exif: bool,
-        max_pixels: int | None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
+        limits: Limits = Limits(),
         *,
         return_dict: bool = False,
     ):
         self.transform = as_compose(transform)
-        self.max_pixels = checked_max_pixels(max_pixels)
-        self.max_bytes = checked_max_bytes(max_bytes)
-        self.strict = checked_strict(strict)
-        self.exif = bool(exif)
+        self.limits = checked_limits(limits)
         self._source = source
         self._prefix = source.prefix
         self.whole_files = source.whole_files
@@ -59,12 +55,8 @@ class EncodedImages(Dataset):
         if self.columns or return_dict:
             self.form = form_of([*self.columns], labelled=self.labels is not None, return_dict=return_dict)
 
-    @property
-    def _limits(self) -> dict[str, Any]:
-        return {"max_pixels": self.max_pixels, "max_bytes": self.max_bytes, "strict": self.strict}
-
     def _open(self, *, rebuild: bool) -> None:
-        self._index = open_index(self._source, **self._limits, rebuild=rebuild)
+        self._index = open_index(self._source, self.limits, rebuild=rebuild)
         self._source.storage.expect(int(self._index.container_size.read().sum()))
         self.classes = list(self._index.classes)
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
@@ -82,7 +74,7 @@ class EncodedImages(Dataset):
 
         Raises :class:`~gpupipe.errors.DatasetError` if the data is on this machine, or its store cannot be written to.
         """
-        return leave_index(self._source, self._index, **self._limits)
+        return leave_index(self._source, self._index, self.limits)
 
     def index_summary(self) -> Summary:
         """Counts, formats, sizes and bad files; reads all rows of the index."""
@@ -93,7 +85,7 @@ class EncodedImages(Dataset):
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
-        return (self._index.upright_sizes if self.exif else self._index.stored_sizes).all
+        return (self._index.upright_sizes if self.limits.exif else self._index.stored_sizes).all
 
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
@@ -105,13 +97,13 @@ class EncodedImages(Dataset):
         return self._index.values
 
     @property
-    def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
+    def codings(self) -> tuple[npt.NDArray[np.uint8], list[Coding]]:
         return self._index.coding.all, self._index.codings
 
     @property
     def orientations(self) -> npt.NDArray[np.uint8]:
         # Of no dataset without exif= anything is read.
-        return self._index.orientation.all if self.exif else np.broadcast_to(np.uint8(1), len(self))
+        return self._index.orientation.all if self.limits.exif else np.broadcast_to(np.uint8(1), len(self))
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:
@@ -120,7 +112,7 @@ class EncodedImages(Dataset):
     @property
     def fingerprint(self) -> str:
         samples = str(self._index.columns.meta["fingerprint"])
-        return f"{samples}-upright" if self.exif else samples
+        return f"{samples}-upright" if self.limits.exif else samples
 
     @property
     def source(self) -> Source:
@@ -142,7 +134,7 @@ class EncodedImages(Dataset):
         return read, label
 
     def place(self, index: int) -> Place:
-        return self._index.place(self._checked(index), self._prefix, self.max_bytes)
+        return self._index.place(self._checked(index), self._prefix, self.limits.max_bytes)
 
     def forget(self, index: int) -> bool:
         return self._source.storage.forget(self.place(index))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import MAX_BYTES
+from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import DatasetError
 from ..sources.files import Listed
 from ..sources.list_file import read_list
@@ -65,7 +65,7 @@ class ImageList(EncodedImages):
     ):
         source = listed("ImageList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
+        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict))
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"

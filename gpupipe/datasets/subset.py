@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.coding import Coding
 from ..codecs.decode import Media
 from ..codecs.files import Place
 from ..errors import BadSample, DatasetError
@@ -63,10 +64,7 @@ class Subset(Dataset):
         self.indices: npt.NDArray[np.int64] = values.astype(np.int64)
         self.kind = dataset.kind
         self.whole_files = dataset.whole_files
-        self.exif = dataset.exif
-        self.max_pixels = dataset.max_pixels
-        self.max_bytes = dataset.max_bytes
-        self.strict = dataset.strict
+        self.limits = dataset.limits
         self.layout = dataset.layout
         self.form = dataset.form
         self.upright = dataset.upright
@@ -93,7 +91,7 @@ class Subset(Dataset):
         return {name: ChosenRows(target, self.indices) for name, target in self.dataset.columns.items()}
 
     @cached_property
-    def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[str]] | None:
+    def codings(self) -> tuple[npt.NDArray[np.uint8], Sequence[Coding]] | None:
         known = self.dataset.codings
         return None if known is None else (known[0][self.indices], known[1])
 

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from ..codecs.decode import Media
-from ..codecs.files import MAX_BYTES, Place, read_place
+from ..codecs.files import Place, read_place
+from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.unread import encoded_of, unread
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_max_bytes, checked_max_pixels, checked_strict
+from .base import Dataset, checked_limits
 
 __all__ = ["FromTorch", "from_torch"]
 
@@ -64,7 +65,7 @@ def from_torch(
     >>> from_torch([(np.zeros((8, 8, 3), np.uint8), 5), (np.ones((8, 8, 3), np.uint8), 7)], media="array")
     FromTorch(list, 2 samples)
     """
-    return FromTorch(ds, media, transform, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes, strict=strict)
+    return FromTorch(ds, media, transform, Limits(exif, max_pixels, max_bytes, strict))
 
 
 class FromTorch(Dataset):
@@ -77,11 +78,7 @@ class FromTorch(Dataset):
         ds: Any,
         media: Returns = "path",
         transform: Any = None,
-        *,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
+        limits: Limits = Limits(),
     ):
         if media not in get_args(Returns):
             raise DatasetError(f"from_torch: media must be one of {', '.join(get_args(Returns))}, not {media!r}")
@@ -89,10 +86,7 @@ class FromTorch(Dataset):
         self.ds = ds
         self.transform = as_compose(transform)
         self.returns = media
-        self.exif = exif
-        self.max_pixels = checked_max_pixels(max_pixels)
-        self.max_bytes = checked_max_bytes(max_bytes)
-        self.strict = checked_strict(strict)
+        self.limits = checked_limits(limits)
 
     def __len__(self) -> int:
         return len(self.ds)
@@ -149,12 +143,14 @@ class FromTorch(Dataset):
         if self.returns == "pil" and isinstance(image, Image.Image):
             if found := encoded_of(image):
                 return self._read(found[0])
-            return np.asarray((ImageOps.exif_transpose(image) if self.exif else image).convert("RGB"))
+            return np.asarray((ImageOps.exif_transpose(image) if self.limits.exif else image).convert("RGB"))
         raise self._refuse(index, _kind(image))
 
     def _read(self, encoded: str | bytes) -> bytes:
         return (
-            encoded if isinstance(encoded, bytes) else read_place(Place(os.fsencode(encoded), max_bytes=self.max_bytes))
+            encoded
+            if isinstance(encoded, bytes)
+            else read_place(Place(os.fsencode(encoded), max_bytes=self.limits.max_bytes))
         )
 
     def _refuse(self, index: int, got: str) -> DatasetError:

@@ -133,7 +133,7 @@ def _concatenated(ds: Any) -> Dataset:
     """Folders and lists of image files after each other, as one list of all files."""
     parts = [translate_dataset(part) for part in ds.datasets]
     first = parts[0]
-    if not all(part.whole_files and not part.exif and part.form is None and not part.columns for part in parts):
+    if not all(part.whole_files and not part.limits.exif and part.form is None and not part.columns for part in parts):
         _refuse(
             ds, "not all of its parts are folders or lists of image files, with one image and one label", "unlike-parts"
         )
@@ -142,15 +142,12 @@ def _concatenated(ds: Any) -> Dataset:
     sure = one_object or all(op.sendable for op in first.transform.skeleton)
     if not sure or not all(part.transform == first.transform for part in parts):
         _refuse(ds, "its parts have different transforms", "unlike-parts")
-    limits = {(part.max_pixels, part.max_bytes, part.strict) for part in parts}
+    limits = {part.limits for part in parts}
     if len(limits) > 1 or len({part.labels is None for part in parts}) > 1:
         _refuse(ds, "its parts differ in what they take for bad samples, or in having labels", "unlike-parts")
     paths = [os.fsdecode(path.tobytes()) for part in parts for path in part.encoded_paths(np.arange(len(part)))]
     labels = None if first.labels is None else np.concatenate([part.labels for part in parts])
-    max_pixels, max_bytes, strict = limits.pop()
-    return ours.ImageList(
-        paths, labels, transform=first.transform, max_pixels=max_pixels, max_bytes=max_bytes, strict=strict
-    )
+    return ours.ImageList(paths, labels, transform=first.transform, **limits.pop()._asdict())
 
 
 def _given_transform(ds: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import transforms as ours
-from ..codecs.files import MAX_BYTES
+from ..codecs.limits import Limits
 from ..datasets.images import EncodedImages
 from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leaves, rebuilt
 from ..errors import DatasetError
@@ -42,7 +42,7 @@ class ImageRows(EncodedImages):
     def __init__(self, ds: Any, image: str, columns: tuple[str, ...], transform: Any, form: SampleForm, tensors: bool):
         source = HuggingFaceRows(ds, image, None, (), columns)
         self._tensors, self._image = tensors, image
-        super().__init__(source, transform, True, None, MAX_BYTES, False)  # `datasets` turns images upright
+        super().__init__(source, transform, Limits(exif=True))  # `datasets` turns images upright
         self.form = form
 
     @property
@@ -54,7 +54,7 @@ class ImageRows(EncodedImages):
     @property
     def modes(self) -> set[str]:
         """Those of its good images, in Pillow's words."""
-        return {name.split("/")[1] for name in self.codings[1] if name}
+        return {coding.mode for coding in self.codings[1] if coding.format}
 
     def __repr__(self) -> str:
         return f"datasets.Dataset({len(self):,} samples of {self._image!r}, read from its files)"

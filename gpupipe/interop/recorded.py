@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from ..codecs.decode import Media, decode
+from ..codecs.limits import Limits
 from ..codecs.unread import encoded_of, unread
 from ..datasets.sample_form import Rest, View
 from ..datasets.user_code import FromTorch
@@ -52,7 +53,7 @@ class Recorded(FromTorch):
     def __init__(self, ds: Any, shape: Shape, example: Trial, chains: Chains, size: tuple[int, int] | None):
         _, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
-        super().__init__(ds, "pil", found.pipeline, exif=upright)
+        super().__init__(ds, "pil", found.pipeline, Limits(exif=upright))
         self.form = shape.form(example.sample)
         self.images_per_sample = shape.images
         self.results = tuple(shape.results) if shape.images > 1 else ()
@@ -128,13 +129,13 @@ class Recorded(FromTorch):
             media, mode, upright = _media(source.image)
             if mode != self._mode or (self._size is not None and size_of(source.image) != self._size):
                 return None
-            if upright != self.exif and not isinstance(media, np.ndarray):
+            if upright != self.limits.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # opened in another way than the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
         return found
 
     def open(self, media: Media, *, strict: bool = False) -> npt.NDArray[np.uint8] | Image.Image:
-        opencv = self.exif and isinstance(media, bytes)  # whoever else opens images here turns none
+        opencv = self.limits.exif and isinstance(media, bytes)  # whoever else opens images here turns none
         return by_opencv(media) if opencv else super().open(media, strict=strict)  # type: ignore[arg-type]
 
     def _target(self, sample: Any) -> Any:

@@ -20,6 +20,7 @@ from PIL import Image
 
 from ..codecs.decode import Pixels, peek_size
 from ..codecs.files import Undecodable
+from ..codecs.limits import Limits
 from ..codecs.unread import close_with, is_unread
 
 __all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
@@ -74,7 +75,7 @@ class UnreadArray:
     def shape(self) -> tuple[int, ...]:
         image = self.made.image
         try:
-            size = peek_size(image, exif=True) if isinstance(image, bytes) else (image.height, image.width)
+            size = peek_size(image, Limits(exif=True)) if isinstance(image, bytes) else (image.height, image.width)
         except (Undecodable, OSError):
             self._look()
             return self.pixels().shape

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ..codecs.decode import open_rgb
 from ..codecs.files import Undecodable
+from ..codecs.limits import Limits
 from ..codecs.pillow import guarded, open_image, orientation_of, quiet
 from ..errors import ConfigError
 from ..transforms import Resize
@@ -72,7 +73,7 @@ class Reencoded:
     def _one(self, data: bytes) -> bytes | Kept | Undecodable:
         try:
             orientation = guarded(lambda: orientation_of(open_image(io.BytesIO(data)))) if data else 1
-            image = open_rgb(data, exif=self.upright)
+            image = open_rgb(data, Limits(exif=self.upright))
         except Undecodable as e:
             return e
         assert isinstance(image, Image.Image)

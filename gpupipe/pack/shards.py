@@ -279,6 +279,6 @@ def _made(job: Job, indices: I64) -> Iterator[tuple[int, bytes, bytes | Kept | U
 
 def _format_of(dataset: EncodedImages, index: int) -> str:
     """In Pillow's words."""
-    codes, names = dataset.codings
+    codes, codings = dataset.codings
     code = int(codes[index])
-    return names[code].partition("/")[0] if code < len(names) else "?"
+    return codings[code].format if code < len(codings) else "?"

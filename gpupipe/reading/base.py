@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.coding import Coding
 from ..errors import BadSample
 from ..signal_handlers import pass_on
 from ..transforms.ops import Op
@@ -30,8 +31,8 @@ Form = Literal["paths", "encoded", "pixels", "frames"]
 """What an engine is given of each sample: the path of a local file, the bytes of one, u8[H, W, 3], or of a clip T times
 u8[H, W, 3]."""
 
-Decodes = Callable[[str], bool]
-"""Whether an engine decodes a coding (see :class:`gpupipe.codecs.pillow.Header`) by itself: to Pillow's pixels, and
+Decodes = Callable[[Coding], bool]
+"""Whether an engine decodes a coding by itself: to Pillow's pixels, and
 without dying of a damaged file. Picklable. All others Pillow decodes for it."""
 
 NO_BYTES = np.zeros(0, np.uint8)

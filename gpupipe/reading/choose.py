@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..codecs.coding import Coding
 from ..datasets.base import Dataset
 from ..datasets.subset import Subset
 from ..datasets.user_code import FromTorch
@@ -25,7 +26,7 @@ _CODES = 255
 """So many codings have names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
 
-def nothing(coding: str) -> bool:
+def nothing(coding: Coding) -> bool:
     """What an engine decodes itself if decoded images are kept: they are Pillow's."""
     return False
 
@@ -52,17 +53,17 @@ def _feed_of(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes, scale
     if dataset.kind == "user code":
         form = _RETURNS[_whole(dataset, FromTorch).returns]
         # How its images are encoded is known when they are there.
-        return Feed(form) if form == "pixels" else Feed(form, handed=True, turned=dataset.exif)
+        return Feed(form) if form == "pixels" else Feed(form, handed=True, turned=dataset.limits.exif)
     return Feed("pixels" if dataset.kind == "pixels" else "frames")
 
 
 def _of_files(dataset: Dataset, accepts: frozenset[Form], decodes: Decodes, scaled: bool) -> Feed:
-    turns = dataset.orientations if dataset.exif else np.ones(1, np.uint8)
+    turns = dataset.orientations if dataset.limits.exif else np.ones(1, np.uint8)
     if dataset.codings is None or turns is None:  # what is not known is Pillow's
         return Feed("pixels")
-    _, names = dataset.codings
-    own = [decodes(name) for name in names if name]  # bad samples have none
-    handed = scaled or not all(own) or len(names) >= _CODES
+    _, codings = dataset.codings
+    own = [decodes(coding) for coding in codings if coding.format]  # bad samples have none
+    handed = scaled or not all(own) or len(codings) >= _CODES
     if handed and not any(own):
         return Feed("pixels")
     turned = bool((turns != 1).any())

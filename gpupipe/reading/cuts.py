@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Undecodable, attempts_by_descriptor
-from ..codecs.jpeg import is_sliceable
 from ..codecs.jpeg.tiles import Cut, cut as cut_out
 from ..datasets.base import Dataset
 from ..transforms.ops import Crop, Op
@@ -42,8 +41,8 @@ class Cuts:
         if dataset.kind != "files" or dataset.codings is None or window_of(dataset.transform.skeleton) is None:
             return None
         codes = np.zeros(256, np.bool_)
-        names = dataset.codings[1][:255]
-        codes[: len(names)] = [is_sliceable(name) for name in names]
+        codings = dataset.codings[1][:255]
+        codes[: len(codings)] = [coding.sliceable for coding in codings]
         return cls(dataset, codes) if codes.any() else None
 
     @property
@@ -76,7 +75,7 @@ class Cuts:
         indices, sizes = plan.indices[some], plan.sizes[some]
         assert self.dataset.codings is not None
         fits = self.codes[self.dataset.codings[0][indices]]
-        if self.dataset.exif and self.dataset.orientations is not None:
+        if self.dataset.limits.exif and self.dataset.orientations is not None:
             fits &= self.dataset.orientations[indices] == 1
         boxes = _boxes(window, some, sizes, around).tolist()
         for k in np.flatnonzero(fits).tolist():

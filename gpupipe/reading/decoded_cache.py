@@ -158,9 +158,7 @@ class DecodedCache:
             known,
             changed_at,
             size,
-            dataset.exif,
-            dataset.max_pixels,
-            dataset.max_bytes,
+            *dataset.limits[:3],
             _decoder(),
         )
         return repr(what).encode(), known.version

@@ -58,7 +58,7 @@ class FileReader(AheadReader[Rows]):
             self._handed[: len(names)] = [not decodes(name) for name in names]
         self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
         self._scaled = scaled_of(setup)
-        self._look = FirstLook(setup.dataset.max_bytes)
+        self._look = FirstLook(setup.dataset.limits.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
 
     def _factors(self, plan: Plan) -> U8:

@@ -27,7 +27,7 @@ class PathReader(Reader):
     def __init__(self, dataset: Dataset, *, turned: bool = False):
         self._dataset = dataset
         self._turned = turned
-        self._look = FirstLook(dataset.max_bytes)
+        self._look = FirstLook(dataset.limits.max_bytes)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         return map(self._load, plans)

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..codecs.decode import Media, open_smaller
-from ..codecs.jpeg import plain
 from ..codecs.jpeg.tiles import Cut
 from ..datasets.base import Dataset
 from ..transforms.compose import Compose
@@ -168,6 +167,6 @@ def _codes(dataset: Dataset) -> npt.NDArray[np.bool_]:
     decoded smaller."""
     assert dataset.codings is not None
     codes = np.zeros(256, np.bool_)
-    names = dataset.codings[1][:255]
-    codes[: len(names)] = [name.startswith(("JPEG/", "MPO/")) and " " not in plain(name) for name in names]
+    codings = dataset.codings[1][:255]
+    codes[: len(codings)] = [coding.is_jpeg and not coding.whole.notes for coding in codings]
     return codes

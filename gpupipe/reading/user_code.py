@@ -77,7 +77,7 @@ class _Rows:
         size = next(((of[0][1].height, of[0][1].width) for of in self.taken if of is not None), None)
         if size is None:
             return [], np.zeros((0, 2), np.int32), NO_TURNS
-        black = [(np.zeros((*size, 3), np.uint8), Peeked(*size, "", 1))] * images
+        black = [(np.zeros((*size, 3), np.uint8), Peeked(*size))] * images
         rows = [(of or black)[number] for number in range(images) for of in self.taken]
         sizes = [(seen.height, seen.width) for _, seen in rows]
         turns = [1 if part.ndim == 3 else seen.orientation for part, seen in rows]
@@ -130,8 +130,7 @@ class Pack:
     def _taken(self, media: Media, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
         """(what is handed on, what is known of it); to ``seconds`` is added what decoding took."""
         dataset = self.dataset
-        exif, max_pixels, max_bytes = dataset.exif, dataset.max_pixels, dataset.max_bytes
-        seen = peek(media, exif=exif, max_pixels=max_pixels, max_bytes=max_bytes, strict=dataset.strict)
+        seen = peek(media, dataset.limits)
         if isinstance(media, np.ndarray):
             return as_rgb(media), seen
         if not self.decodes(seen.coding):

@@ -275,12 +275,12 @@ def test_sliceable_images_in_shards_can_be_cut(data: Path, good: list[tuple[byte
     shown = pack(data, tmp_path / "out", "--format", "webdataset", "--sliceable", code=3)
     assert "1 kept (CMYK)" in shown.stdout
     dataset = datasets.WebDataset(tmp_path / "out", TRAIN)
-    assert sum("tiles" in dataset.codings[1][code] for code in dataset.codings[0]) == len(good) - 3
+    assert sum(dataset.codings[1][code].sliceable for code in dataset.codings[0]) == len(good) - 3
     with DataLoader(dataset, BATCH, engine="torch", device="cpu", seed=SEED) as loader:
         assert sum(len(labels) for _, labels in loader) == len(good)
     cuts = Cuts.of(dataset)
     assert cuts is not None
-    index = next(i for i, code in enumerate(dataset.codings[0]) if "tiles" in dataset.codings[1][code])
+    index = next(i for i, code in enumerate(dataset.codings[0]) if dataset.codings[1][code].sliceable)
     cut = cuts._cut(index, (0, 0, 16, 16), None)
     assert cut is not None and len(cut.data) < len(good[index][0])
 

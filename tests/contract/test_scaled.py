@@ -21,6 +21,7 @@ from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.jpeg.rewrite import rewrite
+from gpupipe.codecs.limits import Limits
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, base, from_torch
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
@@ -101,9 +102,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     real = open_smaller
 
-    def counted(media: Any, factor: int, **options: Any) -> Any:
+    def counted(media: Any, factor: int, *limits: Limits) -> Any:
         found.append(factor)
-        return real(media, factor, **options)
+        return real(media, factor, *limits)
 
     for module in (scaled_decoding, base):  # of parts of files, and of whole ones
         monkeypatch.setattr(module, "open_smaller", counted)

@@ -21,6 +21,7 @@ from support import children
 from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode, peek_size
 from gpupipe.codecs.files import Place, Undecodable
+from gpupipe.codecs.limits import Limits
 from gpupipe.datasets.base import Dataset
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
@@ -183,8 +184,8 @@ def test_decode_takes_paths_bytes_and_arrays(tmp_path: Path) -> None:
 def test_exif_orientation_only_where_asked(mixed_images: Path) -> None:
     path = str(mixed_images / "jpeg" / "exif6.jpg")
     assert decode(path).shape == (100, 150, 3) and peek_size(path) == (100, 150)
-    assert decode(path, exif=True).shape == (150, 100, 3) and peek_size(path, True) == (150, 100)
-    assert np.array_equal(decode(path, exif=True), np.rot90(decode(path), -1))
+    assert decode(path, Limits(exif=True)).shape == (150, 100, 3) and peek_size(path, Limits(exif=True)) == (150, 100)
+    assert np.array_equal(decode(path, Limits(exif=True)), np.rot90(decode(path), -1))
 
 
 def test_every_format_decodes_as_pillow_converts_it(mixed_images: Path) -> None:

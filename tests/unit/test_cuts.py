@@ -22,7 +22,7 @@ from support import spoil_second_batch
 from torch import Tensor
 
 from gpupipe import DataLoader, SampleError, transforms as T
-from gpupipe.codecs.jpeg import is_sliceable, tiles
+from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.jpeg.tiles import Cut
 from gpupipe.datasets import Dataset, ImageFolder, Subset, WebDataset
@@ -221,7 +221,7 @@ def test_whole_files_are_read_if_none_is_sliceable(folders: tuple[Path, Path]) -
     assert Cuts.of(packed) is not None and feed_of(packed, ACCEPTS, is_safe).form == "encoded"
     assert packed.codings is not None
     codes, names = packed.codings
-    assert sum(is_sliceable(names[code]) for code in codes) == len(packed) - 3
+    assert sum(names[code].sliceable for code in codes) == len(packed) - 3
     assert packed.index_summary().formats == plain.index_summary().formats
 
 

@@ -398,7 +398,13 @@ class TestSubset:
         whole = ImageFolder(zoo, imagenet.train(size=8), exif=True)
         picks = [8, 2, 2, 0, 5]
         ds = Subset(whole, picks)
-        assert len(ds) == 5 and ds.kind == "files" and ds.whole_files and ds.exif and ds.transform is whole.transform
+        assert (
+            len(ds) == 5
+            and ds.kind == "files"
+            and ds.whole_files
+            and ds.limits.exif
+            and ds.transform is whole.transform
+        )
         assert ds.sizes is not None and (ds.sizes == whole.sizes[picks]).all()
         assert ds.labels is not None and whole.labels is not None and (ds.labels == whole.labels[picks]).all()
         for k, i in enumerate(picks):

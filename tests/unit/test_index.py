@@ -24,7 +24,9 @@ from PIL import Image
 from support import spawned
 
 from gpupipe import cache_folder as cache_module
+from gpupipe.codecs.coding import Coding
 from gpupipe.codecs.files import Place
+from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.probe import (
     MISSING,
     UNREADABLE,
@@ -56,9 +58,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     real = probe
 
-    def spy(place: Place, max_pixels: int | None = None, strict: bool = False) -> Probe:
+    def spy(place: Place, limits: Limits) -> Probe:
         seen.append(place.path)
-        return real(place, max_pixels, strict)
+        return real(place, limits)
 
     monkeypatch.setattr(pool, "probe", spy)
     return seen
@@ -156,7 +158,7 @@ class TestRebuild:
         # chmod leaves the times alone, and the tests may run as root, whom chmod does not stop.
         refused = Probe(UNREADABLE, reason="Permission denied")
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "probe", lambda path, max_pixels, strict: refused)
+            patch.setattr(pool, "probe", lambda place, limits: refused)
             assert [b.kind for b in ImageFolder(tree).bad(np.arange(4))] == ["unreadable"] * 4
         assert ImageFolder(tree).bad(np.arange(4)) == []
 
@@ -367,7 +369,7 @@ class TestPool:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probed: list[bytes], program: str | None
     ) -> None:
         command = ["/nowhere/python"] if program is None else [sys.executable, "-c", program]
-        monkeypatch.setattr(pool, "_command", lambda max_pixels: command)
+        monkeypatch.setattr(pool, "_command", lambda reader: command)
         self.check(ImageFolder(many(tmp_path / "t", self.COUNT)))
         assert len(probed) == self.COUNT
 
@@ -391,8 +393,8 @@ class TestPool:
         started = []
         real = pool._Worker.__init__
 
-        def remember(self: Any, max_pixels: int | None) -> None:
-            real(self, max_pixels)
+        def remember(self: Any, reader: Any) -> None:
+            real(self, reader)
             started.append(self._process)
 
         def interrupt(self: Any, i: int, result: Probe) -> None:
@@ -408,7 +410,7 @@ class TestPool:
     def test_wire(self) -> None:
         places = [Place(b"/a\nb", 0, -1), Place(b"", 2**40, 7), Place(b"/c" * 4000)]
         assert unpack_places(pack_places(places)) == places
-        results = [Probe(0, 2**31 - 1, 1, "JPEG", 8, ""), Probe(4, reason="é" * 5000), Probe(1)]
+        results = [Probe(0, 2**31 - 1, 1, Coding("JPEG", "RGB"), 8, ""), Probe(4, reason="é" * 5000), Probe(1)]
         back = unpack(b"".join(map(pack, results)))
         assert back[0] == results[0] and back[2] == results[2]
         assert back[1].status == 4 and back[1].reason.startswith("ééé") and len(back[1].reason) <= 1001

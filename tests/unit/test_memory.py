@@ -18,6 +18,7 @@ from support import EVAL, TRAIN, Encoded, N, all_seen, native_session, pictures,
 
 import gpupipe
 from gpupipe import DataLoader, engines, memory, system, transforms as T
+from gpupipe.codecs.coding import Coding
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
@@ -138,7 +139,7 @@ class Sized(Dataset):
         self._sizes, self.transform = sizes, T.Compose(transform)
 
     sizes = property(lambda self: self._sizes)
-    codings = property(lambda self: (np.zeros(len(self), np.uint8), ["JPEG/RGB/jpeg/RGB"]))
+    codings = property(lambda self: (np.zeros(len(self), np.uint8), [Coding("JPEG", "RGB", "jpeg", "RGB")]))
     labels = property(lambda _: None)
     fingerprint = "sized"
 

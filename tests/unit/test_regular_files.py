@@ -20,7 +20,8 @@ from support import Encoded
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import files as files_module
 from gpupipe.codecs.decode import decode, peek
-from gpupipe.codecs.files import MAX_BYTES, NOT_A_FILE, Place, Undecodable, open_regular, read_place
+from gpupipe.codecs.files import NOT_A_FILE, Place, Undecodable, open_regular, read_place
+from gpupipe.codecs.limits import MAX_BYTES, Limits
 from gpupipe.codecs.probe import KINDS, probe
 from gpupipe.datasets import ImageFolder, ImageList, Subset, VideoList, WebDataset, from_torch
 from gpupipe.datasets.index import open_index as build, probe_pool as pool
@@ -272,8 +273,8 @@ def test_max_bytes_has_an_index_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c/0.jpg").write_bytes(JPEG)
     dataset = ImageFolder(tmp_path)
-    assert dataset.max_bytes == MAX_BYTES == 2 << 30 and Subset(dataset, [0]).max_bytes == MAX_BYTES
-    assert build.index_path(dataset.source, max_bytes=5) != build.index_path(dataset.source)
+    assert dataset.limits.max_bytes == MAX_BYTES == 2 << 30 and Subset(dataset, [0]).limits == dataset.limits
+    assert build.index_path(dataset.source, Limits(max_bytes=5)) != build.index_path(dataset.source)
     (bad,) = ImageFolder(tmp_path, max_bytes=5).bad(np.arange(1))
     assert bad.kind == "bomb" and bad.reason == f"{len(JPEG)} bytes are more than max_bytes=5"
     assert dataset[0][0].size == (60, 40)

@@ -16,6 +16,7 @@ from gpupipe.codecs import damage
 from gpupipe.codecs.damage import refuse_damaged
 from gpupipe.codecs.decode import decode, open_rgb, peek
 from gpupipe.codecs.files import Undecodable
+from gpupipe.codecs.limits import Limits
 from gpupipe.datasets import ImageFolder, ImageList, Subset, WebDataset, from_torch
 from gpupipe.datasets.index import probe_pool
 from gpupipe.datasets.index.open_index import index_path
@@ -81,13 +82,13 @@ def test_what_libjpeg_repairs_is_named_if_strict(kind: str, engine: str, tmp_pat
 def test_the_index_says_why(tmp_path: Path) -> None:
     dataset = make("list", tmp_path, True)
     one, _ = dataset.bad(np.arange(4))
-    assert one.kind == "damaged" and one.reason.startswith("libjpeg repairs it: ") and dataset.strict
-    assert Subset(dataset, [0]).strict and not make("list", tmp_path, False).strict
+    assert one.kind == "damaged" and one.reason.startswith("libjpeg repairs it: ") and dataset.limits.strict
+    assert Subset(dataset, [0]).limits.strict and not make("list", tmp_path, False).limits.strict
 
 
 def test_both_settings_have_indexes_of_their_own(tmp_path: Path) -> None:
     dataset = make("list", tmp_path, True)
-    assert index_path(dataset._source) != index_path(dataset._source, strict=True)
+    assert index_path(dataset._source) != index_path(dataset._source, Limits(strict=True))
 
 
 def test_probing_processes_are_strict_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +101,9 @@ def test_good_files_pass(name: str) -> None:
     content = PICTURES[name]
     if name in LIBJPEG_WARNS:
         with pytest.raises(Undecodable, match="extraneous bytes"):
-            peek(content, strict=True)
+            peek(content, Limits(strict=True))
     else:
-        assert peek(content, strict=True) == peek(content)
+        assert peek(content, Limits(strict=True)) == peek(content)
 
 
 def test_real_photographs_pass(shared_data: Path) -> None:
@@ -115,7 +116,7 @@ def test_only_what_breaks_the_syntax_is_found() -> None:
     with pytest.raises(Undecodable, match="damaged: libjpeg repairs it"):
         refuse_damaged(DAMAGED)
     with pytest.raises(Undecodable, match="damaged"):
-        open_rgb(DAMAGED, strict=True)
+        open_rgb(DAMAGED, Limits(strict=True))
     table = GOOD.index(b"\xff\xdb") + 10
     other = GOOD[:table] + bytes([GOOD[table] ^ 7]) + GOOD[table + 1 :]
     refuse_damaged(other)

@@ -13,6 +13,7 @@ from support import Encoded, images_of
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.pillow import upright
 from gpupipe.datasets import ImageList, Subset, WebDataset, from_torch
 from gpupipe.reading.windows import stored_windows
@@ -78,11 +79,11 @@ def test_every_orientation_is_the_one_that_the_index_read(kind: str, engine: str
         items: list[Any] = [str(path) if kind == "path" else path.read_bytes() for path in paths]
         dataset = from_torch(Encoded(items), kind, WHOLE, exif=True)  # type: ignore[arg-type]
     else:
-        assert dataset.orientations.tolist() == [peek(str(path), exif=True).orientation for path in paths]
+        assert dataset.orientations.tolist() == [peek(str(path), Limits(exif=True)).orientation for path in paths]
         assert set(dataset.orientations.tolist()) == set(range(1, 9))
         assert dataset.bad(np.arange(len(paths))) == []
     for path, image in zip(paths, batches(dataset, engine, 1), strict=True):
-        assert np.array_equal(image[0].transpose(1, 2, 0), decode(str(path), exif=True)), path.name
+        assert np.array_equal(image[0].transpose(1, 2, 0), decode(str(path), Limits(exif=True))), path.name
 
 
 @pytest.mark.slow
@@ -123,7 +124,7 @@ def test_two_exif_segments(engine: str, tmp_path: Path) -> None:
     path.write_bytes(two_exif_segments())
     dataset = ImageList([path], transform=WHOLE, exif=True)
     (image,) = batches(dataset, engine, 1)
-    assert np.array_equal(image[0].transpose(1, 2, 0), decode(str(path), exif=True))
+    assert np.array_equal(image[0].transpose(1, 2, 0), decode(str(path), Limits(exif=True)))
 
 
 def test_orientations_follow_subsets_and_are_not_read_without_exif(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from index_files import arrays_of
 
+from gpupipe.codecs.coding import VideoCoding
+
 pytest.importorskip("av")
 
 from videos import COPIES, KINDS, OPEN, VFR, copied, decoded, make_video
@@ -119,7 +121,7 @@ class TestFrames:
         for position in list(found.keys)[2::3]:
             assert content[position + 4] & 31 in (5, 6, 7)  # a NAL unit of a key frame, behind its length
         assert found.rate == (25, 1) and found.duration == 40 * found.pts[1] and not found.flags & VARIABLE
-        assert found.coding == "h264/yuv420p/mov,mp4,m4a,3gp,3g2,mj2"
+        assert str(found.coding) == "h264/yuv420p/mov,mp4,m4a,3gp,3g2,mj2"
         ntsc = probe(os.fsencode(videos["ntsc.mp4"]))
         assert ntsc.rate == (30000, 1001) and not ntsc.flags & VARIABLE
         varied = probe(os.fsencode(videos["vfr.mkv"]))
@@ -345,7 +347,20 @@ class TestFile:
 
         keys = array("q", [0, 1, 2])
         results = [
-            VideoProbe(0, 3, 4, "h264/x", 8, "", 3, (1, 90000), (30000, 1001), 1 << 40, array("q", [-5, 7]), keys),
+            VideoProbe(
+                0,
+                3,
+                4,
+                VideoCoding("h264", "x", "y"),
+                8,
+                "",
+                3,
+                (1, 90000),
+                (30000, 1001),
+                1 << 40,
+                array("q", [-5, 7]),
+                keys,
+            ),
             VideoProbe(4, reason="é" * 5000),
         ]
         back = unpack(b"".join(map(pack, results)))

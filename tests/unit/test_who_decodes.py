@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpupipe.codecs.coding import Coding
+
 pytest.importorskip("nvidia.dali")
 
 from odd_files import DAMAGED, JPEG, PICTURES, encode, picture
@@ -140,7 +142,7 @@ def test_only_jpeg_files_are_read_by_dali_itself(tmp_path: Path) -> None:
 def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no name is Pillow's."""
     count = itertools.count()
-    monkeypatch.setattr(pool, "probe", lambda *it: Probe(0, 1, 1, f"FORMAT/{next(count)}"))
+    monkeypatch.setattr(pool, "probe", lambda *it: Probe(0, 1, 1, Coding("FORMAT", str(next(count)))))
     paths = [tmp_path / f"{i}.jpg" for i in range(300)]
     for path in paths:
         path.write_bytes(JPEG)
@@ -155,7 +157,7 @@ def test_a_compressed_tiff_in_planes_has_a_coding_of_its_own(tmp_path: Path) -> 
     """Pillow's raw mode does not tell it from others, and writes none: the tag is all there is to test."""
     path = tmp_path / "x.tif"
     path.write_bytes(encode(picture(), "TIFF", compression="tiff_lzw", tiffinfo={284: 2}))
-    assert probe(Place(bytes(path))).coding == "TIFF/RGB/tiff_lzw/RGB planar"
+    assert str(probe(Place(bytes(path))).coding) == "TIFF/RGB/tiff_lzw/RGB planar"
 
 
 # ---- no files beside

@@ -9,28 +9,7 @@ process loads it. *T.81* in here is the standard, ITU-T T.81 (ISO/IEC 10918-1).
 
 from __future__ import annotations
 
-__all__ = ["IDENTIFIER", "SLICEABLE", "is_sliceable", "plain"]
+__all__ = ["IDENTIFIER"]
 
 IDENTIFIER = b"gpupipe tiles\0"
 """What the segment APP9 of a sliceable file begins with."""
-
-SLICEABLE = " tiles"
-"""The note in the coding of a sliceable file; see :class:`gpupipe.codecs.pillow.Header`."""
-
-
-def is_sliceable(coding: str) -> bool:
-    """Whether a coding is that of a file that says it can be cut.
-
-    >>> is_sliceable("JPEG/RGB/jpeg/RGB tiles")
-    True
-    """
-    return SLICEABLE in coding
-
-
-def plain(coding: str) -> str:
-    """What decoders need to know of a coding: for those of a whole file tiles change nothing.
-
-    >>> plain("JPEG/RGB/jpeg/RGB tiles")
-    'JPEG/RGB/jpeg/RGB'
-    """
-    return coding.replace(SLICEABLE, "")

@@ -16,6 +16,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from ..coding import VideoCoding
 from ..files import Undecodable, open_regular
 from ..probe import KINDS, OK
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
@@ -40,8 +41,7 @@ class VideoProbe(NamedTuple):
     status: int
     height: int = 0
     width: int = 0
-    coding: str = ""
-    """Codec, pixel format and container in FFmpeg's words: ``h264/yuv420p/matroska,webm``."""
+    coding: VideoCoding = VideoCoding()
     orientation: int = 1
     """1 to 8, as EXIF counts."""
     reason: str = ""
@@ -124,7 +124,7 @@ def _read(path: bytes) -> VideoProbe:
         OK,
         height,
         width,
-        f"{codec}/{pixels}/{form}",
+        VideoCoding(codec, pixels, form),
         orientation,
         flags=flags,
         time_base=_pair(base),

@@ -7,6 +7,7 @@ import struct
 import sys
 from array import array
 
+from ..coding import VideoCoding
 from ..pillow import quiet
 from ..probe import answer
 from .probe import VideoProbe, probe
@@ -17,7 +18,7 @@ _RECORD = struct.Struct("<BBBiiiiiiqHHII")
 
 
 def pack(result: VideoProbe) -> bytes:
-    name, reason = result.coding.encode()[:200], result.reason.encode(errors="replace")[:2000]
+    name, reason = str(result.coding).encode()[:200], result.reason.encode(errors="replace")[:2000]
     numbers = (result.status, result.orientation, result.flags, result.height, result.width)
     times = (*result.time_base, *result.rate, result.duration)
     lengths = (len(name), len(reason), len(result.pts), len(result.keys))
@@ -29,7 +30,10 @@ def unpack(data: bytes) -> list[VideoProbe]:
     while at < len(data):
         status, orientation, flags, height, width, *times, n, r, frames, keys = _RECORD.unpack_from(data, at)
         at += _RECORD.size
-        name, reason = data[at : at + n].decode(), data[at + n : at + n + r].decode(errors="replace")
+        coding, reason = (
+            VideoCoding.parse(data[at : at + n].decode()),
+            data[at + n : at + n + r].decode(errors="replace"),
+        )
         at += n + r
         pts, places = array("q"), array("q")
         pts.frombytes(data[at : at + 8 * frames])
@@ -38,7 +42,7 @@ def unpack(data: bytes) -> list[VideoProbe]:
         at += 8 * keys
         base, rate, duration = (times[0], times[1]), (times[2], times[3]), times[4]
         results.append(
-            VideoProbe(status, height, width, name, orientation, reason, flags, base, rate, duration, pts, places)
+            VideoProbe(status, height, width, coding, orientation, reason, flags, base, rate, duration, pts, places)
         )
     return results
 

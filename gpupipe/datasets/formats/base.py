@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...codecs.limits import Limits
 from ...codecs.probe import MISSING, OK
 from ...errors import DatasetError
 from ...sources.files import Paths
@@ -40,16 +41,13 @@ class Sharded(EncodedImages):
         self,
         source: Shards,
         transform: Any,
-        exif: bool,
-        max_pixels: int | None,
-        max_bytes: int,
-        strict: bool,
+        limits: Limits,
         *,
         return_dict: bool = False,
         image: str | Sequence[str] | None = None,
         label: str | None = None,
     ):
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(source, transform, limits, return_dict=return_dict)
         self._check_names(source, image, label)
 
     def _check_names(self, source: Shards, image: str | Sequence[str] | None, label: str | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...errors import DatasetError
 from ...sources.hdf5 import Hdf5Files, label_column, opened
 from ...sources.hdf5_outside import OutsideError, find
@@ -66,10 +66,7 @@ class HDF5(Sharded):
         super().__init__(
             Hdf5Files(files, image, label, storage=storage),
             transform,
-            exif,
-            max_pixels,
-            max_bytes,
-            strict,
+            Limits(exif, max_pixels, max_bytes, strict),
             image=image,
             label=label,
         )

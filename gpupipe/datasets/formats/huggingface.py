@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...errors import DatasetError
 from ...sources.columns import checked_columns
 from ...sources.huggingface import HuggingFaceRows
@@ -82,7 +82,7 @@ class HuggingFace(EncodedImages):
             _only(features, "", name, "columns")
         source = HuggingFaceRows(dataset, column, target, names, further)
         upright = decoded if exif is None else exif
-        super().__init__(source, transform, upright, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(source, transform, Limits(upright, max_pixels, max_bytes, strict), return_dict=return_dict)
 
     def __repr__(self) -> str:
         image, label = self._columns

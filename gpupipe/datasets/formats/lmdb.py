@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...errors import DatasetError
 from ...sources.columns import checked_columns
 from ...sources.lmdb import LmdbFiles
@@ -76,5 +76,10 @@ class LMDB(Sharded):
                 raise DatasetError(f"LMDB: {name} must have one *, such as 'image-*', and is {pattern!r}")
         source = LmdbFiles(files, image, label, database, storage=storage, columns=further)
         super().__init__(
-            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+            source,
+            transform,
+            Limits(exif, max_pixels, max_bytes, strict),
+            return_dict=return_dict,
+            image=image,
+            label=label,
         )

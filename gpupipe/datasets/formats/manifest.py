@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...sources.columns import checked_columns
 from ...sources.manifest import read_manifest
 from ...sources.remote.options import Remote
@@ -69,7 +69,7 @@ class Manifest(EncodedImages):
         base = None if root is None else os.fspath(root)
         further = checked_columns(columns, "Manifest", ("path", "offset", "length", "name"))
         source = read_manifest(os.fspath(file), base, allow_outside, storage_of(remote, "Manifest"), further)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict)
+        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict), return_dict=return_dict)
 
     def __repr__(self) -> str:
         files = self._index.containers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...sources.mds import DECODED, LitDataChunks, MdsShards, litdata_index, mds_index
 from ...sources.names import is_url
 from ...sources.remote.options import Remote
@@ -61,10 +61,7 @@ class MDS(Sharded):
         super().__init__(
             MdsShards(files, image, label, storage=storage),
             transform,
-            exif,
-            max_pixels,
-            max_bytes,
-            strict,
+            Limits(exif, max_pixels, max_bytes, strict),
             image=image,
             label=label,
         )
@@ -123,10 +120,7 @@ class LitData(Sharded):
         super().__init__(
             LitDataChunks(files, fields, image, label, storage=storage),
             transform,
-            exif,
-            max_pixels,
-            max_bytes,
-            strict,
+            Limits(exif, max_pixels, max_bytes, strict),
             image=image,
             label=label,
         )

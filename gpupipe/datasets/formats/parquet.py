@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...sources.columns import checked_columns
 from ...sources.parquet import ParquetFiles
 from ...sources.remote.options import Remote
@@ -68,5 +68,10 @@ class Parquet(Sharded):
         further = checked_columns(columns, "Parquet", (image, label))
         source = ParquetFiles(files, image, label, storage=storage, columns=further)
         super().__init__(
-            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+            source,
+            transform,
+            Limits(exif, max_pixels, max_bytes, strict),
+            return_dict=return_dict,
+            image=image,
+            label=label,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...sources.recordio import RecordFiles
 from ...sources.remote.options import Remote
 from .base import PathsLike, Sharded, files_of
@@ -50,4 +50,4 @@ class RecordIO(Sharded):
         remote: Remote | None = None,
     ):
         files, storage = files_of(paths, (".rec",), "RecordIO", remote)
-        super().__init__(RecordFiles(files, storage=storage), transform, exif, max_pixels, max_bytes, strict)
+        super().__init__(RecordFiles(files, storage=storage), transform, Limits(exif, max_pixels, max_bytes, strict))

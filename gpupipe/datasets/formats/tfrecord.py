@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
 from ...sources.tfrecord import TFRecords
@@ -68,5 +68,10 @@ class TFRecord(Sharded):
         names = names_of(image, "TFRecord", "image"), names_of(label, "TFRecord", "label")
         source = TFRecords(files, *names, storage=storage, columns=checked_columns(columns, "TFRecord"))
         super().__init__(
-            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+            source,
+            transform,
+            Limits(exif, max_pixels, max_bytes, strict),
+            return_dict=return_dict,
+            image=image,
+            label=label,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...errors import DatasetError
 from ...sources.columns import checked_columns
 from ...sources.remote.options import Remote
@@ -80,5 +80,10 @@ class WebDataset(Sharded):
         member = label if label is None or ":" in label else label.lower()
         source = TarShards(shards, extensions, member, storage=storage, columns=further)
         super().__init__(
-            source, transform, exif, max_pixels, max_bytes, strict, return_dict=return_dict, image=image, label=label
+            source,
+            transform,
+            Limits(exif, max_pixels, max_bytes, strict),
+            return_dict=return_dict,
+            image=image,
+            label=label,
         )

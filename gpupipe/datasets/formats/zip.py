@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import MAX_BYTES, Limits
 from ...sources.remote.options import Remote
 from ...sources.zip import ZipFiles
 from ..folder import IMG_EXTENSIONS, checked_extensions
@@ -59,4 +59,4 @@ class Zip(Sharded):
     ):
         files, storage = files_of(paths, (".zip",), "Zip", remote)
         source = ZipFiles(files, checked_extensions(extensions, "Zip"), root, storage=storage)
-        super().__init__(source, transform, exif, max_pixels, max_bytes, strict)
+        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict))

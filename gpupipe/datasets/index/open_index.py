@@ -17,7 +17,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile
 
 from ... import cache_folder as cache
-from ...codecs.files import MAX_BYTES
+from ...codecs.limits import Limits
 from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
 from ...reasons import Reason
@@ -52,16 +52,15 @@ class IndexKind(Generic[Idx]):
     """JSON values that decide which files are bad, and what is kept of the others."""
 
 
-def _pictures(max_pixels: int | None, max_bytes: int, strict: bool) -> IndexKind[Index]:
-    limits = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
-    return IndexKind(Index, Probed, PictureReader(max_pixels, max_bytes, strict), limits)
+def _pictures(limits: Limits) -> IndexKind[Index]:
+    _, max_pixels, max_bytes, strict = limits  # images are indexed as stored
+    key = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
+    return IndexKind(Index, Probed, PictureReader(limits), key)
 
 
-def index_path(
-    source: Source, max_pixels: int | None = None, *, max_bytes: int = MAX_BYTES, strict: bool = False
-) -> str:
+def index_path(source: Source, limits: Limits = Limits()) -> str:
     """The index file of a source, whether or not it exists."""
-    return _path(source, _pictures(max_pixels, max_bytes, strict))
+    return _path(source, _pictures(limits))
 
 
 def _path(source: Source, kind: IndexKind[Any]) -> str:
@@ -69,29 +68,20 @@ def _path(source: Source, kind: IndexKind[Any]) -> str:
     return cache.index_path(*kind.limits, *source.key, *columns)
 
 
-def open_index(
-    source: Source,
-    *,
-    max_pixels: int | None = None,
-    max_bytes: int = MAX_BYTES,
-    strict: bool = False,
-    rebuild: bool = False,
-) -> Index:
+def open_index(source: Source, limits: Limits = Limits(), *, rebuild: bool = False) -> Index:
     """The index of a source of pictures.
 
     Args:
-        max_pixels: larger images are bad; ``None`` if Pillow's own limit is all.
-        max_bytes: larger files are bad.
-        strict: JPEG files that libjpeg repairs are bad; all of each is read.
+        limits: which images are bad. ``exif`` plays no part: images are indexed as stored.
         rebuild: probe every file again, whatever the cache says.
 
     Raises:
         DatasetError: the source has no files, or there is nowhere to write an index.
     """
-    return open_kind(source, _pictures(max_pixels, max_bytes, strict), rebuild=rebuild)
+    return open_kind(source, _pictures(limits), rebuild=rebuild)
 
 
-def leave_index(source: Source, index: Index, *, max_pixels: int | None, max_bytes: int, strict: bool) -> str:
+def leave_index(source: Source, index: Index, limits: Limits) -> str:
     """Write an index beside the data, where every machine without one looks for it; its URL.
 
     Raises :class:`DatasetError` if the data is on this machine, or cannot be written to.
@@ -101,7 +91,7 @@ def leave_index(source: Source, index: Index, *, max_pixels: int | None, max_byt
             f"{os.fsdecode(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); only "
             "beside data behind a network is another one of use"
         )
-    url = beside.url_of(source, _pictures(max_pixels, max_bytes, strict).limits)
+    url = beside.url_of(source, _pictures(limits).limits)
     beside.leave(source, url, index.columns)
     return os.fsdecode(url)
 
@@ -258,7 +248,7 @@ class Probed:
         self.orientation = np.ones(n, np.uint8)
         self.sums = np.zeros(n, np.int64)
         self.reasons = dict(listing.reasons)
-        self.codings: dict[str, int] = {"": 0}
+        self.codings: dict[Any, int] = {self.index.coding_type(): 0}
         self.kept = np.zeros(n, np.bool_)
         """bool[N]: rows that came from ``old``."""
         if old is not None:
@@ -335,7 +325,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         "classes": list(listing.classes),
         "columns": [[name, values.kind] for name, values in listing.columns.items()],
         "empty_classes": list(listing.empty_classes),
-        "codings": list(probed.codings),
+        "codings": list(map(str, probed.codings)),
         "absolute": listing.absolute,
         "started_ns": listing.started_ns,
         "racy": bool(is_racy(_times(listing), listing.started_ns).any()),

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...codecs.files import MAX_BYTES, Place
+from ...codecs.files import Place
+from ...codecs.limits import Limits
 from ...codecs.probe import (
     UNDECODABLE,
     Probe,
@@ -86,20 +87,18 @@ class PictureReader:
     pool_from = POOL_FROM
     chunk = _CHUNK
 
-    def __init__(self, max_pixels: int | None = None, max_bytes: int = MAX_BYTES, strict: bool = False):
-        self._max_pixels = max_pixels
-        self.max_bytes = max_bytes
-        self._strict = strict
+    def __init__(self, limits: Limits = Limits()):
+        self.limits = limits
 
     def settings(self) -> str:
-        return settings(self._max_pixels, self.max_bytes, self._strict)
+        return settings(self.limits)
 
     def here(self, place: Place) -> Probe:
-        return probe(place._replace(max_bytes=self.max_bytes), self._max_pixels, self._strict)
+        return probe(place, self.limits)
 
     def of_bytes(self, data: bytes) -> Probe:
         """The result for the content of one file, inside :meth:`quiet`."""
-        return probe_bytes(data, self._max_pixels, self._strict)
+        return probe_bytes(data, self.limits)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

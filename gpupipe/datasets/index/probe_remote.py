@@ -42,7 +42,7 @@ def probe_remote(
 
     done = 0
     with Pool(_AHEAD, "gpupipe-probe") as pool:
-        parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=reader.max_bytes))
+        parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=reader.limits.max_bytes))
         while some := [part for _, part in zip(range(_AHEAD), parts, strict=False)]:
             for start, results in pool.map(probed, some):
                 for k, result in enumerate(results, start):

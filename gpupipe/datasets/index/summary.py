@@ -22,7 +22,7 @@ class Summary:
     """All samples, good and bad."""
     classes: int
     formats: dict[str, int]
-    """Pillow's name of each format, and how many samples have it; the most frequent first."""
+    """How many samples have each format, in Pillow's words, or codec, in FFmpeg's; the most frequent first."""
     height: tuple[int, int, int]
     """Smallest, median, largest."""
     width: tuple[int, int, int]
@@ -46,10 +46,9 @@ def summarize(index: Index, bad: list[BadSample]) -> Summary:
     ok = index.status.all == OK
     sizes = index.stored_sizes.all[ok]
     formats: dict[str, int] = {}
-    for name, count in zip(index.codings, np.bincount(index.coding.all[ok], minlength=1).tolist(), strict=False):
+    for coding, count in zip(index.codings, np.bincount(index.coding.all[ok], minlength=1).tolist(), strict=False):
         if count:
-            kind = name.split("/")[0]
-            formats[kind] = formats.get(kind, 0) + count
+            formats[coding[0]] = formats.get(coding[0], 0) + count
     return Summary(
         count=len(index),
         classes=len(index.classes),

@@ -18,13 +18,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import PIL
 
-from ...codecs.files import MAX_BYTES, Place, open_regular
+from ...codecs.coding import Coding
+from ...codecs.files import Place, open_regular
+from ...codecs.limits import MAX_BYTES
 from ...codecs.probe import (
     DAMAGED,
     KINDS,
@@ -69,6 +71,8 @@ class Index:
 
     decoder = "Pillow"
     """What judged the files; its version is kept under this name in lower case."""
+    coding_type: ClassVar[type[Any]] = Coding
+    """How an encoding is named: ``parse(text)``, ``str()``."""
 
     def __init__(self, columns: Columns):
         self.columns = columns
@@ -79,7 +83,7 @@ class Index:
         self.count = n
         self.classes = self._texts("classes")
         self.empty_classes = self._texts("empty_classes")
-        self.codings = self._texts("codings")
+        self.codings = [self.coding_type.parse(text) for text in self._texts("codings")]
         fixed = {"started_ns": int, "racy": bool, "absolute": bool, "fingerprint": str, self.decoder.lower(): str}
         for name, kind in fixed.items():
             if type(meta.get(name)) is not kind:

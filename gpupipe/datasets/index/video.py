@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...codecs.coding import VideoCoding
 from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
@@ -42,6 +43,7 @@ class VideoIndex(Index):
     """
 
     decoder = "PyAV"
+    coding_type = VideoCoding
 
     def __init__(self, columns: Columns):
         super().__init__(columns)
@@ -132,7 +134,7 @@ class VideoIndex(Index):
         flags = int(self.flags.all[row])
         num, den = self.time_base.all[row].tolist()
         coding = self._coding(row)
-        opens = flags & LEADING and coding.startswith("h264/")
+        opens = flags & LEADING and coding.codec == "h264"
         return VideoEntry(
             path=path,
             height=height,
@@ -142,16 +144,16 @@ class VideoIndex(Index):
             time_base=Fraction(num, max(den, 1)),
             exact=bool(flags & EXACT),
             orientation=int(self.orientation.all[row]),
-            container=coding.rpartition("/")[2],
+            container=coding.container,
             sure=bool(flags & SURE),
             skips=flags & (SURE | VARIABLE) == SURE and not opens,
             strict=not flags & LENIENT,
         )
 
-    def _coding(self, row: int) -> str:
-        """Such as ``h264/yuv420p/matroska,webm``; empty if the row has none."""
+    def _coding(self, row: int) -> VideoCoding:
         code = int(self.coding.all[row])
-        return self.codings[code] if code < len(self.codings) else ""
+        coding: VideoCoding = self.codings[code] if code < len(self.codings) else VideoCoding()
+        return coding
 
     def is_variable(self) -> npt.NDArray[np.bool_]:
         """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""

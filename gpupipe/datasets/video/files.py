@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...codecs.coding import VideoCoding
 from ...codecs.probe import OK
 from ...codecs.video.decode import VideoEntry, decode_clip, require_av
 from ...errors import BadSample
@@ -156,8 +157,8 @@ class VideoFiles(Dataset):
         return labels.all if self._all_rows is None else labels.all[self._all_rows]
 
     @property
-    def codings(self) -> tuple[npt.NDArray[np.uint8], list[str]]:
-        """(u8[N], names such as ``"h264/yuv420p/matroska,webm"``): codec, pixels and container in FFmpeg's words."""
+    def video_codings(self) -> tuple[npt.NDArray[np.uint8], list[VideoCoding]]:
+        """(u8[N], codings)"""
         codes = self._index.coding.all
         return codes if self._all_rows is None else codes[self._all_rows], self._index.codings
 

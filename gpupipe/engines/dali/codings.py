@@ -12,20 +12,19 @@ from collections import Counter
 
 import numpy as np
 
-from ...codecs.jpeg import plain
+from ...codecs.coding import Coding
 from ...codecs.jpeg.structure import ODD
 from ...datasets.base import Dataset
 
 __all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
 
-SAFE = frozenset({"JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB"})
-"""See :class:`gpupipe.codecs.pillow.Header`. A JPEG with anything odd has another coding, and so have CMYK ones, which
-DALI turns to RGB by another rule."""
+SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB")))
+"""A JPEG with anything odd has another coding, and so have CMYK ones, which DALI turns to RGB by another rule."""
 
 
-def is_safe(coding: str) -> bool:
+def is_safe(coding: Coding) -> bool:
     """Whether DALI decodes a coding itself, to Pillow's pixels and without a crash."""
-    return plain(coding) in SAFE
+    return coding.whole in SAFE
 
 
 def share_by_pillow(dataset: Dataset) -> float:
@@ -50,18 +49,16 @@ def _by_pillow(dataset: Dataset) -> Counter[str]:
     counts: Counter[str] = Counter()
     if dataset.kind != "files" or dataset.codings is None:
         return counts
-    codes, names = dataset.codings
-    for code, count in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
-        coding = names[code] if code < len(names) else "unknown"
-        if coding and not is_safe(coding):  # bad samples have none
+    codes, codings = dataset.codings
+    for code, count in enumerate(np.bincount(codes, minlength=len(codings)).tolist()):
+        coding = codings[code] if code < len(codings) else Coding("unknown")
+        if coding.format and not is_safe(coding):  # bad samples have none
             counts[_words(coding)] += count
     return counts
 
 
-def _words(coding: str) -> str:
-    name, _, notes = plain(coding).partition(" ")
-    kind, mode, *_ = *name.split("/"), ""
-    if kind not in ("JPEG", "MPO"):
-        return kind
-    word = notes.partition(" ")[0]
-    return f"{kind} ({ODD.get(word, word) if mode in ('RGB', 'L') else mode})"
+def _words(coding: Coding) -> str:
+    if not coding.is_jpeg:
+        return coding.format
+    word = next(iter(coding.whole.notes), "")
+    return f"{coding.format} ({ODD.get(word, word) if coding.mode in ('RGB', 'L') else coding.mode})"

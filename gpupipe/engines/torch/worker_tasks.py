@@ -165,4 +165,4 @@ class Decode:
 
     def _opened(self, media: Any) -> Picture:
         dataset = self.dataset
-        return dataset.open(media, strict=dataset.strict and dataset.runs_user_code)  # of others the index knows
+        return dataset.open(media, strict=dataset.limits.strict and dataset.runs_user_code)  # of others the index knows
