@@ -14,13 +14,14 @@ Pillow's resize takes what fewer pixels spare.
 Measured: ``imagenet.train(224)``, each candidate in a process of its own, in turn in one run, in steady state (see
 ``_candidates.py``). The large photographs are the others enlarged, with noise, because those of ImageNet are small.
 
-    python benchmarks/sliceable.py [FOLDER]     # writes results/sliceable_<cpu|gpu>.json
+    python benchmarks/sliceable.py [FOLDER]     # needs jpegtran; writes results/sliceable_<cpu|gpu>.json
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from contextlib import closing
@@ -54,23 +55,29 @@ def enlarged(arguments: tuple[str, str, tuple[int, int]]) -> None:
     Image.fromarray(pixels).save(target, quality=85, subsampling="4:2:0")
 
 
+def _cpu_seconds() -> float:
+    """CPU time of this process and of its children that have ended, jpegtran among them."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def packed(source: Path, target: Path, processes: int) -> dict[str, float]:
-    """A sliceable copy; what making it took."""
+    """Make a sliceable copy; what it took."""
+    form = Sliceable()
     samples, _ = find(str(source), (".jpg", ".jpeg"), lambda done: None)
-    began = time.perf_counter()
-    about = {"source": str(source), "form": str(Sliceable())}
+    began, used = time.perf_counter(), _cpu_seconds()
     with (
-        closing(Journal(str(target), about, Written)) as journal,
+        closing(Journal(str(target), {"source": str(source), "form": str(form)}, Written)) as journal,
         closing(FolderWriter(str(target))) as writer,
     ):
         written, _ = pack_folder(
-            str(source), samples, Sliceable(), writer, journal, processes=processes, progress=lambda done: None
+            str(source), samples, form, writer, journal, processes=processes, progress=lambda done: None
         )
     made = [w for w in written if not w.kind]
     return {
         "files": len(written),
         "rewritten": len(made),
         "files_per_second": len(written) / (time.perf_counter() - began),
+        "cpu_ms_per_file": 1e3 * (_cpu_seconds() - used) / len(written),
         "growth": sum(w.written for w in made) / sum(w.size for w in made) - 1,
     }
 

@@ -121,7 +121,9 @@ def pack(
     ] = None,
     sliceable: Annotated[
         bool,
-        typer.Option("--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes."),
+        typer.Option(
+            "--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes. Needs jpegtran."
+        ),
     ] = False,
     resize: Annotated[
         Optional[int],  # noqa: UP045

@@ -1,21 +1,30 @@
-"""JPEG files of every sampling, scan, table and restart interval, coded one block at a time as T.81 says it.
+"""JPEG files of every sampling, scan and restart interval, coded one block at a time as T.81 describes it.
 
-Slow and plain, so that what reads them shares nothing with what wrote them.
+Slow and plain, so that what reads them shares no code with what wrote them.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from gpupipe.codecs.jpeg.tile_index import layout_of, tile_width, with_tile_index
 from gpupipe.testing.photos import photograph
 
-__all__ = ["KINDS", "Kind", "jpeg", "pillow_jpeg"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "jpeg",
+    "pillow_jpeg",
+    "pillow_jpeg_with_restarts",
+    "sliceable_jpeg",
+    "sliceable_pillow_jpeg",
+]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -43,9 +52,6 @@ def code(lengths: dict[int, int]) -> tuple[bytes, Code]:
 
 FLAT_DC = code(dict.fromkeys(range(12), 4))
 FLAT_AC = code(dict.fromkeys([0, 0xF0, *(run << 4 | size for run in range(16) for size in range(1, 11))], 8))
-STEEP_AC = code({0: 2, 1: 2, 0xF0: 3, **dict.fromkeys([run << 4 | size for run in range(16) for size in range(1, 11)
-                                                       if run << 4 | size != 1], 11)})  # fmt: skip
-"""Short codes for 16 zeros and for an end: many at once in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,12 @@ class Kind:
     sampling: tuple[tuple[int, int], ...]
     restart: int = 0
     interleaved: bool = True
-    dc: tuple[tuple[bytes, Code], ...] = (FLAT_DC,)
-    ac: tuple[tuple[bytes, Code], ...] = (FLAT_AC,)
     step: int = 8
     """Of the quantization."""
 
 
 def jpeg(pixels: npt.NDArray[np.uint8], kind: Kind) -> bytes:
-    """u8[H, W, 3], or of one component u8[H, W], as a baseline JPEG. With fewer tables than components the last one
-    is for all that are left."""
+    """Encode u8[H, W, 3], or u8[H, W] for one component, as a baseline JPEG."""
     height, width = pixels.shape[:2]
     h = max(a for a, _ in kind.sampling) if len(kind.sampling) > 1 else 1
     v = max(b for _, b in kind.sampling) if len(kind.sampling) > 1 else 1
@@ -82,8 +85,7 @@ def jpeg(pixels: npt.NDArray[np.uint8], kind: Kind) -> bytes:
     names = b"".join(bytes([i + 1, a << 4 | b, 0]) for i, (a, b) in enumerate(kind.sampling))
     out += _segment(0xC0, b"\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big")
                     + bytes([len(kind.sampling)]) + names)  # fmt: skip
-    for n, tables in ((0, kind.dc), (1, kind.ac)):
-        out += b"".join(_segment(0xC4, bytes([n << 4 | i]) + table) for i, (table, _) in enumerate(tables))
+    out += _segment(0xC4, b"\0" + FLAT_DC[0]) + _segment(0xC4, b"\x10" + FLAT_AC[0])
     if kind.restart:
         out += _segment(0xDD, kind.restart.to_bytes(2, "big"))
     components = list(range(len(kind.sampling)))
@@ -99,7 +101,7 @@ def jpeg(pixels: npt.NDArray[np.uint8], kind: Kind) -> bytes:
             a, b = kind.sampling[i] if len(components) > 1 else (1, 1)
             high, wide = -(-height * b // (8 * v)), -(-width * a // (8 * h))
             mcus = [[(i, grids[i][y, x])] for y in range(high) for x in range(wide)]
-        named = b"".join(bytes([i + 1, min(i, len(kind.dc) - 1) << 4 | min(i, len(kind.ac) - 1)]) for i in scan)
+        named = b"".join(bytes([i + 1, 0]) for i in scan)
         out += _segment(0xDA, bytes([len(scan)]) + named + b"\0\x3f\0") + _coded(mcus, kind)
     return out + b"\xff\xd9"
 
@@ -111,10 +113,9 @@ def _coded(mcus: Sequence[Sequence[tuple[int, I64]]], kind: Kind) -> bytes:
         bits, before = [], [0, 0, 0]
         for mcu in mcus[at : at + step]:
             for i, block in mcu:
-                dc = kind.dc[min(i, len(kind.dc) - 1)][1]
-                bits.append(_symbol(dc, 0, int(block[0]) - before[i]))
+                bits.append(_symbol(FLAT_DC[1], 0, int(block[0]) - before[i]))
                 before[i] = int(block[0])
-                bits += _ac(block, kind.ac[min(i, len(kind.ac) - 1)][1])
+                bits += _ac(block, FLAT_AC[1])
         text = "".join(bits)
         text += "1" * (-len(text) % 8)
         data = int(text, 2).to_bytes(len(text) // 8, "big")
@@ -147,24 +148,47 @@ def _segment(marker: int, content: bytes) -> bytes:
 
 
 def pillow_jpeg(height: int, width: int, seed: int, mode: str = "RGB", **options: object) -> bytes:
-    """As Pillow writes it; ``options`` are those of ``Image.save``."""
+    """A photograph as Pillow writes it; ``options`` are those of ``Image.save``."""
     out = io.BytesIO()
     Image.fromarray(photograph(height, width, seed)).convert(mode).save(out, "JPEG", **options)
     return out.getvalue()
 
 
+def sliceable_jpeg(pixels: npt.NDArray[np.uint8], kind: Kind) -> bytes:
+    """A sliceable file with the coefficients of :func:`jpeg`."""
+    return with_tile_index(_with_restarts(lambda n: jpeg(pixels, replace(kind, restart=n, interleaved=True)))[0])
+
+
+def sliceable_pillow_jpeg(height: int, width: int, seed: int, mode: str = "RGB", **options: object) -> bytes:
+    """A sliceable file with the coefficients of :func:`pillow_jpeg`."""
+    return with_tile_index(pillow_jpeg_with_restarts(height, width, seed, mode, **options)[0])
+
+
+def pillow_jpeg_with_restarts(
+    height: int, width: int, seed: int, mode: str = "RGB", **options: object
+) -> tuple[bytes, int]:
+    """(a file with the coefficients of :func:`pillow_jpeg` and a restart marker after every tile, MCUs of a tile)"""
+    options = {**options, "progressive": False, "restart_marker_rows": 0}
+    return _with_restarts(lambda n: pillow_jpeg(height, width, seed, mode, **options, restart_marker_blocks=n))
+
+
+def _with_restarts(write: Callable[[int], bytes]) -> tuple[bytes, int]:
+    tile = tile_width(layout_of(write(0)))
+    return write(tile), tile
+
+
 KINDS = {
     "4:4:4": Kind(((1, 1), (1, 1), (1, 1))),
     "4:2:2": Kind(((2, 1), (1, 1), (1, 1))),
-    "4:2:0": Kind(((2, 2), (1, 1), (1, 1)), dc=(FLAT_DC, FLAT_DC), ac=(STEEP_AC, FLAT_AC)),
+    "4:2:0": Kind(((2, 2), (1, 1), (1, 1))),
     "4:4:0": Kind(((1, 2), (1, 1), (1, 1))),
     "4:1:1": Kind(((4, 1), (1, 1), (1, 1))),
     "4:1:0": Kind(((4, 2), (1, 1), (1, 1))),
     "2x2 chroma of 4x4": Kind(((2, 2), (2, 1), (1, 2))),
     "gray": Kind(((1, 1),)),
-    "gray, named 2x2": Kind(((2, 2),), ac=(STEEP_AC,)),
+    "gray, named 2x2": Kind(((2, 2),)),
     "restarts": Kind(((2, 2), (1, 1), (1, 1)), restart=3),
-    "restarts within rows and over them": Kind(((1, 1), (1, 1), (1, 1)), restart=7, ac=(STEEP_AC,)),
+    "restarts within rows and over them": Kind(((1, 1), (1, 1), (1, 1)), restart=7),
     "one scan each": Kind(((2, 2), (1, 1), (1, 1)), interleaved=False),
     "one scan each, restarts": Kind(((2, 1), (1, 1), (1, 1)), interleaved=False, restart=5),
     "fine": Kind(((2, 2), (1, 1), (1, 1)), step=1),

@@ -32,11 +32,12 @@ def run(request: Request) -> int:
     if not os.path.isdir(os.path.expanduser(request.source)):
         raise DatasetError(f"{request.source}: there is no such folder")
     source, destination = placed(request.source, request.destination)
+    form = Sliceable()
     with Progress("Looking for images") as progress:
         samples, others = find(source, IMG_EXTENSIONS, progress)
     if not samples:
         raise DatasetError(f"{source}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
-    writer, form, started = FolderWriter(destination), Sliceable(), time.monotonic()
+    writer, started = FolderWriter(destination), time.monotonic()
     about = {"source": os.path.realpath(source), "form": str(form)}
     with closing(Journal(destination, about, Written)) as journal, closing(writer):
         try:

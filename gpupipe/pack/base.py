@@ -1,8 +1,7 @@
-"""What packing is made of: forms, and how they can refuse."""
+"""Forms: what packing writes instead of the bytes of a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ..codecs.files import Undecodable
@@ -11,7 +10,7 @@ __all__ = ["AsIs", "Form", "Kept"]
 
 
 class Kept(NamedTuple):
-    """Why a sample is written as it is."""
+    """The reason why a sample is copied unchanged."""
 
     kind: str
     """A short word."""
@@ -20,25 +19,25 @@ class Kept(NamedTuple):
 
 
 class Form(Protocol):
-    """What becomes of the bytes of samples. Picklable; ``str()`` of it is the name that the journal keeps."""
+    """A function from the bytes of a sample to new ones. Picklable; the journal keeps its ``str()``."""
 
     @property
     def made(self) -> str:
-        """The format of new bytes, in Pillow's words; empty if it stays what it was."""
+        """The format of the new bytes, in Pillow's words; empty if it does not change."""
         ...
 
-    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
-        """The new bytes of some samples, or why one stays as it is, or why there are none."""
+    def __call__(self, data: bytes) -> bytes | Kept | Undecodable:
+        """Convert one sample: return its new bytes, why it is copied unchanged, or why it is left out."""
         ...
 
 
 class AsIs:
-    """Samples stay what they are, byte for byte."""
+    """Copies samples byte for byte."""
 
     made = ""
 
     def __str__(self) -> str:
         return "as they are"
 
-    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
-        return list(files)
+    def __call__(self, data: bytes) -> bytes:
+        return data

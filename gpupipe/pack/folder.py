@@ -21,7 +21,7 @@ __all__ = ["FolderWriter", "Sample", "Written", "find", "pack_folder"]
 
 _PARTS = ".gpupipe-parts"
 _BYTES, _FILES = 8_000_000, 512
-"""Of one task: what a form does to many files at once takes less time than one after another."""
+"""At most so much in one task, which is one message between processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +106,19 @@ def _tasks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
 
 def _work(source: str, form: Form, writer: FolderWriter, task: list[Sample], tell: Tell) -> list[Written]:
     """One task: read, convert, write."""
-    files = [_read(source, sample) for sample in task]
     done = []
-    for sample, data, made in zip(task, files, form(files), strict=True):
-        kept, content = Kept("", ""), data
-        if isinstance(made, bytes):
-            content = made
-        else:
-            kept = Kept(made.kind, made.reason)
+    for sample in task:
+        data = _read(source, sample)
+        made = form(data)
+        kept = Kept("", "") if isinstance(made, bytes) else Kept(made.kind, made.reason)
+        content = made if isinstance(made, bytes) else data
         try:
             writer.write(sample, content)
         except OSError as e:
             where = os.fspath(e.filename or sample.name)
             raise DatasetError(f"{where}: {e.strerror}; run the same command again when it can be written") from None
         done.append(Written(sample.name, sample.size, sample.mtime_ns, len(content), kept.kind, kept.reason))
-    tell(len(task))
+        tell(1)
     return done
 
 

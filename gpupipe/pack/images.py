@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,9 +65,9 @@ class Reencoded:
         how = f"pixels in {self.raw}" if self.raw else f"JPEG of quality {self.quality}"
         return f"{what}, {how}{', upright' if self.upright else ''}"
 
-    def __call__(self, files: Sequence[bytes]) -> list[bytes | Kept | Undecodable]:
+    def __call__(self, data: bytes) -> bytes | Kept | Undecodable:
         with quiet():
-            return [self._one(data) for data in files]
+            return self._one(data)
 
     def _one(self, data: bytes) -> bytes | Kept | Undecodable:
         try:

@@ -157,7 +157,7 @@ def _weights(job: Job, indices: I64) -> tuple[int, I64]:
     else:  # images that were reduced to one side are of nearly one size
         some = indices[np.linspace(0, len(indices) - 1, min(_ESTIMATED, len(indices))).astype(np.int64)]
         files = [data for data in read(job.dataset, some) if isinstance(data, bytes)]
-        made = [len(m) if isinstance(m, bytes) else len(f) for f, m in zip(files, form(files), strict=True)]
+        made = [len(m) if isinstance(m := form(f), bytes) else len(f) for f in files]
         weights = np.full(len(indices), int(np.mean(made or [0])) + more, np.int64)
     return int(weights.sum()), weights
 
@@ -268,11 +268,9 @@ def _fill(job: Job, task: ShardTask, writer: Any, tell: Tell) -> dict[str, Any]:
 
 def _made(job: Job, indices: I64) -> Iterator[tuple[int, bytes, bytes | Kept | Undecodable]]:
     """(index, bytes in the source, what becomes of them) of each sample."""
-    files = read(job.dataset, indices)
-    made = iter(job.form([data for data in files if isinstance(data, bytes)]))
-    for index, data in zip(indices.tolist(), files, strict=True):
+    for index, data in zip(indices.tolist(), read(job.dataset, indices), strict=True):
         if isinstance(data, bytes):
-            yield index, data, next(made)
+            yield index, data, job.form(data)
         else:
             yield index, b"", data
 

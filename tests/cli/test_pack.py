@@ -15,31 +15,45 @@ import numpy as np
 import pytest
 from command_line import error, gpupipe
 from jpegs import pillow_jpeg
+from jpegtran import FakeJpegtran
 from PIL import Image
 
-from gpupipe.codecs.jpeg.markers import parse
+from gpupipe.codecs.jpeg.tile_index import layout_of
 from gpupipe.codecs.jpeg.tiles import cut
 from gpupipe.commands import pack_folder as command
 from gpupipe.pack import folder as pack_folder
 from gpupipe.pack.folder import Written
 from gpupipe.pack.journal import NAME, Journal
 from gpupipe.pack.sliceable import Sliceable
-from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.testing.photos import photograph
 
 OLD = (1_600_000_000, 1_600_000_000)
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def jpegtran(tmp_path: Path) -> Iterator[FakeJpegtran]:
+    """First on ``PATH``. tests/unit/test_pack_sliceable.py uses the real program."""
+    fake = FakeJpegtran(tmp_path / "bin")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", str(fake.folder), prepend=os.pathsep)
+        yield fake
+
+
+@pytest.fixture
+def data(tmp_path: Path, jpegtran: FakeJpegtran) -> Path:
     """Photographs in three classes, and one of each that stays as it is."""
-    root = make_photos(tmp_path / "data", classes=3, per_class=4, sizes=((96, 128), (120, 96)))
+    root = tmp_path / "data"
+    for i in range(12):
+        path = root / f"class{i // 4:02d}" / f"photo{i:02d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpegtran.jpeg(96 + i, 128 - i, i, subsampling="4:2:0" if i % 3 else "4:4:4"))
     plain = pillow_jpeg(60, 80, 1, quality=75)
-    at = parse(plain).frame.height_at
+    at = layout_of(plain).height_at
     image = Image.fromarray(photograph(60, 80, 2))
-    (root / "class00" / "progressive.JPG").write_bytes(pillow_jpeg(60, 80, 3, progressive=True))
+    (root / "class00" / "progressive.JPG").write_bytes(jpegtran.jpeg(60, 80, 3, progressive=True))
     image.convert("CMYK").save(root / "class00" / "cmyk.jpg")
     image.save(root / "class01" / "picture.png")
-    (root / "class01" / "arithmetic.jpg").write_bytes(plain[: at - 4] + b"\xc9" + plain[at - 3 :])
+    (root / "class01" / "not transformed.jpg").write_bytes(plain)
     (root / "class01" / "deep.jpg").write_bytes(plain[: at - 1] + b"\x0c" + plain[at:])
     (root / "class02" / "cut short.jpg").write_bytes(plain[:-200])
     (root / "class02" / "empty.jpg").write_bytes(b"")
@@ -54,9 +68,9 @@ def data(tmp_path: Path) -> Path:
 KEPT = {
     "class00/cmyk.jpg": "CMYK",
     "class01/picture.png": "PNG",
-    "class01/arithmetic.jpg": "arithmetic",
-    "class01/deep.jpg": "12 bit",
-    "class02/cut short.jpg": "broken",
+    "class01/not transformed.jpg": "broken",
+    "class01/deep.jpg": "undecodable",
+    "class02/cut short.jpg": "truncated",
     "class02/empty.jpg": "empty",
     "class02/text.jpg": "undecodable",
 }
@@ -123,11 +137,11 @@ def test_the_same_command_goes_on_after_a_kill(data: Path, tmp_path: Path, monke
     assert "0 in " in gpupipe("pack", data, out, "--sliceable").stdout
 
 
-def test_a_file_that_changed_is_packed_again(data: Path, tmp_path: Path) -> None:
+def test_a_file_that_changed_is_packed_again(data: Path, jpegtran: FakeJpegtran, tmp_path: Path) -> None:
     out = tmp_path / "packed"
     gpupipe("pack", data, out, "--sliceable")
     changed = next(data.glob("class00/*.jpg"))
-    changed.write_bytes(pillow_jpeg(40, 48, 9))
+    changed.write_bytes(jpegtran.jpeg(40, 48, 9))
     assert "1 in " in gpupipe("pack", data, out, "--sliceable").stdout
     with Image.open(out / changed.relative_to(data)) as image:
         assert image.size == (48, 40)
@@ -152,7 +166,7 @@ def test_a_process_that_dies_is_named(data: Path, tmp_path: Path, monkeypatch: p
 
 
 class Dies(Sliceable):
-    def __call__(self, files: object) -> Any:
+    def __call__(self, data: object) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -170,6 +184,13 @@ def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
     assert "give a new folder" in error("pack", data / "class00", tmp_path / "packed", "--sliceable")
     with Journal(str(tmp_path / "packed"), {"source": str(data), "form": "sliceable"}, Written)._file:
         assert "another run packs into" in error("pack", data, tmp_path / "packed", "--sliceable")
+
+
+def test_nothing_is_written_without_jpegtran(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for options in ((), ("--format", "webdataset")):
+        assert "apt install libjpeg-turbo-progs" in error("pack", data, tmp_path / "out", "--sliceable", *options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_asked_wrongly_is_named(data: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 from command_line import error, gpupipe
+from jpegtran import FakeJpegtran
 from PIL import Image
 from support import BATCH, SEED, TRAIN, same
 from typer.testing import Result
@@ -271,18 +272,24 @@ def test_pixels_are_written_as_they_are_decoded(
         assert sum(len(labels) for _, labels in loader) == len(good)
 
 
-def test_sliceable_images_in_shards_can_be_cut(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    shown = pack(data, tmp_path / "out", "--format", "webdataset", "--sliceable", code=3)
+def test_sliceable_images_in_shards_can_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jpegtran, data = FakeJpegtran(tmp_path / "bin"), tmp_path / "data"
+    monkeypatch.setenv("PATH", str(jpegtran.folder), prepend=os.pathsep)
+    (data / "class00").mkdir(parents=True)
+    for i in range(6):
+        (data / "class00" / f"{i}.jpg").write_bytes(jpegtran.jpeg(96 + i, 256, i))
+    Image.fromarray(photograph(100, 80, 2)).convert("CMYK").save(data / "class00" / "cmyk.jpg")
+    shown = pack(data, tmp_path / "out", "--format", "webdataset", "--sliceable")
     assert "1 kept (CMYK)" in shown.stdout
     dataset = datasets.WebDataset(tmp_path / "out", TRAIN)
-    assert sum(dataset.codings[1][code].sliceable for code in dataset.codings[0]) == len(good) - 3
+    assert sum(dataset.codings[1][code].sliceable for code in dataset.codings[0]) == 6
     with DataLoader(dataset, BATCH, engine="torch", device="cpu", seed=SEED) as loader:
-        assert sum(len(labels) for _, labels in loader) == len(good)
+        assert sum(len(labels) for _, labels in loader) == 7
     cuts = Cuts.of(dataset)
     assert cuts is not None
     index = next(i for i, code in enumerate(dataset.codings[0]) if dataset.codings[1][code].sliceable)
     cut = cuts._cut(index, (0, 0, 16, 16), None)
-    assert cut is not None and len(cut.data) < len(good[index][0])
+    assert cut is not None and len(cut.data) < dataset.file_sizes[index]
 
 
 def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
@@ -375,7 +382,9 @@ def test_other_samples_than_were_written_are_found(data: Path, tmp_path: Path, m
     assert "is read as other samples than were written" in message
 
 
-def test_nothing_is_overwritten(data: Path, packed: dict[str, Path], tmp_path: Path) -> None:
+def test_nothing_is_overwritten(
+    data: Path, packed: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-000000.tar").write_bytes(b"mine")
     assert "nothing is overwritten" in error("pack", data, tmp_path / "mine", "--format", "webdataset")
@@ -390,9 +399,10 @@ def test_nothing_is_overwritten(data: Path, packed: dict[str, Path], tmp_path: P
         ),
         (("--format", "webdataset", "--shards", 3, "--split", "val"), "split: train, and this would be split: val"),
         (("--format", "webdataset", "--shards", 3, "--shuffle"), "order: as it was, and this would be order: shuffled"),
-        (("--sliceable",), "give a new folder"),
     ):
         assert message in error("pack", data, folder, *options)
+    monkeypatch.setenv("PATH", str(FakeJpegtran(tmp_path / "bin").folder), prepend=os.pathsep)
+    assert "give a new folder" in error("pack", data, folder, "--sliceable")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     for place in (data, data / "class00" / "packed", data.parent):
         assert "one lies in the other" in error("pack", data, place, "--format", "webdataset")

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 from formats import FORMATS, Format
-from jpegs import pillow_jpeg
+from jpegs import sliceable_pillow_jpeg
 from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
 from gpupipe import DataLoader, GpupipeWarning
 from gpupipe.codecs.files import Undecodable
-from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.jpeg.tiles import Cut, cut
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
@@ -271,8 +270,7 @@ def test_of_sliceable_files_only_the_crop_is_decoded(
     engine: str, s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them is read, neighbours together, since parts would take two answers each, one after the other."""
-    images = rewrite([pillow_jpeg(110 + i, 400, i) for i in range(N)])
-    url = tars(s3, [data for data in images if isinstance(data, bytes)], tmp_path / "local")
+    url = tars(s3, [sliceable_pillow_jpeg(110 + i, 400, i) for i in range(N)], tmp_path / "local")
     local = WebDataset(str(tmp_path / "local" / "{000..001}.tar"), TRAIN)
     remote = WebDataset(url, TRAIN, remote=Remote(fetch="samples", cache_folder=tmp_path))
     cuts: list[tuple[int, Cut | None]] = []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from jpegs import KINDS, jpeg, pillow_jpeg
+from jpegs import KINDS, jpeg, pillow_jpeg, sliceable_jpeg, sliceable_pillow_jpeg
 from odd_files import exif
 from PIL import Image
 from support import EVAL, SEED, Case, Encoded, native_session, pictures, spoil_second_batch, write_tars
@@ -20,7 +20,6 @@ from torch import Tensor
 from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.jpeg import tiles
-from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.codecs.limits import Limits
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, base, from_torch
 from gpupipe.datasets.base import Dataset
@@ -46,18 +45,18 @@ PIPELINES = {
 ENGINES = [("dali", 2), ("torch", 0)]
 
 
-def _files() -> dict[str, bytes]:
+def _files(own: Callable[..., bytes], by_pillow: Callable[..., bytes]) -> dict[str, bytes]:
     """Name to file: all samplings, scans and colours, sides of every remainder by 8, and all ways to be turned."""
-    found = {f"kind {i:02d}.jpg": jpeg(_pixels(100 + i, 203 + 3 * i, i, kind), kind) for i, kind in enumerate(_KINDS)}
+    found = {f"kind {i:02d}.jpg": own(_pixels(100 + i, 203 + 3 * i, i, kind), kind) for i, kind in enumerate(_KINDS)}
     for i, subsampling in enumerate(("4:4:4", "4:2:2", "4:2:0") * 2):
         options: dict[str, Any] = {"subsampling": subsampling, "quality": 90, "progressive": i >= 3}
-        found[f"photo {i}.jpg"] = pillow_jpeg(301 + i, 460 - 3 * i, i, **options)
+        found[f"photo {i}.jpg"] = by_pillow(301 + i, 460 - 3 * i, i, **options)
     for turn in range(1, 9):
-        found[f"turned {turn}.jpg"] = pillow_jpeg(200 + turn, 243 + 3 * turn, turn, exif=exif(turn))
-    found["gray.jpg"] = pillow_jpeg(399, 245, 5, "L")
+        found[f"turned {turn}.jpg"] = by_pillow(200 + turn, 243 + 3 * turn, turn, exif=exif(turn))
+    found["gray.jpg"] = by_pillow(399, 245, 5, "L")
     found["cmyk.jpg"] = pillow_jpeg(399, 245, 6, "CMYK")
-    found["tiny.jpg"] = pillow_jpeg(3, 5, 7)
-    found["line.jpg"] = pillow_jpeg(1, 300, 8)
+    found["tiny.jpg"] = by_pillow(3, 5, 7)
+    found["line.jpg"] = by_pillow(1, 300, 8)
     return found
 
 
@@ -72,12 +71,13 @@ _KINDS = list(KINDS.values())
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Large and small files as they came; and the same of which all JPEGs that can be are sliceable."""
-    found, files = {}, _files()
-    for name, made in (("plain", list(files.values())), ("packed", rewrite(list(files.values())))):
+    found = {}
+    packed = _files(sliceable_jpeg, sliceable_pillow_jpeg)
+    for name, files in (("plain", _files(jpeg, pillow_jpeg)), ("packed", packed)):
         folder = found[name] = tmp_path_factory.mktemp(name)
         (folder / "only").mkdir()
-        for (file, whole), data in zip(files.items(), made, strict=True):
-            (folder / "only" / file).write_bytes(data if isinstance(data, bytes) else whole)
+        for file, data in files.items():
+            (folder / "only" / file).write_bytes(data)
         Image.fromarray(photograph(300, 290, 9)).save(folder / "only" / "picture.png")
         for path in (*folder.glob("only/*"), folder / "only"):
             os.utime(path, (1_600_000_000, 1_600_000_000))
@@ -194,8 +194,7 @@ def test_sliceable_files_give_the_pixels_of_whole_ones(
 def test_enough_is_cut_out_around_a_window(kind: str) -> None:
     """What libjpeg looks at beside it when it makes chroma finer is further away in a smaller image."""
     rng = np.random.default_rng(0)
-    (data,) = rewrite([jpeg(rng.integers(0, 256, (100, 240, 3), np.uint8), KINDS[kind])])
-    assert isinstance(data, bytes)
+    data = sliceable_jpeg(rng.integers(0, 256, (100, 240, 3), np.uint8), KINDS[kind])
     for factor in (2, 4, 8):
         whole = np.asarray(open_smaller(data, factor).image)
         for _ in range(40):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from jpegs import pillow_jpeg, sliceable_pillow_jpeg
 from support import SEED, Case, identical, images_of, plans_of, seen
 
 from gpupipe import DataLoader, SampleError, transforms as T
-from gpupipe.codecs.jpeg.rewrite import rewrite
 from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
@@ -126,17 +126,16 @@ def test_orientation(mixed_images: Path, exif: bool, where: str) -> None:
 
 @pytest.mark.parametrize("fancy", [True, False])
 def test_what_is_cut_out_of_sliceable_files(
-    fancy: bool, large: Path, tmp_path: Path, measured: Callable[..., None], where: str
+    fancy: bool, tmp_path: Path, measured: Callable[..., None], where: str
 ) -> None:
     """Equal on a CPU. Of a GPU's decoders not all may smooth chroma alike, or take small files and large ones alike."""
-    for path in large.rglob("*.jpg"):
-        (made,) = rewrite([path.read_bytes()])
-        assert isinstance(made, bytes)
-        target = tmp_path / path.relative_to(large)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(made)
+    for name, write in (("whole", pillow_jpeg), ("sliceable", sliceable_pillow_jpeg)):
+        (tmp_path / name / "only").mkdir(parents=True)
+        for i in range(64):
+            data = write(333 + i, 500 - i, i, subsampling="4:4:4" if i % 3 == 0 else "4:2:0")
+            (tmp_path / name / "only" / f"{i:02d}.jpg").write_bytes(data)
     crops = compose(T.RandomResizedCrop(112), T.PILToTensor())
-    whole, cut = ImageFolder(large, crops), ImageFolder(tmp_path, crops)
+    whole, cut = (ImageFolder(tmp_path / name, crops) for name in ("whole", "sliceable"))
     assert Cuts.of(cut) is not None
     engine = Dali(jpeg_fancy_upsampling=fancy)
     made_of_cuts = batches(cut, engine, where)

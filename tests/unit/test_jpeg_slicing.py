@@ -1,74 +1,61 @@
-"""Sliceable JPEGs: nothing is lost when they are made, and a cut has the pixels of the whole file."""
+"""Sliceable JPEGs: a cut has the pixels of the whole file, and files that were changed are not cut."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from jpegs import FLAT_AC, KINDS, Kind, code, jpeg, pillow_jpeg
+from jpegs import KINDS, jpeg, pillow_jpeg, sliceable_jpeg, sliceable_pillow_jpeg
 from nvidia.dali import Pipeline, fn
 from odd_files import exif
 from PIL import Image
 
-from gpupipe.codecs.jpeg import blocks as jpeg_blocks
-from gpupipe.codecs.jpeg.blocks import Interval, block_starts
-from gpupipe.codecs.jpeg.coefficients import coefficients
-from gpupipe.codecs.jpeg.huffman import code_of, codewords, extended, lookup
-from gpupipe.codecs.jpeg.markers import HuffmanCode, Unsliceable, parse
-from gpupipe.codecs.jpeg.rewrite import rewrite
-from gpupipe.codecs.jpeg.tiles import Cut, Tiles, cut as cut_out, read_tiles, segment, tile_of
+from gpupipe.codecs.jpeg.tile_index import Unsliceable, layout_of, tile_width, with_tile_index
+from gpupipe.codecs.jpeg.tiles import Cut, Tiles, cut as cut_out, read_tiles
 from gpupipe.testing.photos import photograph
 
 U8 = npt.NDArray[np.uint8]
 
 SIZES = ((53, 70), (64, 32), (161, 17), (1, 1))
 """(height, width): beside whole MCUs and at them, of more than eight rows, and the smallest."""
+STORED = sorted((Path(__file__).parents[1] / "data" / "sliceable").glob("*.jpg"))
+"""Written by earlier versions and by jpegtran of libjpeg-turbo 2.1.5: their format has to stay readable."""
 
 
 def _own() -> Iterator[tuple[str, bytes]]:
     for seed, (name, kind) in enumerate(KINDS.items()):
         for height, width in SIZES:
             pixels = photograph(height, width, seed)
-            yield f"{name} {height}x{width}", jpeg(pixels[:, :, 1] if len(kind.sampling) == 1 else pixels, kind)
+            yield (
+                f"{name} {height}x{width}",
+                sliceable_jpeg(pixels[:, :, 1] if len(kind.sampling) == 1 else pixels, kind),
+            )
 
 
 def _pillow() -> Iterator[tuple[str, bytes]]:
+    make = sliceable_pillow_jpeg
     for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
         for quality in (30, 75, 97, 100) if subsampling != "4:2:2" else (90,):
-            yield f"{subsampling} {quality}", pillow_jpeg(200, 130, quality, subsampling=subsampling, quality=quality)
-        yield f"{subsampling} optimized", pillow_jpeg(97, 130, 1, subsampling=subsampling, optimize=True)
-        yield f"{subsampling} progressive", pillow_jpeg(97, 130, 2, subsampling=subsampling, progressive=True)
-        yield f"{subsampling} restarts", pillow_jpeg(130, 97, 3, subsampling=subsampling, restart_marker_blocks=5)
-        yield f"{subsampling} rows", pillow_jpeg(130, 97, 4, subsampling=subsampling, restart_marker_rows=1)
-    yield "4:2:0 large", pillow_jpeg(200, 384, 11, subsampling="4:2:0")
-    yield "4:4:4 large, progressive", pillow_jpeg(90, 480, 12, subsampling="4:4:4", progressive=True)
-    yield "4:1:1 large", jpeg(photograph(60, 384, 13), KINDS["4:1:1"])
-    yield "gray large", pillow_jpeg(50, 400, 14, "L")
-    yield "gray", pillow_jpeg(120, 75, 5, "L")
-    yield "gray progressive", pillow_jpeg(120, 75, 6, "L", progressive=True, quality=95)
-    yield "progressive, restarts", pillow_jpeg(120, 75, 7, progressive=True, restart_marker_rows=1)
-    yield "EXIF", pillow_jpeg(120, 75, 8, exif=exif(6))
-    yield (
-        "long EXIF, profile, comment",
-        pillow_jpeg(120, 75, 9, exif=b"Exif\0\0" + bytes(60000), icc_profile=bytes(9000), comment=b"x" * 500),
-    )
-    yield "RGB", pillow_jpeg(90, 75, 10, keep_rgb=True)
+            yield f"{subsampling} {quality}", make(200, 130, quality, subsampling=subsampling, quality=quality)
+        yield f"{subsampling} optimized", make(97, 130, 1, subsampling=subsampling, optimize=True)
+    yield "4:2:0 large", make(200, 384, 11, subsampling="4:2:0")
+    yield "4:4:4 large", make(90, 480, 12, subsampling="4:4:4")
+    yield "4:1:1 large", sliceable_jpeg(photograph(60, 384, 13), KINDS["4:1:1"])
+    yield "gray large", make(50, 400, 14, "L")
+    yield "gray", make(120, 75, 5, "L")
+    yield "EXIF", make(120, 75, 8, exif=exif(6))
+    yield "long EXIF, profile, comment", make(120, 75, 9, exif=b"Exif\0\0" + bytes(60000), icc_profile=bytes(9000))
+    yield "RGB", make(90, 75, 10, keep_rgb=True)
 
 
 @pytest.fixture(scope="module")
-def files() -> dict[str, bytes]:
-    return dict([*_own(), *_pillow()])
-
-
-@pytest.fixture(scope="module")
-def made(files: dict[str, bytes]) -> dict[str, bytes]:
-    found = dict(zip(files, rewrite(list(files.values())), strict=True))
-    assert {name: data for name, data in found.items() if isinstance(data, Unsliceable)} == {}
-    return {name: data for name, data in found.items() if isinstance(data, bytes)}
+def made() -> dict[str, bytes]:
+    return dict([*_own(), *_pillow(), *((path.stem, path.read_bytes()) for path in STORED)])
 
 
 def pixels(data: bytes) -> U8:
@@ -89,39 +76,11 @@ def decoded_by_dali(files: Sequence[bytes]) -> list[U8]:
 
 
 def cut(data: bytes, *box: int, size: int | None = None) -> Cut | None:
-    return cut_out(lambda n, at: data[at : at + n], size or len(data), box)  # type: ignore[arg-type]
+    return cut_out(lambda n, at: data[at : at + n], size or len(data), box)
 
 
 def tiles_of(data: bytes) -> Tiles | None:
     return read_tiles(lambda n, at: data[at : at + n], len(data))
-
-
-def test_no_coefficient_changes(files: dict[str, bytes], made: dict[str, bytes]) -> None:
-    for name, data in files.items():
-        before, after = parse(data), parse(made[name])
-        old, new = coefficients(before, data), coefficients(after, made[name])
-        for a, b, c in zip(old, new, before.frame.components, strict=True):
-            rows, columns = before.frame.blocks(c)  # what lies behind has no pixels, and some scans do not have it
-            assert (a[:rows, :columns] == b[:rows, :columns]).all(), name
-        assert before.quantization == after.quantization, name
-        (rows, columns), tile = after.frame.mcus, tile_of(after.frame)
-        assert after.scans[0].restart == tile and columns % tile == 0, name
-        assert len(after.scans) == 1 and len(after.scans[0].restarts) == rows * columns // tile - 1, name
-
-
-def test_what_describes_an_image_stays(files: dict[str, bytes], made: dict[str, bytes]) -> None:
-    for name in ("EXIF", "long EXIF, profile, comment", "RGB", "4:4:4 75"):
-        before, after = (Image.open(io.BytesIO(data)) for data in (files[name], made[name]))
-        assert before.info == after.info
-        before_list, after_list = (image.applist for image in (before, after))  # type: ignore[attr-defined]
-        assert [a for a in after_list if a[0] != "APP9"] == before_list
-    bare = files["long EXIF, profile, comment"]
-    bare = bare[:2] + bare[20:]  # without JFIF, as cameras write it
-    (camera,) = rewrite([bare])
-    assert isinstance(camera, bytes) and camera[2:4] == b"\xff\xe1" and camera[: 2 + 60010] == bare[: 2 + 60010]
-    assert cut(camera, 0, 0, 20, 20) is not None
-    (kept,) = rewrite([files["EXIF"] + b"behind the end"])
-    assert isinstance(kept, bytes) and kept == made["EXIF"] + b"behind the end"
 
 
 def _spans(size: int, rng: np.random.Generator) -> list[tuple[int, int]]:
@@ -137,12 +96,12 @@ def _windows(height: int, width: int, rng: np.random.Generator) -> list[tuple[in
     return sorted({(top, left, bottom, right) for (top, bottom), (left, right) in pairs} | {(0, 0, height, width)})
 
 
-def test_cuts_have_the_pixels_of_the_whole_file(files: dict[str, bytes], made: dict[str, bytes]) -> None:
+def test_cuts_have_the_pixels_of_the_whole_file(made: dict[str, bytes]) -> None:
+    assert len(STORED) == 5
     rng = np.random.default_rng(0)
     cuts, wholes, places = [], [], []
-    for data, original in zip(made.values(), files.values(), strict=True):
-        whole = pixels(original)
-        assert (pixels(data) == whole).all()
+    for data in made.values():
+        whole = pixels(data)
         rgb = np.asarray(Image.fromarray(whole).convert("RGB"))
         for top, left, bottom, right in _windows(*whole.shape[:2], rng):
             found = cut(data, top, left, bottom, right)
@@ -184,7 +143,7 @@ def test_a_cut_reads_and_holds_only_the_tiles_that_it_needs(made: dict[str, byte
     assert gray is not None and (gray.top, gray.height, gray.width) == (16, 8, 80 if gray.width > 75 else gray.width)
 
 
-def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[str, bytes]) -> None:
+def test_a_file_that_was_changed_is_not_cut(made: dict[str, bytes]) -> None:
     data = made["4:4:4 75"]
     tiles = tiles_of(data)
     assert tiles is not None and cut(data, 0, 0, 200, 130) is not None
@@ -218,7 +177,7 @@ def test_a_file_that_was_changed_is_not_cut(files: dict[str, bytes], made: dict[
         assert cut(data, *window) is None
     for n in range(0, start, 7):
         assert cut(data[:n], 0, 0, 16, 130) is None
-    assert tiles_of(files["4:4:4 75"]) is None
+    assert tiles_of(pillow_jpeg(200, 130, 75)) is None
 
 
 @pytest.mark.parametrize("name", ["4:2:0 large", "4:4:4 75", "gray large", "long EXIF, profile, comment"])
@@ -240,149 +199,81 @@ def test_no_damage_makes_it_read_behind_the_file_or_fail(name: str, made: dict[s
         cut_out(read, len(data), (20, 0, 40, 60))
 
 
+# ---------------------------------------------------------------------- writing the index
+
+
 def test_tiles_are_parts_of_rows_that_are_worth_it() -> None:
     """Of 4:2:0, whose MCUs are 16 pixels wide; in MCUs."""
-    found = {}
-    for width in (1, 47, 48, 96, 200, 500, 768, 1920, 4000, 16 * 211):
-        frame = parse(jpeg(photograph(1, 16, 0), KINDS["4:2:0"])).frame
-        found[width] = tile_of(replace(frame, width=width))
+    layout = layout_of(jpeg(photograph(1, 16, 0), KINDS["4:2:0"]))
+    widths = (1, 47, 48, 96, 200, 500, 768, 1920, 4000, 16 * 211)
+    found = {width: tile_width(layout._replace(width=width)) for width in widths}
     assert found == {1: 1, 47: 3, 48: 3, 96: 3, 200: 13, 500: 4, 768: 3, 1920: 8, 4000: 25, 16 * 211: 211}
 
 
-def test_so_many_tiles_that_their_lengths_do_not_fit(made: dict[str, bytes]) -> None:
-    frame = parse(made["4:4:4 75"]).frame
-    with pytest.raises(Unsliceable, match="32768 tiles"):
-        segment(frame, list(range(0, 4 * 32769, 4)), 2)
-    wide = segment(frame, [0, 70_000, 140_000], 2)
-    assert len(wide) == len(segment(frame, [0, 4, 8], 2)) + 4
+def test_an_index_replaces_an_earlier_one(made: dict[str, bytes]) -> None:
+    for data in made.values():
+        assert with_tile_index(data) == data
+    with_comment = made["EXIF"].replace(b"\xff\xdb", b"\xff\xfe\0\x06more\xff\xdb", 1)
+    assert tiles_of(with_comment) is None
+    again = with_tile_index(with_comment)
+    assert cut(again, 0, 0, 20, 20) is not None and b"more" in again and len(again) == len(with_comment)
 
 
-def test_rewriting_twice_changes_nothing(made: dict[str, bytes]) -> None:
-    assert rewrite(list(made.values())) == list(made.values())
+def test_the_index_stands_behind_the_segment_that_must_come_first(made: dict[str, bytes]) -> None:
+    jfif = pillow_jpeg(120, 75, 8, exif=exif(6), restart_marker_rows=1)
+    length = int.from_bytes(jfif[4:6], "big")
+    camera = jfif[:2] + jfif[4 + length :]  # without JFIF, as cameras write it
+    bare = pillow_jpeg(120, 75, 8, restart_marker_rows=1)
+    bare = bare[:2] + bare[4 + int.from_bytes(bare[4:6], "big") :]
+    for data, marker in ((jfif, 0xE0), (camera, 0xE1), (bare, 0xE9)):
+        indexed = with_tile_index(data)
+        assert indexed[3] == marker and cut(indexed, 0, 0, 20, 20) is not None
+        assert (pixels(indexed) == pixels(data)).all()
 
 
-# ---------------------------------------------------------------------- what stays as it is
+def test_lengths_of_tiles_that_need_four_bytes() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (32, 16 * 211, 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(noise).save(out, "JPEG", quality=100, restart_marker_rows=1)
+    data = with_tile_index(out.getvalue())
+    tiles, whole = tiles_of(data), pixels(data)
+    assert tiles is not None and np.diff(tiles.starts).min() > 0xFFFF
+    part = cut(data, 16, 0, 32, 100)
+    assert part is not None and (pixels(part.data)[16 - part.top :, :100] == whole[16:, :100]).all()
 
 
-def _patched(data: bytes, marker: int) -> bytes:
-    at = parse(data).frame.height_at - 4
-    return data[:at] + bytes([marker]) + data[at + 1 :]
-
-
-def test_what_is_not_rewritten_is_named(files: dict[str, bytes]) -> None:
-    cmyk = io.BytesIO()
-    Image.fromarray(photograph(20, 30, 1)).convert("CMYK").save(cmyk, "JPEG")
-    mpo = io.BytesIO()
-    image = Image.fromarray(photograph(20, 30, 1))
-    image.save(mpo, "MPO", save_all=True, append_images=[image])
-    plain = files["4:2:0 75"]
-    frame = parse(plain).frame
-    deep = plain[: frame.height_at - 1] + b"\x0c" + plain[frame.height_at :]
-    flat = plain[: frame.height_at] + b"\0\0" + plain[frame.height_at + 2 :]
+def test_what_cannot_have_an_index_is_named() -> None:
+    plain = pillow_jpeg(97, 130, 1, subsampling="4:4:4")
+    many = io.BytesIO()
+    Image.new("L", (384, 33_000)).save(many, "JPEG", restart_marker_blocks=6)
     cases = {
-        "CMYK": cmyk.getvalue(),
-        "MPO": mpo.getvalue(),
-        "arithmetic": _patched(plain, 0xC9),
-        "lossless": _patched(plain, 0xC3),
-        "hierarchical": _patched(plain, 0xC5),
-        "12 bit": deep,
-        "unusual": flat,
-        "large": plain[: frame.height_at] + b"\xff\xff\xff\xff" + plain[frame.height_at + 4 :],
+        "0 restart markers for 13 tiles": plain,
+        "not sequential": pillow_jpeg(97, 130, 1, progressive=True),
+        "several scans": jpeg(photograph(53, 70, 1), KINDS["one scan each"]),
+        "33000 tiles": many.getvalue(),
+        "0 frame headers": b"\xff\xd8\xff\xd9",
+        "ends before": plain[:-2],
+        "does not begin": b"GIF89a",
+        "does not end inside": plain[:50],
+        "no marker at byte 2": plain[:2] + b"junk" + plain[2:],
     }
-    found = rewrite(list(cases.values()))
-    assert [one.kind for one in found if isinstance(one, Unsliceable)] == list(cases)
+    for says, data in cases.items():
+        with pytest.raises(Unsliceable) as caught:
+            with_tile_index(data)
+        assert says in caught.value.reason
+        assert caught.value.kind in ("broken", "unusual", "large")
 
 
-def test_damaged_files_are_named(files: dict[str, bytes]) -> None:
-    """Whatever is wrong: a reason, or what decodes to the same pixels; never another error."""
-    rng = np.random.default_rng(3)
-    named = 0
-    for name in ("4:2:0 75", "4:4:4 97", "4:2:2 progressive", "one scan each, restarts 53x70", "4:4:4 restarts"):
-        good = files[name]
-        cases = [good[: len(good) * i // 40] for i in range(40)]
-        for _ in range(60):
-            spoiled = bytearray(good)
-            for at in rng.integers(2, len(good), 3):
-                spoiled[at] = rng.integers(256)
-            cases.append(bytes(spoiled))
-        found = rewrite(cases)
-        assert len(found) == len(cases)
-        for data in found[:40]:
-            assert isinstance(data, Unsliceable) and data.kind == "broken" and data.reason
-        named += sum(isinstance(data, Unsliceable) for data in found[40:])
-    assert 60 < named < 300  # among such bits many are code words
-    assert [str(one) for one in rewrite([b"", b"\xff\xd8", b"GIF89a", b"\xff\xd8\xff\xd9"])] == [
-        "broken: no JPEG: it does not begin with the marker SOI",
-        "broken: it ends before the marker EOI",
-        "broken: no JPEG: it does not begin with the marker SOI",
-        "broken: it has no image",
-    ]
-
-
-# ---------------------------------------------------------------------- its parts
-
-
-@pytest.mark.parametrize("name", ["4:2:0 97", "4:4:4 100", "gray 161x17", "4:4:4 161x17", "fine 53x70"])
-def test_many_lanes_find_what_one_finds(name: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    data = files[name]
-    frame, scan = parse(data).frame, parse(data).scans[0]
-    turns = [(scan.dc[i], scan.ac[i]) for i, c in enumerate(frame.components)
-             for _ in range(c.h * c.v if len(frame.components) > 1 else 1)]  # fmt: skip
-    rows, columns = frame.mcus
-    (part,) = scan.intervals(data)
-    interval = Interval(part, rows * columns * len(turns), tuple(turns))  # type: ignore[arg-type]
-    monkeypatch.setattr(jpeg_blocks, "_SHORTEST", 1 << 30)
-    (one,) = block_starts([interval])
-    assert one is not None and 8 * len(part) - one[-1] < 8 and (np.diff(one) > 0).all()
-    for length in (500, 3000, 20000):
-        monkeypatch.setattr(jpeg_blocks, "_LANES", 1 << 30)
-        monkeypatch.setattr(jpeg_blocks, "_SHORTEST", length)
-        for found in block_starts([interval] * 3):
-            assert found is not None and (found == one).all()
-    more = Interval(part, interval.blocks + 1, interval.phases)
-    short, enough = block_starts([more, interval])
-    assert short is None and enough is not None
-
-
-def test_a_table_without_the_code_that_a_restart_needs_gets_one() -> None:
-    """An even image in which only the first block has a DC difference; every row after it needs one."""
-    few = code({0: 1, 7: 2, **dict.fromkeys(range(1, 5), 5)})
-    even = np.full((40, 24, 3), 255, np.uint8)
-    even[24:, :8] = 190
-    kind = Kind(((1, 1), (1, 1), (1, 1)), dc=(few,), ac=(FLAT_AC,), step=8)
-    data = jpeg(even, kind)
-    (made,) = rewrite([data])
-    assert isinstance(made, bytes)
-    old, new = parse(data).scans[0].dc[0], parse(made).scans[0].dc[0]
-    assert old is not None and new is not None and set(new.symbols) > set(old.symbols)
-    for symbol in old.symbols:
-        assert [x[symbol] for x in codewords(old)] == [x[symbol] for x in codewords(new)]
-    assert (pixels(made) == pixels(data)).all()
-
-
-def test_a_full_table_gets_no_code() -> None:
-    full = HuffmanCode((2, *[0] * 15), bytes([0, 1]))
-    assert extended(full, {0, 1}) is full
-    with pytest.raises(Unsliceable, match="no room"):
-        extended(full, {0, 5})
-
-
-def test_a_code_is_a_shortest_one_and_never_all_ones() -> None:
-    rng = np.random.default_rng(1)
-    for count in (1, 2, 3, 17, 162, 256):
-        for skew in (0, 3, 12):
-            frequencies = np.zeros(256, np.int64)
-            used = rng.choice(256, count, replace=False)
-            frequencies[used] = np.maximum(rng.random(count) ** (2 * skew) * 10**6, 1)
-            made = code_of(frequencies)
-            words, bits = codewords(made)
-            assert set(made.symbols) == set(used.tolist()) and bits.max() <= 16
-            assert sum(1 / (1 << int(n)) for n in bits[used]) < 1
-            assert not any(int(words[s]) == (1 << int(bits[s])) - 1 for s in used)
-            share = frequencies / frequencies.sum()
-            entropy = -sum(x * np.log2(x) for x in share[used])
-            assert entropy <= (share * bits).sum() <= entropy + 1.1
-            symbols, lengths = lookup(made)
-            for s in used:
-                at = int(words[s]) << (16 - int(bits[s]))
-                assert symbols[at] == s and lengths[at] == bits[s]
+@pytest.mark.parametrize("name", ["4:2:0 large", "RGB", "gray large"])
+def test_damage_is_named_and_raises_nothing_else(name: str, made: dict[str, bytes]) -> None:
+    rng, data = np.random.default_rng(3), made[name]
+    for end in range(0, len(data), 37):
+        with pytest.raises(Unsliceable):
+            with_tile_index(data[:end])
+    for _ in range(300):
+        spoiled = bytearray(data)
+        for at in rng.integers(2, 700, 3):
+            spoiled[at] = rng.integers(256)
+        with contextlib.suppress(Unsliceable):
+            assert tile_width(layout_of(bytes(spoiled))) >= 1
+            with_tile_index(bytes(spoiled))
