@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from .limits import MAX_BYTES
 from .retry import is_transient, reason_of, temporary, with_retries
-from .unpack import Packed, unpack
+from .unpack import Packed, check_unpacked, open_unpacked, unpack
 
 __all__ = [
     "NOT_A_FILE",
@@ -30,6 +30,7 @@ __all__ = [
     "refuse_large",
     "unpacked",
     "unread",
+    "use_packed",
     "use_place",
 ]
 
@@ -165,13 +166,35 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
             raise ends_before(place, size)
-        if place.packed is not None:
-            data = read_at(file.fileno(), place)
-            return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
         part = _Part(file.fileno(), place)
-        return use(io.BufferedReader(part), part.read_at, place.length)
+        stored = io.BufferedReader(part)
+        if place.packed is not None:
+            return use_packed(stored, place.packed, use)
+        return use(stored, part.read_at, place.length)
 
     return attempts(place.path, once)
+
+
+def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
+    """``use(file, read, size)`` of what ``stored`` becomes. Raises :class:`Undecodable`."""
+    try:
+        file = open_unpacked(stored, packed)
+    except (ValueError, ImportError) as e:
+        raise Undecodable("undecodable", str(e)) from None
+
+    def read(n: int, offset: int) -> bytes:
+        before = file.tell()
+        file.seek(offset)
+        found = file.read(n)
+        file.seek(before)
+        return found
+
+    result = use(file, read, packed.take)
+    try:
+        check_unpacked(file)
+    except OSError as e:
+        raise Undecodable("undecodable", str(e)) from None
+    return result
 
 
 class _Part(io.RawIOBase):

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, NamedTuple
 from PIL import Image, ImageFile
 
 from .coding import Coding
-from .files import Place, ReadAt, Undecodable, use_place
+from .files import Place, ReadAt, Undecodable, refuse_large, use_packed, use_place
 from .limits import Limits
 from .pillow import guarded, header, open_image, quiet
 from .unpack import Packed
@@ -59,27 +59,43 @@ class Probe(NamedTuple):
 def probe(place: Place, limits: Limits = Limits()) -> Probe:
     """Read the header of one image, and its end; with ``limits.strict`` all of a JPEG. Never raises for what a file may
     hold; call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
+
+    def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
+        return guarded(lambda: _identify(file, read, size, limits, place.packed is not None), reading=True)
+
     try:
-        return use_place(
-            place._replace(max_bytes=limits.max_bytes),
-            lambda file, read, size: guarded(lambda: _identify(file, read, size, limits), reading=True),
-        )
+        return use_place(place._replace(max_bytes=limits.max_bytes), look)
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def probe_bytes(data: bytes, limits: Limits = Limits()) -> Probe:
-    """As :func:`probe`, of an image that was read already."""
+def probe_bytes(data: bytes, limits: Limits = Limits(), packed: Packed | None = None) -> Probe:
+    """As :func:`probe`, of an image that was read already, or of the bytes that ``packed`` makes one of."""
+
+    def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
+        return guarded(lambda: _identify(file, read, size, limits, packed is not None))
+
     try:
-        return guarded(lambda: _identify(io.BytesIO(data), lambda n, at: data[at : at + n], len(data), limits))
+        if packed is None:
+            return look(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
+        refuse_large(packed.take, limits.max_bytes)
+        return use_packed(io.BytesIO(data), packed, look)
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits) -> Probe:
+_PLAIN = 64 << 20
+_PER_PIXEL = 64
+"""Bytes that an image may have after unpacking, and further ones for each pixel: what has more grows without end."""
+
+
+def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: bool) -> Probe:
     if size == 0:
         raise Undecodable("empty", "0 bytes")
     with open_image(file, limits.max_pixels) as image:
+        width, height = image.size
+        if packed and size > _PLAIN + _PER_PIXEL * width * height:
+            raise Undecodable("bomb", f"it unpacks into {size} bytes, for {height}x{width} pixels (height x width)")
         height, width, orientation, coding = header(image, read, size, strict=limits.strict)
     return Probe(OK, height, width, coding, orientation)
 

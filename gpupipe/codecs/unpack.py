@@ -4,12 +4,13 @@ pyarrow, which wrote the others, does those.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
-__all__ = ["ARROW_CODECS", "CODECS", "Packed", "unpack"]
+__all__ = ["ARROW_CODECS", "CODECS", "Packed", "check_unpacked", "open_unpacked", "unpack"]
 
 
 class Packed(NamedTuple):
@@ -83,3 +84,111 @@ def unpack(stored: bytes, packed: Packed) -> bytes:
     if not 0 <= packed.skip <= packed.skip + packed.take <= packed.size:
         raise ValueError(f"it should be bytes {packed.skip} to {packed.skip + packed.take} of {packed.size}")
     return whole[packed.skip : packed.skip + packed.take]
+
+
+_WHOLE = 4 << 20
+"""Bytes that are inflated at once."""
+_AT_ONCE = 64 << 20
+"""Bytes that a program can have without saying how many it wants."""
+_PIECE = 64 << 10
+"""Bytes of deflated data that are inflated at a time; they become 64 MiB at most."""
+_WINDOW = 1 << 20
+"""Inflated bytes that are kept at the beginning, and behind what was read last."""
+
+
+def open_unpacked(stored: IO[bytes], packed: Packed) -> IO[bytes]:
+    """The wanted part as a file. Deflated data of more than 4 MiB are inflated as far as they are read, and never kept
+    as a whole: a few thousand bytes can claim to be gigabytes.
+
+    Raises as :func:`unpack`. The file itself raises :class:`OSError` if its data are damaged; :func:`check_unpacked`
+    reads the rest of it.
+    """
+    if packed.codec != "deflate" or packed.size <= _WHOLE:
+        return io.BytesIO(unpack(stored.read(), packed))
+    return io.BufferedReader(_Inflating(stored, packed))
+
+
+def check_unpacked(file: IO[bytes]) -> None:
+    """Raises :class:`OSError` unless a file of :func:`open_unpacked` has the size that it should have."""
+    raw = getattr(file, "raw", None)
+    if isinstance(raw, _Inflating):
+        raw.finish()
+
+
+class _Inflating(io.RawIOBase):
+    def __init__(self, stored: IO[bytes], packed: Packed):
+        self._stored, self._packed = stored, packed
+        self._at = 0
+        self._head = b""
+        self._restart()
+
+    def _restart(self) -> None:
+        self._stored.seek(0)
+        self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._window, self._start = bytearray(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readall(self) -> bytes:
+        take = self._packed.take
+        if take - self._at > _AT_ONCE:  # WebP and AVIF, which Pillow reads so even for their size
+            raise OSError(f"it unpacks into {take} bytes, and its format is read as a whole: at most {_AT_ONCE}")
+        return super().readall() or b""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._packed.take)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        start = self._packed.skip + self._at
+        length = max(min(len(buffer), self._packed.take - self._at), 0)
+        if start + length > len(self._head):
+            length = min(length, _WINDOW)
+            self._reach(start, start + length)
+            found = self._window[start - self._start : start - self._start + length]
+        else:
+            found = bytearray(self._head[start : start + length])
+        buffer[:length] = found
+        self._at += length
+        return length
+
+    def finish(self) -> None:
+        """Raises :class:`OSError` unless all of it can be inflated, and has the size that it should have."""
+        size = self._packed.size
+        self._reach(size, size)
+        if self._start + len(self._window) > size or self._more(1):
+            raise OSError(f"its deflate data are damaged: more than {size} bytes")
+
+    def _reach(self, start: int, end: int) -> None:
+        """Have the bytes from ``start`` to ``end`` in the window. Raises :class:`OSError` if there are none."""
+        if start < self._start:
+            self._restart()
+        while self._start + len(self._window) < end:
+            part = self._more(_WINDOW)
+            if not part:
+                there = self._start + len(self._window)
+                raise OSError(f"its deflate data are damaged: {there} bytes, not {self._packed.size}")
+            self._window += part
+            if not self._start:
+                self._head = bytes(self._window[:_WINDOW])
+            surplus = min(len(self._window) - _WINDOW, start - self._start)
+            if surplus > 0:
+                del self._window[:surplus]
+                self._start += surplus
+
+    def _more(self, most: int) -> bytes:
+        """The next bytes; none at the end."""
+        part = b""
+        while not part and not self._inflate.eof:
+            stored = self._inflate.unconsumed_tail or self._stored.read(_PIECE)
+            try:
+                part = self._inflate.decompress(stored, most)
+            except zlib.error as e:
+                raise OSError(f"its deflate data are damaged: {e}") from None
+            if not stored:
+                break
+        return part

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
-from collections.abc import Callable
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support import pictures
 
-from gpupipe.datasets import HDF5, HDF5Arrays
+from gpupipe.codecs.probe import KINDS, Probe
+from gpupipe.codecs.unpack import Packed, open_unpacked
+from gpupipe.datasets import HDF5, HDF5Arrays, Zip
+from gpupipe.datasets.index.probe_pool import PictureReader
+from gpupipe.datasets.index.probe_remote import probe_remote
 from gpupipe.errors import DatasetError
+from gpupipe.sources.storage import LOCAL
 
 COUNT, SHAPE = 4, (6, 5, 3)
 
@@ -144,3 +156,125 @@ class TestHDF5:
         assert np.array_equal(HDF5Arrays(path).fetch(1)[0], pictures(3)[1])
         with pytest.raises(DatasetError, match="'loop' is a link that leads back to itself"):
             HDF5Arrays(path, image="loop")
+
+
+@contextmanager
+def peak_below(most: int) -> Iterator[None]:
+    """No more than so many bytes are held at the same time within."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def deflated(prefix: bytes, size: int) -> bytes:
+    """``prefix`` and zeros, ``size`` bytes in all."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    parts, zeros = [packer.compress(prefix)], bytes(1 << 20)
+    for left in range(size - len(prefix), 0, -len(zeros)):
+        parts.append(packer.compress(zeros[:left]))
+    return b"".join([*parts, packer.flush()])
+
+
+def write_zip(path: Path, members: dict[str, tuple[bytes, int]]) -> Path:
+    """An archive of members that are deflated already, without checksums; of each its data, and its size after."""
+    body, directory = b"", b""
+    for name, (data, size) in members.items():
+        about = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 33, 0, len(data), size, len(name), 0)
+        directory += (
+            b"PK\1\2" + struct.pack("<H", 20) + about + struct.pack("<HHHII", 0, 0, 0, 0, len(body)) + name.encode()
+        )
+        body += b"PK\3\4" + about + name.encode() + data
+    end = struct.pack("<HHHHIIH", 0, 0, len(members), len(members), len(directory), len(body), 0)
+    path.write_bytes(body + directory + b"PK\5\6" + end)
+    return path
+
+
+def encoded(format: str, size: int = 64) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (size, size), (9, 80, 200)).save(file, format)
+    return file.getvalue()
+
+
+LARGE = 100 << 20
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    heads = {"a.jpg": b"", "b.jpg": encoded("JPEG"), "c.png": encoded("PNG")[:-12], "d.webp": encoded("WEBP")}
+    members = {name: (deflated(head, LARGE), LARGE) for name, head in heads.items()}
+    good = encoded("BMP", 2000)
+    members |= {"e.bmp": (deflated(good, len(good)), len(good))}
+    return write_zip(tmp_path_factory.mktemp("bomb") / "a.zip", members)
+
+
+class TestZip:
+    def check(self, found: Any) -> None:
+        says = f"it unpacks into {LARGE} bytes, for 64x64 pixels (height x width)"
+        assert [(b.index, b.kind, b.reason) for b in found.index_summary().bad] == [
+            (0, "undecodable", "not an image in any format that Pillow reads"),
+            *((i, "bomb", says) for i in (1, 2)),
+            (3, "undecodable", f"it unpacks into {LARGE} bytes, and its format is read as a whole: at most 67108864"),
+        ]
+        assert found.sizes[4:].tolist() == [[2000, 2000]]
+
+    def test_only_heads_are_inflated(self, bomb: Path) -> None:
+        with peak_below(24 << 20):
+            found = Zip(bomb)
+        self.check(found)
+
+    def test_behind_a_network(self, bomb: Path) -> None:
+        found = Zip(bomb)
+        index, probes = found._index, dict[int, Probe]()
+        prefix = os.fsencode(bomb.parent / "")
+        with peak_below(24 << 20):
+            probe_remote(
+                LOCAL, len(found), lambda i: index.place(i, prefix), probes.__setitem__, lambda n: None, PictureReader()
+            )
+        wanted = [(b.kind, b.reason) for b in found.index_summary().bad]
+        assert [(KINDS[probes[i].status], probes[i].reason) for i in range(4)] == wanted
+        assert (probes[4].height, probes[4].width) == (2000, 2000)
+
+    def test_max_bytes_hold_for_what_is_unpacked(self, bomb: Path) -> None:
+        says = f"{LARGE} bytes are more than max_bytes=52428800"
+        found = Zip(bomb, max_bytes=50 << 20).index_summary().bad
+        assert [(b.kind, b.reason) for b in found] == [("bomb", says)] * 4
+
+    @pytest.mark.parametrize(
+        ("change", "kind", "says"),
+        [
+            (-1, "truncated", "image file is truncated"),
+            (1, "undecodable", "its deflate data are damaged: 12000054 bytes, not 12000055"),
+            (5 << 20, "undecodable", "its deflate data are damaged: 12000054 bytes, not 17242934"),
+        ],
+    )
+    def test_a_wrong_size_of_a_large_member(self, change: int, kind: str, says: str, tmp_path: Path) -> None:
+        good = encoded("BMP", 2000)
+        path = write_zip(tmp_path / "a.zip", {"a.bmp": (deflated(good, len(good)), len(good) + change)})
+        (found,) = Zip(path).index_summary().bad
+        assert (found.kind, found.reason[: len(says)]) == (kind, says)
+
+    def test_more_than_it_says(self, tmp_path: Path) -> None:
+        good = encoded("BMP", 2000)
+        path = write_zip(tmp_path / "a.zip", {"a.bmp": (deflated(good, len(good) + 9), len(good))})
+        (found,) = Zip(path).index_summary().bad
+        assert (found.kind, found.reason) == ("undecodable", "its deflate data are damaged: more than 12000054 bytes")
+
+    def test_an_inflating_file_is_one(self) -> None:
+        rng = np.random.default_rng(5)
+        data = rng.integers(0, 40, 9 << 20, np.uint8).tobytes()
+        packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+        stored = io.BytesIO(packer.compress(data) + packer.flush())
+        skip, take = 1000, len(data) - 5000
+        file, plain = (
+            open_unpacked(stored, Packed("deflate", len(data), skip, take)),
+            io.BytesIO(data[skip : skip + take]),
+        )
+        for at in [0, take - 64, 10, *rng.integers(0, take, 20).tolist(), take]:
+            for n in (7, 70_000, 3 << 20):
+                assert file.seek(at) == plain.seek(at)
+                assert file.read(n) == plain.read(n)
+        file.seek(-9, io.SEEK_END)
+        assert len(file.read()) == 9

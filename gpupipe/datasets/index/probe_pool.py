@@ -33,6 +33,7 @@ from ...codecs.probe import (
     settings,
     unpack,
 )
+from ...codecs.unpack import Packed
 
 __all__ = ["POOL_FROM", "PictureReader", "Reader", "probe_all"]
 
@@ -96,9 +97,9 @@ class PictureReader:
     def here(self, place: Place) -> Probe:
         return probe(place, self.limits)
 
-    def of_bytes(self, data: bytes) -> Probe:
-        """The result for the content of one file, inside :meth:`quiet`."""
-        return probe_bytes(data, self.limits)
+    def of_bytes(self, data: bytes, packed: Packed | None = None) -> Probe:
+        """The result for the content of one file, or for what ``packed`` makes of it, inside :meth:`quiet`."""
+        return probe_bytes(data, self.limits, packed)
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...codecs.files import Place, Undecodable
+from ...codecs.files import Place, Undecodable, unpacked
+from ...codecs.limits import MAX_BYTES
 from ...codecs.patience import Pool
-from ...codecs.probe import KINDS, Probe
+from ...codecs.probe import KINDS, OK, Probe
 from ...sources.remote.files import sum_of
 from ...sources.storage import Storage
 from .probe_pool import PictureReader
@@ -33,12 +34,10 @@ def probe_remote(
     def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
         with reader.quiet():
-            return start, [
-                Probe(KINDS.index(data.kind), reason=data.reason)
-                if isinstance(data, Undecodable)
-                else reader.of_bytes(data)._replace(sum=0 if place.version else sum_of(data))
-                for place, data in zip(places, storage.read(places), strict=True)
-            ]
+            stored = storage.read(
+                [p if p.packed is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]
+            )
+            return start, [_probed(reader, place, data) for place, data in zip(places, stored, strict=True)]
 
     done = 0
     with Pool(_AHEAD, "gpupipe-probe") as pool:
@@ -49,6 +48,17 @@ def probe_remote(
                     store(k, result)
                 done += len(results)
                 progress(done)
+
+
+def _probed(reader: PictureReader, place: Place, data: bytes | Undecodable) -> Probe:
+    """The result for one image, whose stored bytes are ``data``."""
+    if isinstance(data, Undecodable):
+        return Probe(KINDS.index(data.kind), reason=data.reason)
+    result = reader.of_bytes(data, place.packed)
+    if place.version:
+        return result
+    whole = data if place.packed is None or result.status != OK else unpacked(data, place.packed)
+    return result._replace(sum=sum_of(whole))
 
 
 def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, list[Place]]]:
