@@ -9,23 +9,25 @@ from .arrays import Arrays
 from .base import Dataset
 from .columns import Columns
 from .folder import ImageFolder
-from .formats.arrow import Arrow
-from .formats.hdf5 import HDF5, HDF5Arrays
-from .formats.huggingface import HuggingFace
-from .formats.lmdb import LMDB
-from .formats.manifest import Manifest
-from .formats.mds import MDS, LitData
-from .formats.parquet import Parquet
-from .formats.recordio import RecordIO
-from .formats.tfrecord import TFRecord
-from .formats.webdataset import WebDataset
-from .formats.zip import Zip
 from .index.summary import Summary
 from .list import ImageList
 from .subset import Subset
 from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
+    from ..formats.arrow import Arrow
+    from ..formats.hdf5 import HDF5
+    from ..formats.hdf5_arrays import HDF5Arrays
+    from ..formats.huggingface import HuggingFace
+    from ..formats.litdata import LitData
+    from ..formats.lmdb import LMDB
+    from ..formats.manifest import Manifest
+    from ..formats.mds import MDS
+    from ..formats.parquet import Parquet
+    from ..formats.recordio import RecordIO
+    from ..formats.tfrecord import TFRecord
+    from ..formats.webdataset import WebDataset
+    from ..formats.zip import Zip
     from .stream import Stream
     from .user_code import from_torch
 
@@ -59,7 +61,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "from_torch":  # lazy, because this module does not need torch and that one does
+    # Lazy, because formats stand above the datasets of this folder, and these need no torch.
+    if name == "from_torch":
         from .user_code import from_torch
 
         return from_torch
@@ -67,7 +70,9 @@ def __getattr__(name: str) -> Any:
         from .stream import Stream
 
         return Stream
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..formats.registry import load
+
+    return load(name)
 
 
 def __dir__() -> list[str]:

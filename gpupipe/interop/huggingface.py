@@ -12,7 +12,7 @@ from ..codecs.limits import Limits
 from ..datasets.images import EncodedImages
 from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leaves, rebuilt
 from ..errors import DatasetError
-from ..sources.huggingface import HuggingFaceRows
+from ..formats.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
 from .marks import marked_function
 from .recording import Looked, Mark, StandIn, watched

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 from ..codecs.tfrecord import example, framed
-from ..datasets.formats.parquet import Parquet
-from ..datasets.formats.tfrecord import TFRecord
-from ..datasets.formats.webdataset import WebDataset
 from ..datasets.images import EncodedImages
+from ..formats.parquet import Parquet
+from ..formats.tfrecord import TFRecord
+from ..formats.webdataset import WebDataset
 from ..sources.extras import need
 from .images import Raw
 

@@ -14,7 +14,7 @@ h5py = pytest.importorskip("h5py")
 
 SCRIPT = """
 import os, signal, sys, threading, time, warnings
-from gpupipe.sources.hdf5_pixels import H5Rows
+from gpupipe.formats.hdf5_arrays import H5Rows
 
 warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads is what this is about
 rows = H5Rows(sys.argv[1], (16, 8, 8, 3), "images")

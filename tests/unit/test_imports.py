@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("codecs", "testing"),
     ("sources", "targets", "transforms"),
     ("datasets",),
+    ("formats",),
     ("planning",),
     ("pack",),
     ("kernels",),
@@ -46,7 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """From the bottom up. A part may import its own layer and those below; a module belongs to the longest name that fits.
 """
 LEVEL = {tuple(part.split(".")): i for i, layer in enumerate(LAYERS) for part in layer}
-NUMPY_CORE = ("errors", "reasons", "types", "rng", "codecs", "sources", "targets", "transforms", "planning")
+NUMPY_CORE = ("errors", "reasons", "types", "rng", "codecs", "sources", "targets", "transforms", "formats", "planning")
 
 
 def _level(module: tuple[str, ...]) -> int | None:
@@ -116,7 +117,8 @@ def violations(source: str, file: Path) -> list[str]:
         if target[0] == "torch" and parts[0] in NUMPY_CORE:
             found.append(f"{file}:{line}: {name} in the numpy core")
         here, there = _level(parts), _level(target[1:]) if target[0] == "gpupipe" else None
-        if here is not None and there is not None and there > here:
+        hands_out = str(file) == "datasets/__init__.py" and target[1:2] == ("formats",)  # lazily
+        if here is not None and there is not None and there > here and not hands_out:
             found.append(f"{file}:{line}: {'.'.join(parts)} imports {name.removeprefix('gpupipe.')}, which is above it")
 
     visit(ast.parse(source), lazy=False)
@@ -138,6 +140,7 @@ def test_imports_point_one_way() -> None:
         ("rng.py", "import gpupipe.engines.base", "rng imports engines"),
         ("rng.py", "def f():\n    from gpupipe import loader", "rng imports loader"),
         ("datasets/list.py", "from ..engines.base import Engine", "datasets.list imports engines"),
+        ("datasets/list.py", "from ..formats.zip import Zip", "datasets.list imports formats"),
         ("datasets/__init__.py", "from ..engines import Engine", "datasets imports engines"),
         ("engines/dali/graph.py", "from ...loader import x", "engines.dali.graph imports loader"),
         ("engines/base.py", "from ..memory import held", "engines.base imports memory.held"),
@@ -170,6 +173,7 @@ def test_the_check_finds_violations(file: str, source: str, message: str) -> Non
         ("engines/dali/engine.py", "from ...system import trim"),
         ("cli.py", "from . import loader, bench, interop"),
         ("datasets/user_code.py", "import torch"),
+        ("datasets/__init__.py", "def f():\n    from ..formats.zip import Zip"),
         ("codecs/video/container.py", "def f():\n    import av"),
         ("__init__.py", "from . import loader"),
     ],

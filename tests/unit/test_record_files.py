@@ -275,7 +275,7 @@ class TestLMDB:
 
     def test_many_entries_of_all_sizes(self, tmp_path: Path) -> None:
         """A tree of several levels, values within pages and in pages of their own."""
-        from gpupipe.sources.lmdb import values
+        from gpupipe.formats.lmdb import values
 
         chance = np.random.default_rng(0)
         sizes = chance.choice([0, 1, 50, 500, 2000, 2040, 5000, 70000], 3000)

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,15 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import open_regular
+from ..codecs.limits import MAX_BYTES, Limits
+from ..datasets.images import EncodedImages
 from ..errors import DatasetError
-from .base import Listing, Source, TextList, Texts
-from .columns import are_fractions, parsed
-from .files import Paths
-from .names import below, is_url, urls_below
-from .rows import Row, Rows
-from .storage import LOCAL, Found, Storage
+from ..sources.base import Listing, Source, TextList, Texts
+from ..sources.columns import are_fractions, checked_columns, parsed
+from ..sources.files import Paths
+from ..sources.names import below, is_url, urls_below
+from ..sources.remote.options import Remote
+from ..sources.rows import Row, Rows
+from ..sources.storage import LOCAL, Found, Storage
+from .base import storage_of
 
-__all__ = ["Manifested", "read_manifest"]
+__all__ = ["Manifest", "Manifested", "read_manifest"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -218,3 +222,63 @@ def _label(value: Any, line: int, file: str) -> int | str | None:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise DatasetError(f"Manifest: line {line} of {file} has label {value!r}; it must be a number or a name")
     return value
+
+
+class Manifest(EncodedImages):
+    """Images that a CSV or JSONL file lists by their place: whole files, or parts of files of any format.
+
+    Columns (of CSV in the first line): ``path``, a file or URL; ``offset`` and ``length`` in bytes, from the beginning
+    and up to the end if they are left out; ``label``, a class number or name; ``name``, for messages. A file that is
+    missing makes bad samples, and is no error.
+
+    Args:
+        file: the list.
+        transform: a gpupipe ``Compose``, or transforms for one.
+        root: the folder or URL that relative paths are below. Default: the folder of the list.
+        allow_outside: with ``root``: whether paths may lead out of it.
+        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
+            sample that lacks one is a bad sample.
+        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+            and not tuples of these.
+        exif: turn images upright by their EXIF orientation.
+        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
+            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+
+    Raises:
+        DatasetError: a list that cannot be read, or a line of it that is wrong.
+
+    With lines such as ``{"path": "a.bin", "offset": 128, "length": 9000, "label": 3}``:
+
+    >>> Manifest("samples.jsonl")  # doctest: +SKIP
+    Manifest(50,000 samples in 12 files below '/data/')
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        transform: Any = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        allow_outside: bool = False,
+        columns: Sequence[str] = (),
+        return_dict: bool = False,
+        exif: bool = False,
+        max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        strict: bool = False,
+        remote: Remote | None = None,
+    ):
+        base = None if root is None else os.fspath(root)
+        further = checked_columns(columns, "Manifest", ("path", "offset", "length", "name"))
+        source = read_manifest(os.fspath(file), base, allow_outside, storage_of(remote, "Manifest"), further)
+        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict), return_dict=return_dict)
+
+    def __repr__(self) -> str:
+        files = self._index.containers
+        return f"Manifest({len(self):,} samples in {files:,} files below {self._shown_prefix()!r})"

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ...codecs.limits import Limits
-from ...codecs.probe import MISSING, OK
-from ...errors import DatasetError
-from ...sources.files import Paths
-from ...sources.names import Listed, expand
-from ...sources.remote.files import RemoteFiles
-from ...sources.remote.options import Remote
-from ...sources.shards import Shards
-from ...sources.storage import Storage
-from ..images import EncodedImages
+from ..codecs.limits import Limits
+from ..codecs.probe import MISSING, OK
+from ..datasets.images import EncodedImages
+from ..errors import DatasetError
+from ..sources.files import Paths
+from ..sources.names import Listed, expand
+from ..sources.remote.files import RemoteFiles
+from ..sources.remote.options import Remote
+from ..sources.shards import Shards
+from ..sources.storage import Storage
 
 __all__ = ["PathsLike", "Sharded", "Usual", "files_of", "names_of", "storage_of"]
 

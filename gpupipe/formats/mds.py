@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO, Any, ClassVar, NamedTuple
 
+from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.retry import advised
 from ..errors import DatasetError
-from .arrow import rows_of
-from .files import Paths
-from .names import below, is_url, urls_below
-from .shards import Row, Shards
-from .storage import LOCAL, Storage
+from ..sources.remote.options import Remote
+from ..sources.shards import Row, Shards
+from ..sources.storage import LOCAL, Storage
+from .base import PathsLike, Sharded, Usual, files_of
 
-__all__ = ["DECODED", "Field", "LitDataChunks", "MdsShards", "litdata_index", "mds_index"]
+__all__ = ["DECODED", "MDS", "Field", "MdsShards", "mds_index", "positions_of", "samples_of"]
 
 _INTEGERS = {
     **{f"int{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
@@ -37,12 +37,6 @@ _LONGEST = 1 << 12
 """Bytes of the name of a class."""
 
 
-_FOOTER = struct.Struct("<I8s")
-_ARROW = b"LDARW01\0"
-"""How a chunk of LitData ends whose samples are the rows of an Arrow file, which lies before it, and its length. New
-versions write so what is a dictionary of bytes, texts and numbers."""
-
-
 class Field(NamedTuple):
     """One field of every sample."""
 
@@ -52,7 +46,7 @@ class Field(NamedTuple):
     """Bytes, if all have the same and no sample says it."""
 
 
-def _positions(file: IO[bytes]) -> list[int]:
+def positions_of(file: IO[bytes]) -> list[int]:
     """Where every sample begins, and where the last one ends."""
     total = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -66,7 +60,7 @@ def _positions(file: IO[bytes]) -> list[int]:
     return positions
 
 
-def _samples(
+def samples_of(
     file: IO[bytes], positions: Sequence[int], fields: Sequence[Field], image: str, label: str | None
 ) -> Iterator[Row]:
     names = [field.name for field in fields]
@@ -146,11 +140,11 @@ class MdsShards(Shards):
         return "mds", *self.paths.key, self.image, self.label
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
-        return [field.name for field in self._fields(file, _positions(file))]
+        return [field.name for field in self._fields(file, positions_of(file))]
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        positions = _positions(file)
-        yield from _samples(file, positions, self._fields(file, positions), self.image, self.label)
+        positions = positions_of(file)
+        yield from samples_of(file, positions, self._fields(file, positions), self.image, self.label)
 
     @staticmethod
     def _fields(file: IO[bytes], positions: Sequence[int]) -> list[Field]:
@@ -207,73 +201,53 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
     return names
 
 
-@dataclass(frozen=True, eq=False)
-class LitDataChunks(Shards):
-    """Args:
-    fields: of every sample, which only ``index.json`` says.
-    image, label: names of fields.
+class MDS(Sharded):
+    """Images in shards of MosaicML Streaming (``.mds``). They must not be compressed.
+
+    Args:
+        paths: the folder that ``MDSWriter`` wrote, whose shards are those that its ``index.json`` lists; or shards, a
+            pattern, a URL, several of these with ``::`` between them, or a list.
+        transform: a gpupipe ``Compose``, or transforms for one.
+        image: the field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
+        label: the field of class numbers or names. Where there is none there are no labels; a name
+            that you give must be there.
+        exif: turn images upright by their EXIF orientation.
+        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
+            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+
+    Raises:
+        DatasetError: a file that is missing, no shard, or cut, or a field that cannot be used.
+
+    >>> MDS("imagenet/mds/train")  # doctest: +SKIP
+    MDS(1,281,167 samples in 2,200 shards below '/data/imagenet/mds/train/')
     """
 
-    fields: tuple[Field, ...]
-    image: str
-    label: str | None
+    _what = "shards"
 
-    owner: ClassVar[str] = "LitData"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "litdata", *self.paths.key, self.fields, self.image, self.label
-
-    def names(self, file: IO[bytes]) -> Iterable[str]:
-        return [field.name for field in self.fields]
-
-    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        end = file.seek(0, os.SEEK_END) - _FOOTER.size
-        file.seek(max(end, 0))
-        footer = file.read()
-        if not footer.endswith(_ARROW) or end < 0:
-            return _samples(file, _positions(file), self.fields, self.image, self.label)
-        length, _ = _FOOTER.unpack(footer)
-        if length > end:
-            raise ValueError("it is damaged: what it says of its end is longer than itself")
-        file.seek(end - length)
-        return rows_of(file.read(length), end - length, self.image, self.label)
-
-
-def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Field, ...]]:
-    """(chunks, fields) of a folder that LitData wrote, from its ``index.json``. Raises :class:`DatasetError`."""
-    folder = root.removesuffix("index.json").rstrip("/")
-    file = f"{folder}/index.json"
-    try:
-        with storage.open(os.fsencode(file)) as opened:
-            index = json.loads(opened.read())
-        config, names = index["config"], [str(chunk["filename"]) for chunk in index["chunks"]]
-        formats = [str(f) for f in config["data_format"]]
-        spec = config["data_spec"]
-        leaves = _leaves(json.loads(spec)[1] if isinstance(spec, str) else spec[1])
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
-        why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
-        text = advised(e, why, "give the folder that litdata.optimize wrote")
-        raise DatasetError(f"LitData: {file} cannot be used: {text}") from None
-    for what in ("compression", "encryption"):
-        if config.get(what):
-            raise DatasetError(f"LitData: {root} was written with {what}={config[what]!r}; write it again without")
-    if len(leaves) != len(formats) or any("/" in name for name in names):
-        raise DatasetError(f"LitData: {file} is damaged: it has {len(leaves)} names for {len(formats)} fields")
-    paths = [f"{folder}/{name}" for name in names]
-    found = urls_below(paths, "LitData") if is_url(root) else below(paths, None, False, "LitData")
-    return found, tuple(Field(name, encoding) for name, encoding in zip(leaves, formats, strict=True))
-
-
-def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
-    """The names of the fields of nested dictionaries and lists, in torch's order: ``image``, ``0``, ``meta.id``."""
-    children = spec.get("children_spec") or []
-    if spec.get("type") is None:
-        return [name or "0"]
-    context = spec.get("context")
-    keys = json.loads(context) if isinstance(context, str) and context not in ("", "null") else None
-    if not isinstance(keys, list) or len(keys) != len(children):
-        keys = list(range(len(children)))
-    return [
-        leaf for key, child in zip(keys, children, strict=True) for leaf in _leaves(child, f"{name}.{key}".lstrip("."))
-    ]
+    def __init__(
+        self,
+        paths: PathsLike,
+        transform: Any = None,
+        *,
+        image: str = Usual("image"),
+        label: str | None = Usual("label"),
+        exif: bool = False,
+        max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        strict: bool = False,
+        remote: Remote | None = None,
+    ):
+        files, storage = files_of(paths, (".mds",), "MDS", remote, mds_index)
+        super().__init__(
+            MdsShards(files, image, label, storage=storage),
+            transform,
+            Limits(exif, max_pixels, max_bytes, strict),
+            image=image,
+            label=label,
+        )

@@ -1,75 +1,111 @@
-"""``HDF5`` and ``HDF5Arrays``: encoded images, and pixels, in HDF5 files."""
+"""Pixels in HDF5 files. A dataset in one piece is read by ranges of bytes; one in chunks goes through h5py."""
 
 from __future__ import annotations
 
 import os
+import weakref
+from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ...codecs.limits import MAX_BYTES, Limits
-from ...errors import DatasetError
-from ...sources.hdf5 import Hdf5Files, label_column, opened
-from ...sources.hdf5_outside import OutsideError, find
-from ...sources.hdf5_pixels import ContiguousRows, H5Rows
-from ...sources.remote.options import Remote
-from ...sources.storage import LOCAL
-from ..arrays import Arrays
-from .base import PathsLike, Sharded, Usual, files_of
+from ..codecs.files import Place, Undecodable
+from ..datasets.arrays import Arrays, PixelRows
+from ..errors import DatasetError
+from ..signal_handlers import defer_in_forks
+from ..sources.hdf5_outside import OutsideError, find, h5py
+from ..sources.storage import LOCAL
+from .base import Usual
+from .hdf5 import label_column, opened
 
-__all__ = ["HDF5", "HDF5Arrays"]
+__all__ = ["ContiguousRows", "H5Rows", "HDF5Arrays"]
+
+U8 = npt.NDArray[np.uint8]
 
 
-class HDF5(Sharded):
-    """Encoded images in HDF5 files: a dataset of arrays of uint8 of different lengths, or a group with a dataset u8[L]
-    for each image, whose folders are the classes. ``h5py``, which finds them while the index is made, comes with
-    ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
+class ContiguousRows(PixelRows):
+    """Rows that lie one after another from ``offset`` on."""
+
+    def __init__(self, path: str, shape: tuple[int, ...], offset: int):
+        super().__init__(path, shape)
+        self._offset = offset
+
+    def __getitem__(self, i: int) -> U8:
+        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        row = np.empty(self.shape[1:], np.uint8)
+        place = Place(os.fsencode(self._path), self._offset + i * row.size, row.size)
+        (problem,) = LOCAL.read_into([place], [row.reshape(-1)])
+        if problem is not None:
+            raise problem
+        return row
+
+
+class H5Rows(PixelRows):
+    """Rows that h5py reads. Each process opens the file when it asks for the first row.
 
     Args:
-        paths: the files; a pattern, a folder, a URL, several of these with ``::`` between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the dataset or group of images.
-        label: the dataset int[N], or of N class names. Where there is none there are no labels; a name
-            that you give must be there.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
-
-    Raises:
-        DatasetError: a file that is missing, of another format, or cut, or a dataset that cannot be used.
-        MissingDependency: ``h5py`` is not installed.
-
-    >>> HDF5("train.h5", image="images", label="labels")  # doctest: +SKIP
-    HDF5(1,281,167 samples in 1 files below '/data/')
+        name: the dataset in the file.
+        allow_outside: whether its bytes may lie in other files.
     """
 
-    def __init__(
-        self,
-        paths: PathsLike,
-        transform: Any = None,
-        *,
-        image: str = Usual("images"),
-        label: str | None = Usual("labels"),
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
-    ):
-        files, storage = files_of(paths, (".h5", ".hdf5", ".hdf"), "HDF5", remote)
-        super().__init__(
-            Hdf5Files(files, image, label, storage=storage),
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            image=image,
-            label=label,
-        )
+    def __init__(self, path: str, shape: tuple[int, ...], name: str, allow_outside: bool = False):
+        super().__init__(path, shape)
+        self._name = name
+        self._allow_outside = allow_outside
+        self._file: Any = None
+        self._rows: Any = None
+        _all.add(self)
+
+    def __getitem__(self, i: int) -> U8:
+        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        with _h5py_lock():
+            try:
+                if self._file is None:
+                    self._file = h5py().File(self._path, "r")
+                if self._rows is None:
+                    self._rows = find(self._file, self._name, self._allow_outside)
+                row: U8 = self._rows[i]
+            except FileNotFoundError as e:
+                raise Undecodable("missing", e.strerror or str(e)) from None
+            except (OSError, RuntimeError, KeyError, ValueError, TypeError) as e:
+                raise Undecodable("undecodable", f"h5py cannot read it: {e}") from None
+            return row
+
+    def close(self) -> None:
+        """Reading opens it again."""
+        file, self._file, self._rows = self._file, None, None
+        if file is not None:
+            file.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return H5Rows, (self._path, self.shape, self._name, self._allow_outside)
+
+
+_all: weakref.WeakSet[H5Rows] = weakref.WeakSet()
+
+
+@cache
+def _h5py_lock() -> Any:
+    """h5py's own lock, which one thread has while it is in the library, and the one that forks from now on: so the
+    child finds what the library keeps whole. (h5py has done so itself since 3.14.)
+
+    There is no other lock: a fork would wait for two, in the opposite order of those who read."""
+    h5py()
+    from h5py._objects import phil
+
+    os.register_at_fork(before=phil.acquire, after_in_parent=phil.release, after_in_child=phil.release)
+    defer_in_forks()
+    return phil
+
+
+def _in_child() -> None:
+    """The two processes would share a place in the file."""
+    for rows in _all:
+        rows.close()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class HDF5Arrays(Arrays):

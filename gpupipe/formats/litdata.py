@@ -1,0 +1,160 @@
+"""Chunks of `LitData <https://github.com/Lightning-AI/litData>`_: samples as MDS has them, or rows of an Arrow file."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+from ..codecs.limits import MAX_BYTES, Limits
+from ..codecs.retry import advised
+from ..errors import DatasetError
+from ..sources.files import Paths
+from ..sources.names import below, is_url, urls_below
+from ..sources.remote.options import Remote
+from ..sources.shards import Row, Shards
+from ..sources.storage import LOCAL, Storage
+from .arrow import rows_of
+from .base import Sharded, Usual, storage_of
+from .mds import DECODED, Field, positions_of, samples_of
+
+__all__ = ["LitData", "LitDataChunks", "litdata_index"]
+
+_FOOTER = struct.Struct("<I8s")
+_ARROW = b"LDARW01\0"
+"""How a chunk of LitData ends whose samples are the rows of an Arrow file, which lies before it, and its length. New
+versions write so what is a dictionary of bytes, texts and numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class LitDataChunks(Shards):
+    """Args:
+    fields: of every sample, which only ``index.json`` says.
+    image, label: names of fields.
+    """
+
+    fields: tuple[Field, ...]
+    image: str
+    label: str | None
+
+    owner: ClassVar[str] = "LitData"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "litdata", *self.paths.key, self.fields, self.image, self.label
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        return [field.name for field in self.fields]
+
+    def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
+        end = file.seek(0, os.SEEK_END) - _FOOTER.size
+        file.seek(max(end, 0))
+        footer = file.read()
+        if not footer.endswith(_ARROW) or end < 0:
+            return samples_of(file, positions_of(file), self.fields, self.image, self.label)
+        length, _ = _FOOTER.unpack(footer)
+        if length > end:
+            raise ValueError("it is damaged: what it says of its end is longer than itself")
+        file.seek(end - length)
+        return rows_of(file.read(length), end - length, self.image, self.label)
+
+
+def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Field, ...]]:
+    """(chunks, fields) of a folder that LitData wrote, from its ``index.json``. Raises :class:`DatasetError`."""
+    folder = root.removesuffix("index.json").rstrip("/")
+    file = f"{folder}/index.json"
+    try:
+        with storage.open(os.fsencode(file)) as opened:
+            index = json.loads(opened.read())
+        config, names = index["config"], [str(chunk["filename"]) for chunk in index["chunks"]]
+        formats = [str(f) for f in config["data_format"]]
+        spec = config["data_spec"]
+        leaves = _leaves(json.loads(spec)[1] if isinstance(spec, str) else spec[1])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
+        why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
+        text = advised(e, why, "give the folder that litdata.optimize wrote")
+        raise DatasetError(f"LitData: {file} cannot be used: {text}") from None
+    for what in ("compression", "encryption"):
+        if config.get(what):
+            raise DatasetError(f"LitData: {root} was written with {what}={config[what]!r}; write it again without")
+    if len(leaves) != len(formats) or any("/" in name for name in names):
+        raise DatasetError(f"LitData: {file} is damaged: it has {len(leaves)} names for {len(formats)} fields")
+    paths = [f"{folder}/{name}" for name in names]
+    found = urls_below(paths, "LitData") if is_url(root) else below(paths, None, False, "LitData")
+    return found, tuple(Field(name, encoding) for name, encoding in zip(leaves, formats, strict=True))
+
+
+def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
+    """The names of the fields of nested dictionaries and lists, in torch's order: ``image``, ``0``, ``meta.id``."""
+    children = spec.get("children_spec") or []
+    if spec.get("type") is None:
+        return [name or "0"]
+    context = spec.get("context")
+    keys = json.loads(context) if isinstance(context, str) and context not in ("", "null") else None
+    if not isinstance(keys, list) or len(keys) != len(children):
+        keys = list(range(len(children)))
+    return [
+        leaf for key, child in zip(keys, children, strict=True) for leaf in _leaves(child, f"{name}.{key}".lstrip("."))
+    ]
+
+
+class LitData(Sharded):
+    """Images in chunks of LitData (``.bin``). They must be neither compressed nor encrypted. Those whose samples are
+    rows of Arrow, as new versions write them, take ``pyarrow`` while the index is made; it comes with
+    ``gpupipe-loader[parquet]``.
+
+    Args:
+        root: the folder or URL that ``litdata.optimize`` wrote, with ``index.json``.
+        transform: a gpupipe ``Compose``, or transforms for one.
+        image: the field of images, of format ``jpeg``, ``image`` or ``bytes``. Fields of tuples are called ``"0"``,
+            ``"1"``; those of dictionaries in each other ``"meta.id"``.
+        label: the field of class numbers or names. Where there is none there are no labels; a name
+            that you give must be there.
+        exif: turn images upright by their EXIF orientation. ``None``: as new versions of litdata do, which turn fields
+            of format ``jpeg`` and ``image``, and hand out bytes as they are.
+        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
+            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
+            than so many pixels take without any compression.
+        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
+            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
+            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+
+    Raises:
+        DatasetError: a folder without an index, a chunk that is missing or cut, or a field that cannot be used.
+
+    >>> LitData("imagenet/litdata/train", image="0", label="1")  # doctest: +SKIP
+    LitData(1,281,167 samples in 2,200 chunks below '/data/imagenet/litdata/train/')
+    """
+
+    _what = "chunks"
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Any = None,
+        *,
+        image: str = Usual("image"),
+        label: str | None = Usual("label"),
+        exif: bool | None = None,
+        max_pixels: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        strict: bool = False,
+        remote: Remote | None = None,
+    ):
+        folder = os.path.expanduser(os.fspath(root))
+        storage = storage_of(remote, "LitData") if is_url(folder) else LOCAL
+        files, fields = litdata_index(folder, storage)
+        if exif is None:
+            exif = any(field.name == image and field.encoding.partition(":")[0] in DECODED for field in fields)
+        super().__init__(
+            LitDataChunks(files, fields, image, label, storage=storage),
+            transform,
+            Limits(exif, max_pixels, max_bytes, strict),
+            image=image,
+            label=label,
+        )
