@@ -23,7 +23,7 @@ from _common import Table, describe_files, heading, photographs, result_name, sa
 from _loaders import CACHE_BYTES, Job, Work
 from _round_arguments import parsed, parser
 
-from gpupipe.reading.decoded_cache import DecodedCache
+from gpupipe.reading.kept import DecodedCache
 
 BASE, PLAIN = "torch DataLoader + torchvision", "gpupipe, DALI engine"
 JOBS = [

@@ -38,7 +38,7 @@ from sliceable import sets_of
 from gpupipe import datasets
 from gpupipe.engines.host.image_threads import ImageThreads
 from gpupipe.pipelines import imagenet
-from gpupipe.reading.cuts import Cuts
+from gpupipe.reading.tiles import Cuts
 from gpupipe.types import Plan
 
 TORCHVISION = "torchvision, all of it"

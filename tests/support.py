@@ -30,6 +30,7 @@ from gpupipe.loader.native import NativeSession
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle
+from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Op
 from gpupipe.types import Plan, Shard
@@ -117,6 +118,11 @@ def make_dataset(kind: str, root: Path, transform: T.Compose) -> Dataset:
         return from_torch(Encoded(files), media="bytes", transform=transform)
     assert kind == "arrays"
     return Arrays(pictures(), np.arange(N), transform=transform)
+
+
+def setup_of(dataset: Dataset, batch_size: int = 5, **options: Any) -> Setup:
+    """A loader's setup of two threads, on the CPU."""
+    return Setup(dataset, dataset.transform, "cpu", batch_size, **{"num_workers": 2, **options})
 
 
 def write_tars(root: Path, shards: int = 3) -> list[Path]:

@@ -17,7 +17,19 @@ from .files import Place, ReadAt, Undecodable, read_place, refuse_large, use_pla
 from .limits import Limits
 from .pillow import guarded, header, open_image, orientation_of, quiet, upright
 
-__all__ = ["Media", "Peeked", "Pixels", "Smaller", "as_rgb", "decode", "open_rgb", "open_smaller", "peek", "peek_size"]
+__all__ = [
+    "Media",
+    "Peeked",
+    "Pixels",
+    "Smaller",
+    "as_rgb",
+    "decode",
+    "open_rgb",
+    "open_smaller",
+    "peek",
+    "peek_size",
+    "smaller_origin",
+]
 
 T = TypeVar("T")
 Pixels = npt.NDArray[np.uint8]
@@ -82,14 +94,20 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
         turn = orientation_of(image) if limits.exif else 1
         if turn >= 5:
             height, width = width, height
-        top, left = (-side % factor / factor for side in (height, width))
         if image.mode == "RGB" and turn == 1:
             image.load()  # convert() would copy it
         else:
             image = _rgb(image, limits.exif)
-        return Smaller(image, (height, width), top * (turn in (3, 4, 7, 8)), left * (turn in (2, 3, 6, 7)))
+        return Smaller(image, (height, width), *smaller_origin((height, width), factor, turn))
 
     return _opened(media, pixels, limits)
+
+
+def smaller_origin(size: tuple[int, int], factor: int, turn: int) -> tuple[float, float]:
+    """``top`` and ``left`` of :class:`Smaller`, for an upright image of ``size`` that was turned by ``turn``, as EXIF
+    counts."""
+    top, left = (-side % factor / factor for side in size)
+    return top * (turn in (3, 4, 7, 8)), left * (turn in (2, 3, 6, 7))
 
 
 def _rgb(image: Image.Image, exif: bool) -> Image.Image:

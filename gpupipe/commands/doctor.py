@@ -17,7 +17,7 @@ from rich.text import Text
 from ..bench import machine
 from ..cache_folder import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
-from ..reading.decoded_cache import ram_budget
+from ..reading.kept import ram_budget
 from .console import console, pairs
 from .findings import Finding, Installed, examine
 from .selfcheck import self_check

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from ..datasets.base import Layout
 from ..transforms.ops import Op, Views
-from .apply import apply_tail
+from ..types import Plan
+from .apply import Arrays, apply_tail, head_and_tail
 from .registry import is_arithmetic
+from .stacking import stack_images
 
-__all__ = ["clip_tail", "repeat_per_frame", "to_clip_layout", "unflatten"]
+__all__ = ["clip_tail", "finish_plan", "repeat_per_frame", "stack_plan", "to_clip_layout"]
 
 
 def unflatten(images: Any, shape: tuple[int, ...]) -> Any:
@@ -72,3 +74,21 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
     return to_clip_layout(
         apply_tail(batch.flatten(0, 1), repeat_per_frame(ops, frames), memory_format), frames, layout, memory_format
     )
+
+
+def stack_plan(plan: Plan, images: Sequence[Arrays]) -> Any:
+    """The images of a plan as a batch: [B, H, W, C], for clips [B, T, H, W, C], for several views a tuple of these."""
+    batch = stack_images(images)
+    return batch if plan.frames is None else unflatten(batch, plan.frames.shape)
+
+
+def finish_plan(plan: Plan, batch: Any, memory_format: str, layout: Layout) -> Any:
+    """What :func:`stack_plan` gave, after those of the plan's ops that work on a whole batch.
+
+    Returns [B, C, H, W], for clips what :func:`to_clip_layout` does, for several views a tuple of these.
+    """
+    assert plan.ops is not None
+    tail = head_and_tail(plan.ops)[1]
+    if plan.frames is None:
+        return apply_tail(batch, tail, memory_format)
+    return clip_tail(batch, tail, memory_format, layout)

@@ -15,7 +15,7 @@ from ..engines.base import EngineConfig
 from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
-from ..reading.decoded_cache import CacheKind
+from ..reading.kept import CacheKind
 from ..types import Shard
 
 __all__ = [
@@ -104,11 +104,6 @@ class Arguments:
         self._check_cache()
         if not isinstance(self.scaled, bool):
             raise ConfigError(f"scaled must be True or False, not {self.scaled!r}")
-        if self.scaled and self.cache is not None:
-            raise ConfigError(
-                f"scaled=True beside cache={self.cache!r}: what is kept are whole images in full size; leave one "
-                "of them out"
-            )
 
     def _check_cache(self) -> None:
         if self.cache is not None and self.cache not in get_args(CacheKind):

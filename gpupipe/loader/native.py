@@ -17,7 +17,7 @@ from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
-from ..reading.scaled import remark
+from ..reading.smaller import remark
 from ..reasons import Reason, about
 from ..script_warnings import warn
 from .agreement import Said

@@ -21,7 +21,7 @@ from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
 from ..interop.same_names import Refused
 from ..kernels.check import try_functions
-from ..reading.decoded_cache import DecodedCache
+from ..reading.kept import DecodedCache
 from ..reading.setup import Setup
 from ..reasons import FallbackWarning, Reason, about, sentence
 from ..script_warnings import warn

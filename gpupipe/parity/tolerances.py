@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Literal
 
 from ..errors import ConfigError
-from ..reading.scaled import PROMISE as SCALED
+from ..reading.smaller import PROMISE as SCALED
 from ..transforms.compose import Compose
 from ..transforms.ops import OPS, Dtype, Op, ToDtype, Views
 from ..transforms.ops.promise import CPU, CUDA, EQUAL, GRAPH, Bound, Promise, Tolerance

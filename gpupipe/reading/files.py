@@ -12,24 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..codecs.decode import open_rgb
 from ..codecs.files import Place, Undecodable, read_place
 from ..codecs.jpeg.tiles import Cut
-from ..datasets.base import Dataset
-from ..transforms.ops import Crop
 from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
-from .cuts import Cuts, fed
 from .first_look import FirstLook
 from .paths import padded
-from .sample import bad_sample, changed
-from .scaled import AROUND, scaled_of
+from .sample import bad_sample
 from .setup import Setup
+from .take import Take, TakeBatch, Taken
 from .targets import targets_of
-from .windows import ops_for, turns_of, window_of
+from .tiles import Cuts, fed
+from .windows import ops_left, turns_of
 
-__all__ = ["FileReader", "read_encoded"]
+__all__ = ["FileReader"]
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
@@ -55,15 +52,11 @@ class FileReader(AheadReader[Rows]):
         self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
-            self._handed[: len(names)] = [not decodes(name) for name in names]
+            self._handed[: len(names)] = [setup.cache is not None or not decodes(name) for name in names]
         self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
-        self._scaled = scaled_of(setup)
+        self._take = Take.of_setup(setup)
         self._look = FirstLook(setup.dataset.limits.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
-
-    def _factors(self, plan: Plan) -> U8:
-        """u8[B]: how many times smaller each image is decoded."""
-        return np.ones(len(plan), np.uint8) if self._scaled is None else self._scaled.factors(plan)
 
     def _by_pillow(self, plan: Plan, factors: U8) -> npt.NDArray[np.bool_]:
         """bool[B]"""
@@ -75,8 +68,8 @@ class FileReader(AheadReader[Rows]):
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
-        factors = self._factors(plan)
-        by_pillow = self._by_pillow(plan, factors)
+        batch = self._take.batch(plan)
+        by_pillow = self._by_pillow(plan, batch.factors)
         if self._feed.form == "paths":
             own = np.flatnonzero(~by_pillow)
             indices = plan.indices[own]
@@ -86,7 +79,7 @@ class FileReader(AheadReader[Rows]):
             by_pillow[own[exchanged]] = True
         rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
         places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
-        shapes: list[tuple[int, ...]] = [*self._shapes(plan, rows, factors)]
+        shapes: list[tuple[int, ...]] = [*_shapes(batch, rows)]
         shapes += [(max(place.size, 0),) for place in places]
         if not shapes:
             return Pending(plan)
@@ -94,10 +87,7 @@ class FileReader(AheadReader[Rows]):
         needed = sum(map(math.prod, shapes))
         borrowed = self.buffers.take(needed * 9 // 8 if places else needed)
         views = views_of(borrowed.buffer, shapes)
-        futures = [
-            pool.submit(self._decode, plan, row, int(factors[row]), out)
-            for row, out in zip(rows.tolist(), views, strict=False)
-        ]
+        futures = [pool.submit(_decode, batch, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
         if places:
             # As many batches are read at a time as are read ahead, and one. Threads that have parts of the same one
             # wait for Python's lock and for each other; a remote store is asked for a batch at once.
@@ -110,17 +100,6 @@ class FileReader(AheadReader[Rows]):
     def _left(self) -> None:
         if self._setup.cuda:
             torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
-
-    def _shapes(self, plan: Plan, rows: I64, factors: U8) -> list[tuple[int, int, int]]:
-        """Of what is kept of each row."""
-        if not len(rows):
-            return []
-        assert plan.sizes is not None and plan.ops is not None
-        window = window_of(plan.ops)
-        sizes = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
-        if self._scaled is not None:
-            sizes = np.where(factors[:, None] > 1, self._scaled.resized(plan), sizes)
-        return [(height, width, 3) for height, width in sizes[rows].tolist()]
 
     def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> Rows:
         cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
@@ -138,43 +117,6 @@ class FileReader(AheadReader[Rows]):
         data = (_whole(places[k]) for k in files)
         return [*zip(rows[files].tolist(), data, strict=True), *{**found, **cuts}.items()]
 
-    def _decode(self, plan: Plan, row: int, factor: int, out: U8) -> Rows:
-        began = time.perf_counter()
-        try:
-            was_there = self._pixels(plan, row, factor, out)
-        except Undecodable as e:
-            return [(row, e)]
-        return [(row, None if was_there else time.perf_counter() - began)]
-
-    def _pixels(self, plan: Plan, row: int, factor: int, out: U8) -> bool:
-        """Whether nothing had to be decoded."""
-        assert plan.sizes is not None and plan.ops is not None
-        dataset, window = self._dataset, window_of(plan.ops)
-        if self._setup.cache is not None:
-            out[...], was_there = self._setup.cache.pixels(dataset, plan, row, window)
-            return was_there
-        around = AROUND if factor > 1 else 0
-        cut = None if self._cuts is None else self._cuts.cuts(plan, [row], around=around).get(row)
-        media: Any = dataset.fetch(int(plan.indices[row]))[0] if cut is None else None
-        if self._cuts is not None and isinstance(media, bytes):
-            cut = self._cuts.cuts(plan, [row], {row: media}, around=around).get(row)
-        if isinstance(cut, Undecodable):
-            raise cut
-        if self._scaled is not None and factor > 1:
-            out[...] = np.asarray(self._scaled.picture(plan, row, factor, media if cut is None else cut))
-            return False
-        if cut is not None:
-            assert window is not None
-            part: Any = open_rgb(cut.data)
-            out[...] = np.asarray(part.crop(_box(window, row, cut)))
-            return False
-        image: Any = dataset.open(media)
-        size, planned = (image.height, image.width), tuple(plan.sizes[row].tolist())
-        if size != planned:
-            raise changed(planned, size)
-        out[...] = np.asarray(image if window is None else image.crop(_box(window, row)))
-        return False
-
     def _end(self, pending: Pending[Rows]) -> Loaded:
         plan, bad = pending.plan, list(pending.bad)
         found: dict[int, Any] = dict(one for future in pending.futures for one in future.result())
@@ -186,7 +128,7 @@ class FileReader(AheadReader[Rows]):
         return self._loaded_of(plan, found, pending.owner)
 
     def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
-        dataset, factors = self._dataset, self._factors(plan)
+        dataset, batch = self._dataset, self._take.batch(plan)
         by_pillow = np.zeros(len(plan), np.bool_)
         by_pillow[[row for row, data in found.items() if data is None or isinstance(data, float)]] = True
         turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
@@ -194,15 +136,10 @@ class FileReader(AheadReader[Rows]):
         pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
         if borrowed is not None:
             rows = np.flatnonzero(by_pillow)
-            shapes = self._shapes(plan, rows, factors)
-            for row, view in zip(rows.tolist(), views_of(borrowed.buffer, shapes), strict=True):
+            for row, view in zip(rows.tolist(), views_of(borrowed.buffer, _shapes(batch, rows)), strict=True):
                 pixels[row] = view  # type: ignore[index]
-        ops, sizes = ops_for(plan, is_cut=by_pillow, turns=turns), None
-        if self._scaled is not None:
-            ops = self._scaled.fed(ops, factors)
         cuts = {row: data for row, data in found.items() if isinstance(data, Cut)}
-        if cuts:
-            ops, sizes = fed(plan, ops, cuts)
+        corner, sizes = fed(plan, cuts) if cuts else (None, None)
         return Loaded(
             plan,
             pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
@@ -211,7 +148,7 @@ class FileReader(AheadReader[Rows]):
             by_pillow=(len(seconds), sum(seconds)),
             pixels=pixels if self._feed.handed else None,
             turns=turns,
-            ops=ops,
+            ops=ops_left(plan, np.where(by_pillow, batch.done, 0), corner=corner, turns=turns),
             sizes=sizes,
         )
 
@@ -230,9 +167,26 @@ class FileReader(AheadReader[Rows]):
         kind = "pinned_" if self.buffers.pinned else ""
         return {
             **({} if self._cuts is None else {"reads": self._cuts.fact}),
-            **({} if self._scaled is None else {"decodes": "by Pillow at 1/2, 1/4 or 1/8 what is large enough"}),
+            **({} if self._take.smaller is None else {"decodes": "by Pillow at 1/2, 1/4 or 1/8 what is large enough"}),
             **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
         }
+
+
+def _shapes(batch: TakeBatch, rows: I64) -> list[tuple[int, int, int]]:
+    """The shape of the pixels of each row."""
+    return [(height, width, 3) for height, width in batch.sizes()[rows].tolist()] if len(rows) else []
+
+
+def _decode(batch: TakeBatch, row: int, out: U8) -> Rows:
+    """Take the image of a row to where it belongs."""
+    began = time.perf_counter()
+    try:
+        taken = batch(row)
+    except Undecodable as e:
+        return [(row, e)]
+    assert isinstance(taken, Taken)
+    out[...] = np.asarray(taken.pictures[0])
+    return [(row, time.perf_counter() - began if taken.decoded else None)]
 
 
 def _whole(place: Place) -> U8 | Undecodable:
@@ -245,15 +199,3 @@ def _whole(place: Place) -> U8 | Undecodable:
 
 def _bytes_of(data: U8 | Cut) -> U8:
     return np.frombuffer(data.data, np.uint8) if isinstance(data, Cut) else data
-
-
-def read_encoded(dataset: Dataset, indices: I64) -> list[bytes | Undecodable]:
-    """The bytes of samples of a dataset of files; of those that cannot be read why."""
-    return dataset.source.read([dataset.place(i) for i in indices.tolist()])
-
-
-def _box(window: Crop, row: int, cut: Cut | None = None) -> tuple[int, int, int, int]:
-    """As Pillow counts, in the image or in what was cut out of it: left, top, right, bottom."""
-    top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
-    top, left = (top, left) if cut is None else (top - cut.top, left - cut.left)
-    return left, top, left + width, top + height

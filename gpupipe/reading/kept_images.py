@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Undecodable
+from ..transforms.ops import Op
 from ..types import Plan
 from .base import AheadReader, Loaded, Pending
 from .sample import bad_sample, naming
 from .setup import Setup
+from .take import Take, TakeBatch, Taken
 from .targets import targets_of
-from .windows import window_of
 
 __all__ = ["ImageTaker", "KeptImageReader"]
 
@@ -54,38 +55,41 @@ class KeptImageReader(AheadReader[_Part]):
     no memory beyond one image in each.
 
     Args:
-        taker: of a plan, with its ops for what is read (see :attr:`gpupipe.reading.base.Loaded.ops`).
+        taker: called with the number of images and the ops that are left for them; see
+            :meth:`gpupipe.reading.take.TakeBatch.ops_left`.
     """
 
-    def __init__(self, setup: Setup, taker: Callable[[Plan], ImageTaker]):
+    def __init__(self, setup: Setup, taker: Callable[[int, Sequence[Op]], ImageTaker]):
         # One batch less than others that read ahead: these are finished ones.
         super().__init__(setup.threads, max(setup.prefetch_factor - 1, 1), "gpupipe-images")
         assert setup.cache is not None
-        self._dataset, self._cache, self._taker = setup.dataset, setup.cache, taker
+        self._dataset, self._take, self._taker = setup.dataset, Take.of_setup(setup), taker
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[_Part]:
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
-        taker, rows = self._taker(plan), iter(range(len(plan)))
-        futures = [pool.submit(self._part, plan, rows, taker) for _ in range(min(self.threads, len(plan)))]
+        batch, rows = self._take.batch(plan), iter(range(len(plan)))
+        taker = self._taker(len(plan), batch.ops_left())
+        futures = [pool.submit(self._part, plan, rows, batch, taker) for _ in range(min(self.threads, len(plan)))]
         return Pending(plan, futures, owner=taker)
 
-    def _part(self, plan: Plan, rows: Iterator[int], taker: ImageTaker) -> _Part:
+    def _part(self, plan: Plan, rows: Iterator[int], batch: TakeBatch, taker: ImageTaker) -> _Part:
         """What of the ``rows``, which all threads take from, came to this one."""
-        part, window, row = _Part(), window_of(plan.ops or ()), 0
+        part, row = _Part(), 0
         with naming(lambda: self._dataset.describe(int(plan.indices[row]))):
             for row in rows:
                 began = time.perf_counter()
                 try:
-                    pixels, was_there = self._cache.pixels(self._dataset, plan, row, window)
+                    taken = batch(row)
                 except Undecodable as e:
                     part.bad.append((row, e))
                     continue
-                if not was_there:
+                assert isinstance(taken, Taken)
+                if taken.decoded:
                     part.decoded += 1
                     part.seconds += time.perf_counter() - began
-                taker.put(row, pixels)
+                taker.put(row, np.asarray(taken.pictures[0]))
         return part
 
     def _end(self, pending: Pending[_Part]) -> Loaded:

@@ -13,7 +13,7 @@ from .base import Loaded, Reader
 from .first_look import FirstLook
 from .sample import bad_sample
 from .targets import targets_of
-from .windows import ops_for, turns_of
+from .windows import ops_left, turns_of
 
 __all__ = ["PathReader", "padded"]
 
@@ -45,7 +45,7 @@ class PathReader(Reader):
         if not self._turned:
             return Loaded(plan, media, target, exchanged=tuple(exchanged))
         turns = turns_of(self._dataset, plan)
-        return Loaded(plan, media, target, exchanged=tuple(exchanged), turns=turns, ops=ops_for(plan, turns=turns))
+        return Loaded(plan, media, target, exchanged=tuple(exchanged), turns=turns, ops=ops_left(plan, turns=turns))
 
     def stop(self) -> None:
         pass

@@ -13,7 +13,7 @@ from ..datasets.base import Dataset
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
-    from .decoded_cache import DecodedCache  # it loads torch
+    from .kept import DecodedCache  # it loads torch
 
 __all__ = ["Setup"]
 
@@ -35,7 +35,7 @@ class Setup:
     multiprocessing_context: Any = None
     cache: DecodedCache | None = None
     scaled: bool = False
-    """Whether images may be decoded smaller, see :mod:`gpupipe.reading.scaled`."""
+    """Whether images may be decoded smaller, see :mod:`gpupipe.reading.smaller`."""
     given: Any = field(default=None, compare=False)
     """The script's dataset, if worker processes run its code."""
     load_truncated: bool = field(default_factory=lambda: bool(ImageFile.LOAD_TRUNCATED_IMAGES))

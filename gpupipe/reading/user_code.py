@@ -26,7 +26,7 @@ from .paths import padded
 from .plan_workers import WorkerRun, Workers
 from .sample import bad_sample, fetcher, fetching, targets_with
 from .setup import Setup
-from .windows import cut, ops_for, window_of
+from .windows import cut, ops_left, window_of
 
 __all__ = ["Pack", "Packed", "UserCodeReader"]
 
@@ -181,7 +181,7 @@ class UserCodeReader(Reader):
             by_pillow=packed.by_pillow,
             pixels=[cut(view, window, row) if view.ndim == 3 else NO_PIXELS for row, view in enumerate(views)],
             turns=turns,
-            ops=ops_for(plan, is_cut=by_pillow, turns=turns),
+            ops=ops_left(plan, (by_pillow & (window is not None)).astype(np.uint8), turns=turns),
             by_hand=packed.by_hand,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from ..datasets.base import Dataset
 from ..transforms.ops import Crop, Op
 from ..types import Plan
 
-__all__ = ["cut", "ops_for", "stored_windows", "turns_of", "window_of"]
+__all__ = ["cut", "ops_left", "stored_windows", "turns_of", "window_of"]
 
 I32 = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -61,19 +62,31 @@ def turns_of(dataset: Dataset, plan: Plan, rows: Mask | None = None) -> U8:
     return turns if rows is None else np.where(rows, turns, np.uint8(1))
 
 
-def ops_for(plan: Plan, *, is_cut: Mask | None = None, turns: U8 | None = None) -> tuple[Op, ...]:
-    """A plan's ops for what an engine is fed.
+def ops_left(
+    plan: Plan, done: U8 | None = None, *, corner: I32 | None = None, turns: U8 | None = None
+) -> tuple[Op, ...]:
+    """A plan's ops for images as an engine gets them: as many ops as in the plan, and nothing is done twice.
 
     Args:
-        is_cut: bool[B], rows of which there is no more than the window of the first crop.
-        turns: u8[B], how the engine will turn each row after it took the window; see :func:`stored_windows`.
+        done: u8[B], the first ops that are done to each image: a crop, or a crop and a resize, or a resize.
+        corner: i32[2, B], the first pixel row and column of each image that is there; for images with nothing done.
+        turns: u8[B], how the engine turns each image after the crop; see :func:`stored_windows`. Images with something
+            done, or with a corner, have 1.
     """
     assert plan.ops is not None and plan.sizes is not None
     window = window_of(plan.ops)
     if window is None:
-        return plan.ops
+        return plan.ops  # a resize to the size that an image has already leaves it as it is
     if turns is not None:
         window = stored_windows(window, plan.sizes, turns)
-    if is_cut is not None:
-        window = replace(window, top=np.where(is_cut, 0, window.top), left=np.where(is_cut, 0, window.left))
+    if corner is not None:
+        window = replace(window, top=window.top - corner[0], left=window.left - corner[1])
+    if done is not None and done.any():
+        resized: Any = plan.ops[1] if (done > 1).any() else window
+        numbers: dict[str, Any] = {"top": 0, "left": 0}
+        for name in ("height", "width"):
+            numbers[name] = np.where(done > 1, getattr(resized, name), getattr(window, name))
+        for name, value in numbers.items():
+            numbers[name] = np.where(done > 0, value, getattr(window, name)).astype(np.int32)
+        window = replace(window, **numbers)
     return window, *plan.ops[1:]

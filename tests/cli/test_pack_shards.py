@@ -32,7 +32,7 @@ from gpupipe.pack.formats import FORMATS
 from gpupipe.pack.images import Reencoded
 from gpupipe.pack.journal import NAME
 from gpupipe.pack.shards import Job, plan_shards
-from gpupipe.reading.cuts import Cuts
+from gpupipe.reading.tiles import Cuts
 from gpupipe.testing.photos import make_photos, photograph
 
 OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "tfrecord": datasets.TFRecord, "parquet": datasets.Parquet}

@@ -23,7 +23,7 @@ from gpupipe import DataLoader, SampleError, system, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
 from gpupipe.datasets.base import Dataset
 from gpupipe.errors import ConfigError
-from gpupipe.reading import decoded_cache
+from gpupipe.reading import kept as kept_images
 from gpupipe.sources.remote.block_cache import BlockCache, bytes_kept
 
 ROOM = 10_000_000
@@ -37,7 +37,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Where images are kept in a test."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(decoded_cache, "_SHM", str(tmp_path / "shm"))
+    monkeypatch.setattr(kept_images, "_SHM", str(tmp_path / "shm"))
     return {"disk": tmp_path / "cache" / "decoded", "ram": tmp_path / "shm" / f"gpupipe-{os.geteuid()}" / "decoded"}
 
 
@@ -305,7 +305,7 @@ def test_a_folder_in_memory_that_is_not_ours(
 
 def test_memory_is_chosen(root: Path, folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen() -> str:
-        decoded_cache._chosen_budget.cache_clear()
+        kept_images._chosen_budget.cache_clear()
         with DataLoader(ImageFolder(root, EVAL), batch_size=5, device="cpu", engine="torch", cache="ram") as loader:
             list(loader)
             return repr(loader)
@@ -387,9 +387,9 @@ SCRIPT = """
     import json, os, sys, time
     from gpupipe import DataLoader
     from gpupipe.datasets import ImageFolder
-    from gpupipe.reading import decoded_cache
+    from gpupipe.reading import kept as kept_images
     from support import EVAL
-    decoded_cache._SHM = {shm!r}
+    kept_images._SHM = {shm!r}
     if __name__ == "__main__":
         loader = DataLoader(ImageFolder({root!r}, EVAL), batch_size=5, cache={kind!r}, cache_bytes=10_000_000,
                             device="cpu", engine={engine!r}, num_workers=2)

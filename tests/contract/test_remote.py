@@ -27,7 +27,7 @@ from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.jpeg.tiles import Cut, cut
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
-from gpupipe.reading import cuts as reading_cuts
+from gpupipe.reading import tiles as reading_tiles
 from gpupipe.sources.remote import choose, clients
 from gpupipe.sources.remote.block_cache import BlockCache
 from gpupipe.sources.remote.files import _connections
@@ -279,7 +279,7 @@ def test_of_sliceable_files_only_the_crop_is_decoded(
         cuts.append((size, cut(read, size, box)))
         return cuts[-1][1]
 
-    monkeypatch.setattr(reading_cuts, "cut_out", counted)
+    monkeypatch.setattr(reading_tiles, "cut_out", counted)
     options = {"num_workers": 0 if engine == "torch" else 2, "persistent_workers": False}
     with loader(local, engine, **options) as it:
         expected = list(it)

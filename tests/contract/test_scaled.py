@@ -14,7 +14,7 @@ import torch
 from jpegs import KINDS, jpeg, pillow_jpeg, sliceable_jpeg, sliceable_pillow_jpeg
 from odd_files import exif
 from PIL import Image
-from support import EVAL, SEED, Case, Encoded, native_session, pictures, spoil_second_batch, write_tars
+from support import EVAL, SEED, Case, Encoded, native_session, pictures, setup_of, spoil_second_batch, write_tars
 from torch import Tensor
 
 from gpupipe import DataLoader, SampleError, engines, transforms as T
@@ -28,9 +28,10 @@ from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import check
-from gpupipe.reading import scaled as scaled_decoding
+from gpupipe.reading import kept, tiles as tiles_decoding
 from gpupipe.reading.choose import feed_of
-from gpupipe.reading.scaled import AROUND, Scaled, remark
+from gpupipe.reading.smaller import Smaller, remark
+from gpupipe.reading.tiles import AROUND
 from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan
 
@@ -106,7 +107,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(factor)
         return real(media, factor, *limits)
 
-    for module in (scaled_decoding, base):  # of parts of files, and of whole ones
+    for module in (tiles_decoding, base):  # of parts of files, and of whole ones
         monkeypatch.setattr(module, "open_smaller", counted)
     return found
 
@@ -140,7 +141,7 @@ def test_engines_and_reference_give_the_same(
     make: Callable[..., DataLoader], pipeline: str, upright: bool, folders: dict[str, Path]
 ) -> None:
     dataset = ImageFolder(folders["plain"], PIPELINES[pipeline], exif=upright)
-    scaled, seen = Scaled.of(dataset, dataset.transform), set()
+    scaled, seen = Smaller.of(dataset, dataset.transform), set()
     assert scaled is not None
     loader = make(dataset)
     for plan, images in zip(plans_of(dataset), images_of(loader), strict=True):
@@ -163,7 +164,7 @@ def test_worker_processes_give_the_same(folders: dict[str, Path]) -> None:
 
 def test_images_are_decoded_smaller(folders: dict[str, Path], decoded: list[int]) -> None:
     dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
-    factors = np.concatenate([Scaled.of(dataset, dataset.transform).factors(p) for p in plans_of(dataset)])  # type: ignore[union-attr]
+    factors = np.concatenate([Smaller.of(dataset, dataset.transform).factors(p) for p in plans_of(dataset)])  # type: ignore[union-attr]
     for engine in ("dali", "torch"):
         decoded.clear()
         # With persistent_workers=None the next epoch would be begun.
@@ -174,7 +175,7 @@ def test_images_are_decoded_smaller(folders: dict[str, Path], decoded: list[int]
 def test_what_is_not_a_plain_jpeg_is_decoded_in_full(folders: dict[str, Path]) -> None:
     dataset = ImageFolder(folders["plain"], T.Compose([T.Resize((9, 9)), T.PILToTensor()]))
     whole = next(iter(DataLoader(dataset, len(dataset), engine="null", device="cpu")))[0]
-    factors = Scaled.of(dataset, dataset.transform).factors(whole)  # type: ignore[union-attr]
+    factors = Smaller.of(dataset, dataset.transform).factors(whole)  # type: ignore[union-attr]
     by_name = {Path(dataset.describe(i)).name: int(factors[i]) for i in range(len(dataset))}
     assert by_name["photo 0.jpg"] == 8 and by_name["gray.jpg"] == 8
     assert {by_name[name] for name in ("picture.png", "cmyk.jpg", "tiny.jpg", "line.jpg")} == {1}
@@ -188,6 +189,32 @@ def test_sliceable_files_give_the_pixels_of_whole_ones(
     plain, packed = (ImageFolder(folders[name], PIPELINES[pipeline]) for name in ("plain", "packed"))
     assert same(of_loader(plain, engine, scaled=True), of_loader(packed, engine, scaled=True))
     assert set(decoded) >= {2, 4}
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("folder", ["plain", "packed"])
+def test_smaller_images_are_kept(
+    engine: str,
+    folder: str,
+    folders: dict[str, Path],
+    decoded: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """``cache`` and ``scaled`` compose: every size of an image is decoded once, and no pixel changes."""
+    monkeypatch.setattr(kept, "_SHM", str(tmp_path / "shm"))
+    (tmp_path / "shm").mkdir()
+    dataset = ImageFolder(folders[folder], PIPELINES["train"], exif=True)
+    given: dict[str, Any] = {"shuffle": True, "seed": SEED, "engine": engine, "device": "cpu", "scaled": True}
+    given["persistent_workers"] = False  # nothing is read ahead for the next epoch
+    with DataLoader(dataset, 5, **given) as plain, DataLoader(dataset, 5, **given, cache="ram") as keeping:
+        for _ in range(3):
+            assert same(images_of(plain), images_of(keeping))
+        assert decoded
+        decoded.clear()
+        keeping.set_epoch(1)
+        images_of(keeping)
+        assert not decoded
 
 
 @pytest.mark.parametrize("kind", ["4:4:0", "4:2:2", "2x2 chroma of 4x4"])
@@ -298,9 +325,10 @@ def test_what_cannot_be_decoded_smaller_is_as_ever(
 def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folders: dict[str, Path]) -> None:
     for pipeline, kind in (("nearest", False), ("small crops", True)):
         dataset = ImageFolder(folders["plain"], UNSCALED[pipeline])
-        able = Scaled.of(dataset, dataset.transform) is not None
+        able = Smaller.of(dataset, dataset.transform) is not None
         assert able == kind
-        assert feed_of(dataset, ACCEPTS, lambda coding: True, scaled=able).handed == kind
+        setup = setup_of(dataset, scaled=True)
+        assert feed_of(setup, ACCEPTS, lambda coding: True).handed == kind
 
 
 def test_it_is_told_and_kept(folders: dict[str, Path]) -> None:
@@ -330,7 +358,6 @@ def test_what_is_refused(numbered: Path) -> None:
     dataset = ImageFolder(numbered, EVAL)
     for arguments, words in (
         ({"scaled": 1}, "scaled must be True or False, not 1"),
-        ({"cache": "ram", "cache_bytes": 10**7}, "scaled=True beside cache='ram'"),
         ({"engine": "null"}, "the null engine decodes nothing"),
         ({"engine": engines.Dali(graph="whole")}, 'graph="whole" has DALI resize'),
     ):

@@ -24,7 +24,7 @@ from gpupipe.parity import measure as parity
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet
-from gpupipe.reading.cuts import Cuts
+from gpupipe.reading.tiles import Cuts
 
 COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0, "jpeg": 4.0}
 """The largest mean difference that may pass as the same operation, in grey levels; 1.5 for all others. JPEG compression

@@ -15,8 +15,8 @@ from gpupipe.datasets import Dataset, ImageFolder, Subset
 from gpupipe.engines.torch.reference import reference
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import broken
-from gpupipe.reading import scaled as scaled_decoding
-from gpupipe.reading.scaled import PROMISE, Scaled
+from gpupipe.reading import smaller as smaller_decoding
+from gpupipe.reading.smaller import PROMISE, Smaller
 from gpupipe.testing.photos import photograph
 
 
@@ -34,7 +34,7 @@ def noisy(height: int, width: int, seed: int) -> Any:
 def found(dataset: Dataset, epochs: int = 2) -> Difference:
     """Of the images that are decoded smaller in some epochs."""
     total = Difference()
-    scaled = Scaled.of(dataset, dataset.transform)
+    scaled = Smaller.of(dataset, dataset.transform)
     assert scaled is not None
     with DataLoader(dataset, 5, shuffle=True, seed=11, engine="null", device="cpu") as loader:
         plans = [plan for _ in range(epochs) for plan, *_ in loader]
@@ -99,7 +99,7 @@ def _resize_whole(self: Image.Image, size: Any, filter: Any, box: Any = None) ->
 
 @pytest.mark.parametrize("interpolation", PROMISE)
 def test_less_margin_would_break_the_promise(interpolation: str, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaled_decoding, "MARGIN", 1)
+    monkeypatch.setattr(smaller_decoding, "MARGIN", 1)
     dataset = ImageFolder(photos, near(interpolation))
     assert broken(PROMISE[interpolation], found(dataset))
 

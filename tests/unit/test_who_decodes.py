@@ -18,7 +18,7 @@ from gpupipe.codecs.coding import Coding
 pytest.importorskip("nvidia.dali")
 
 from odd_files import DAMAGED, JPEG, PICTURES, encode, picture
-from support import Encoded, images_of
+from support import Encoded, images_of, setup_of
 
 from gpupipe import DataLoader, SampleError, memory, transforms as T
 from gpupipe.codecs.decode import decode, peek
@@ -132,11 +132,11 @@ def test_what_was_handed_out_does_not_change_later(memory_format: Any, tmp_path:
 
 def test_only_jpeg_files_are_read_by_dali_itself(tmp_path: Path) -> None:
     paths = write(tmp_path / "files")
-    plain = feed_of(ImageList(paths[:2]), ALL, is_safe)
+    plain = feed_of(setup_of(ImageList(paths[:2])), ALL, is_safe)
     assert (plain.form, plain.handed, plain.turned) == ("paths", False, False)
-    mixed = feed_of(ImageList(paths), ALL, is_safe)
+    mixed = feed_of(setup_of(ImageList(paths)), ALL, is_safe)
     assert (mixed.form, mixed.handed) == ("paths", True)
-    assert feed_of(ImageList(paths[2:4]), ALL, is_safe).form == "pixels"
+    assert feed_of(setup_of(ImageList(paths[2:4])), ALL, is_safe).form == "pixels"
 
 
 def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_more_codings_than_a_byte_counts(tmp_path: Path, monkeypatch: pytest.Mon
     dataset = ImageList(paths)
     codes, names = dataset.codings
     assert len(names) == 255 and codes.max() == 255 and (codes == 255).sum() == 300 - 254
-    assert feed_of(dataset, ALL, lambda coding: True).handed
+    assert feed_of(setup_of(dataset), ALL, lambda coding: True).handed
     assert by_pillow(dataset).startswith("Pillow decodes 300 of 300 images")
 
 

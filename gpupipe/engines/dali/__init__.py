@@ -97,7 +97,7 @@ class Dali(EngineConfig):
         from ...reading.choose import feed_of
         from .graph import ACCEPTS
 
-        feed_of(setup.dataset, ACCEPTS, is_safe)
+        feed_of(setup, ACCEPTS, is_safe)
         end = self._end(setup)
         if end.on_host and self.video == "nvdec":
             raise PipelineError(f'Dali: video="nvdec" leaves frames on the GPU, and {end.why}; use video="pyav"')
@@ -214,7 +214,7 @@ def _cuts(setup: Setup) -> bool:
     from ...reading.choose import feed_of
     from .graph import ACCEPTS
 
-    feed = feed_of(setup.dataset, ACCEPTS, is_safe)
+    feed = feed_of(setup, ACCEPTS, is_safe)
     return feed.form in ("paths", "encoded") and window_of(setup.pipeline.skeleton) is not None
 
 

@@ -23,9 +23,8 @@ from ...kernels.clip_layout import repeat_per_frame, to_clip_layout
 from ...planning.epoch import clip_length
 from ...reading.base import Feed, Loaded, Reader
 from ...reading.buffers import Borrowed
-from ...reading.choose import feed_of, nothing, reader_for
+from ...reading.choose import feed_of, reader_for
 from ...reading.sample import bad_sample, changed, naming
-from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
 from ...signal_handlers import pass_on
 from ...transforms.ops import Op
@@ -43,7 +42,7 @@ from .messages import clean
 from .nvdec import NvdecReader
 from .pieces import AHEAD, rows_of_pieces
 from .runner import Failed, Piece, Runner
-from .second_look import second_look
+from .second_look import make_as_reference
 
 __all__ = ["DaliEngine"]
 
@@ -68,8 +67,7 @@ class DaliEngine(Engine):
         self._reader: Reader | None = None
         self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
         self._rested = 0.0
-        decodes, scaled = is_safe if setup.cache is None else nothing, scaled_of(setup) is not None
-        self.feed = feed_of(setup.dataset, ACCEPTS, decodes, scaled=scaled)
+        self.feed = feed_of(setup, ACCEPTS, is_safe)
         self.runner = Runner(
             partial(_graph, setup, end, self.feed, decoder, self.frames, nvdec),
             self.device if self.on_gpu else torch.device("cpu"),
@@ -217,8 +215,7 @@ class DaliEngine(Engine):
         return images
 
     def _by_pillow(self, ready: Loaded) -> Any:
-        ops = self._ops(ready.plan), self._ops(ready.plan, ready.ops)
-        bad, images = second_look(self.setup, ready, self.feed.form, *ops)
+        bad, images = make_as_reference(self.setup, ready, self.feed.form)
         if bad:
             raise SampleError(bad) from None
         return to_device(images, self.setup)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ...reading.buffers import BatchPool
 from ...reading.kept_images import ImageTaker
 from ...reading.setup import Setup
-from ...reading.windows import ops_for
 from ...transforms.ops import Call, Op
 from ...transforms.ops.base import Array
-from ...types import Plan
 from .image_batch import ImageBatch
 
 __all__ = ["KeptImages"]
@@ -35,9 +32,8 @@ class KeptImages:
             return None
         return cls(setup)
 
-    def __call__(self, plan: Plan) -> ImageTaker:
-        ops = ops_for(plan, is_cut=np.ones(len(plan), np.bool_))
-        return _Taker(ImageBatch(len(plan), ops, self._memory, self._memory_format))
+    def __call__(self, count: int, ops: Sequence[Op]) -> ImageTaker:
+        return _Taker(ImageBatch(count, ops, self._memory, self._memory_format))
 
     def close(self) -> None:
         """Free what is not handed out."""

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from ...codecs.video.decode import pyav_version
 from ...errors import ConfigError, SampleError
-from ...kernels.apply import apply_tail, head_and_tail
+from ...kernels.apply import head_and_tail
 from ...kernels.check import check_ops
-from ...kernels.clip_layout import clip_tail
+from ...kernels.clip_layout import finish_plan
 from ...planning.epoch import resolve_missing
-from ...reading.cuts import Cuts
 from ...reading.plan_workers import WorkerRun, Workers
-from ...reading.scaled import scaled_of
 from ...reading.setup import Setup
+from ...reading.take import Take
 from ...reading.targets import targets_of
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
@@ -97,8 +96,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        cuts = Cuts.of(setup.dataset) if setup.cache is None else None
-        task = Decode(setup.dataset, setup.pipeline, cuts, setup.cache, scaled_of(setup))
+        task = Decode(Take.of_setup(setup), setup.pipeline)
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 
@@ -181,16 +179,11 @@ class TorchRun(Run):
         target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
         if result.images is None:  # the script's own code made them
             return Batch(None, self._to_device((), target, lambda x: x)[1], plan, by_hand=result.by_hand)
-        assert plan.ops is not None
-        tail = head_and_tail(plan.ops)[1]
-        images, target = self._to_device(result.images, target, lambda x: self._finish(x, tail))
+        memory_format, layout = self._setup.pipeline.memory_format, dataset.layout
+        images, target = self._to_device(
+            result.images, target, lambda images: finish_plan(plan, images, memory_format, layout)
+        )
         return Batch(images, target, plan, by_hand=result.by_hand)
-
-    def _finish(self, images: Any, tail: Sequence[Op]) -> Any:
-        memory_format, dataset = self._setup.pipeline.memory_format, self._setup.dataset
-        if dataset.has_frames:
-            return clip_tail(images, tail, memory_format, dataset.layout)
-        return apply_tail(images, tail, memory_format)
 
     def close(self) -> None:
         self._results.close()

@@ -10,34 +10,28 @@ bit by bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..codecs.decode import Media, open_smaller
-from ..codecs.jpeg.tiles import Cut
 from ..datasets.base import Dataset
+from ..kernels.picture import pil
 from ..transforms.compose import Compose
-from ..transforms.ops import Op, Resize
+from ..transforms.ops import Resize
 from ..transforms.ops.promise import Bound, Tolerance
 from ..types import Plan
-from .sample import changed
-from .setup import Setup
+from .decoder import Part, Wanted
 from .windows import window_of
 
-__all__ = ["AROUND", "MARGIN", "PROMISE", "Scaled", "remark", "scaled_of", "why_not"]
+__all__ = ["MARGIN", "PROMISE", "Smaller", "remark", "why_not"]
 
 U8 = npt.NDArray[np.uint8]
 
 MARGIN = 2
 """What is decoded has at least so many pixels along each side for each one that the resize makes of them."""
-AROUND = 32
-"""Pixels around a window that are cut out of a sliceable file, so that what libjpeg looks at beside the window when it
-makes chroma finer is there: of a decode at 1/8 one sample of the coarsest chroma that there is."""
 FACTORS = (8, 4, 2)
 _WHY = "libjpeg leaves out the frequencies that a smaller image cannot hold, which a resize dampens"
 PROMISE: Mapping[str, Tolerance] = {
@@ -50,17 +44,17 @@ _LOOKED_AT = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
-    """Decodes samples of a dataset smaller. Picklable; safe in any thread."""
+class Smaller:
+    """Says which images of a dataset are decoded smaller, and resizes them. Picklable; safe in any thread."""
 
     dataset: Dataset
     codes: npt.NDArray[np.bool_]
     """bool[256]: which of the dataset's codings are JPEG files that can be decoded smaller."""
     done: int
-    """So many of a plan's ops are done to what :meth:`picture` gives: the resize, and a crop before it."""
+    """So many of a plan's ops are done to what :meth:`resized` gives: the resize, and a crop before it."""
 
     @classmethod
-    def of(cls, dataset: Dataset, pipeline: Compose) -> Scaled | None:
+    def of(cls, dataset: Dataset, pipeline: Compose) -> Smaller | None:
         """``None`` if nothing can be decoded smaller; see :func:`why_not`."""
         if why_not(dataset, pipeline):
             return None
@@ -72,71 +66,36 @@ class Scaled:
         if plan.ops is None or plan.sizes is None:
             return np.ones(len(plan), np.uint8)
         assert self.dataset.codings is not None
-        window, size = window_of(plan.ops), self.resized(plan)
+        window, size = window_of(plan.ops), self.resized_to(plan)
         have = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
         room = (have / size).min(axis=1) / MARGIN
         room[~self.codes[self.dataset.codings[0][plan.indices]]] = 1
         return np.select([room >= factor for factor in FACTORS], FACTORS, 1).astype(np.uint8)
 
-    def resized(self, plan: Plan) -> npt.NDArray[np.int32]:
-        """i32[B, 2]: height and width of what :meth:`picture` gives."""
+    def resized_to(self, plan: Plan) -> npt.NDArray[np.int32]:
+        """i32[B, 2]: height and width of what :meth:`resized` gives."""
         assert plan.ops is not None
         resize = plan.ops[self.done - 1]
         assert isinstance(resize, Resize)
         return np.stack([resize.height, resize.width], axis=1)
 
-    def picture(self, plan: Plan, row: int, factor: int, media: Media | Cut) -> Image.Image:
-        """The image of a row in RGB, decoded at 1/``factor``, after the ops that are :attr:`done`.
-
-        Args:
-            media: a file as the dataset fetches it, or a part of it, with :data:`AROUND` pixels around the window.
-
-        Raises :class:`~gpupipe.codecs.files.Undecodable`.
-        """
-        assert plan.ops is not None and plan.sizes is not None
-        planned = tuple(plan.sizes[row].tolist())
-        dataset, window, resize = self.dataset, window_of(plan.ops), plan.ops[self.done - 1]
+    def resized(self, part: Part, wanted: Wanted) -> Image.Image:
+        """The window of an image that was decoded smaller, in RGB, after the ops that are :attr:`done`."""
+        assert wanted.plan.ops is not None
+        resize = wanted.plan.ops[self.done - 1]
         assert isinstance(resize, Resize)
-        top, left, height, width = 0, 0, *planned
-        if window is not None:
-            top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
-        if isinstance(media, Cut):
-            found = open_smaller(media.data, factor)
-            top, left = top - media.top, left - media.left
-        else:
-            assert not isinstance(media, np.ndarray)
-            found = dataset.open_smaller(media, factor)
-            if found.size != planned:
-                raise changed(planned, found.size)
-        # Eighths are exact. A filter must not see what lies outside of the window, but for parts of a pixel at its rim.
-        y, x = found.top + top / factor, found.left + left / factor
-        first, start = math.floor(y), math.floor(x)
-        last, end = math.ceil(y + height / factor), math.ceil(x + width / factor)
-        part = found.image.crop((start, first, end, last))
-        box = (x - start, y - first, x - start + width / factor, y - first + height / factor)
-        size = int(resize.width[row]), int(resize.height[row])
-        return part.resize(size, Image.Resampling[resize.interpolation.upper()], box)
-
-    def fed(self, ops: Sequence[Op], factors: U8) -> tuple[Op, ...]:
-        """``ops`` for a batch whose rows with a factor above 1 are :meth:`picture` already: nothing is left to do to
-        them up to the resize."""
-        window, resize, made = window_of(ops), ops[self.done - 1], factors > 1
-        if window is None:
-            return tuple(ops)
-        assert isinstance(resize, Resize)
-        whole: dict[str, Any] = {"top": 0, "left": 0, "height": resize.height, "width": resize.width}
-        numbers = {k: np.where(made, v, getattr(window, k)).astype(np.int32) for k, v in whole.items()}
-        return replace(window, **numbers), *ops[1:]
-
-
-def scaled_of(setup: Setup) -> Scaled | None:
-    """What decodes images of a setup smaller; ``None`` if that was not asked for, or nothing can be."""
-    return Scaled.of(setup.dataset, setup.pipeline) if setup.scaled else None
+        top, left, bottom, right = wanted.inside(part.top, part.left)
+        # A filter must not see what lies outside of the window, but for parts of a pixel at its rim.
+        first, start = math.floor(top), math.floor(left)
+        window = pil(part.picture).crop((start, first, math.ceil(right), math.ceil(bottom)))
+        size = int(resize.width[wanted.row]), int(resize.height[wanted.row])
+        box = left - start, top - first, right - start, bottom - first
+        return window.resize(size, Image.Resampling[resize.interpolation.upper()], box)
 
 
 def remark(dataset: Dataset, pipeline: Compose) -> str:
     """How many images are decoded smaller, of some that are looked at, or why none is; for ``repr`` and the report."""
-    scaled, sizes = Scaled.of(dataset, pipeline), dataset.sizes
+    scaled, sizes = Smaller.of(dataset, pipeline), dataset.sizes
     if scaled is None or sizes is None:
         return f"scaled: every image is decoded in full, because {why_not(dataset, pipeline)}"
     some = np.unique(np.linspace(0, len(sizes) - 1, _LOOKED_AT).astype(np.int64))

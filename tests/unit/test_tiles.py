@@ -18,7 +18,7 @@ import torch
 from jpegs import KINDS, jpeg, pillow_jpeg, sliceable_jpeg, sliceable_pillow_jpeg
 from odd_files import exif
 from PIL import Image
-from support import spoil_second_batch
+from support import setup_of, spoil_second_batch
 from torch import Tensor
 
 from gpupipe import DataLoader, SampleError, transforms as T
@@ -28,12 +28,11 @@ from gpupipe.datasets import Dataset, ImageFolder, Subset, WebDataset
 from gpupipe.engines.dali.codings import is_safe
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.null import Null
-from gpupipe.reading import cuts as reading_cuts
+from gpupipe.reading import tiles as reading_tiles
 from gpupipe.reading.base import Loaded
 from gpupipe.reading.choose import feed_of, reader_for
-from gpupipe.reading.cuts import Cuts
 from gpupipe.reading.files import FileReader
-from gpupipe.reading.setup import Setup
+from gpupipe.reading.tiles import Cuts
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop
 from gpupipe.types import Plan
@@ -84,7 +83,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             made.append((len(found.data), found.height * found.width))
         return found
 
-    monkeypatch.setattr(reading_cuts, "cut_out", cut)
+    monkeypatch.setattr(reading_tiles, "cut_out", cut)
     return made
 
 
@@ -148,10 +147,6 @@ def loaded(dataset: Dataset, **options: Any) -> Iterator[Loaded]:
     reader.close()
 
 
-def setup_of(dataset: Dataset, **options: Any) -> Setup:
-    return Setup(dataset, dataset.transform, "cpu", BATCH, **{"num_workers": 2, **options})
-
-
 @pytest.mark.parametrize(
     ("threads", "ahead", "parts"),
     [(2, 2, [10]), (3, 2, [10]), (4, 2, [5, 5]), (8, 3, [5, 5]), (9, 1, [2] * 5), (99, 2, [1] * 10)],
@@ -209,13 +204,13 @@ def test_ops_and_sizes_are_those_of_what_is_given(folders: tuple[Path, Path]) ->
 def test_whole_files_are_read_if_no_window_comes_first(pipeline: T.Compose, folders: tuple[Path, Path]) -> None:
     dataset = ImageFolder(folders[1], pipeline)
     assert Cuts.of(dataset) is None
-    assert feed_of(dataset, ACCEPTS, is_safe).form == "paths"
+    assert feed_of(setup_of(dataset), ACCEPTS, is_safe).form == "paths"
 
 
 def test_whole_files_are_read_if_none_is_sliceable(folders: tuple[Path, Path]) -> None:
     plain, packed = (ImageFolder(folder, CROPS) for folder in folders)
-    assert Cuts.of(plain) is None and feed_of(plain, ACCEPTS, is_safe).form == "paths"
-    assert Cuts.of(packed) is not None and feed_of(packed, ACCEPTS, is_safe).form == "encoded"
+    assert Cuts.of(plain) is None and feed_of(setup_of(plain), ACCEPTS, is_safe).form == "paths"
+    assert Cuts.of(packed) is not None and feed_of(setup_of(packed), ACCEPTS, is_safe).form == "encoded"
     assert packed.codings is not None
     codes, names = packed.codings
     assert sum(names[code].sliceable for code in codes) == len(packed) - 3

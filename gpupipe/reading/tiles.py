@@ -11,19 +11,25 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.decode import open_rgb, open_smaller
 from ..codecs.files import Undecodable, attempts_by_descriptor
 from ..codecs.jpeg.tiles import Cut, cut as cut_out
 from ..datasets.base import Dataset
-from ..transforms.ops import Crop, Op
+from ..transforms.ops import Crop
 from ..types import Plan
+from .decoder import Decoder, Part, Wanted
 from .sample import changed
 from .windows import window_of
 
-__all__ = ["Cuts", "fed", "moved"]
+__all__ = ["AROUND", "Cuts", "Sliced", "fed"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
+
+AROUND = 32
+"""Pixels around a window that are cut out of a sliceable file, so that what libjpeg looks at beside the window when it
+makes chroma finer is there: of a decode at 1/8 one sample of the coarsest chroma that there is."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +127,43 @@ def _cut_out_of(file: int, box: Sequence[int]) -> Cut | None:
     return cut_out(partial(os.pread, file), os.fstat(file).st_size, box)
 
 
-def moved(ops: Sequence[Op], top: int | I32, left: int | I32) -> tuple[Op, ...]:
-    """Ops for images that lack so many of their first pixel rows and columns: one number, or i32[B]."""
-    window = ops[0]
-    assert isinstance(window, Crop)
-    return replace(window, top=window.top - top, left=window.left - left), *ops[1:]
-
-
-def fed(plan: Plan, ops: Sequence[Op], cuts: Mapping[int, Cut]) -> tuple[tuple[Op, ...], I32]:
-    """(``ops``, which are the plan's; i32[B, 2] heights and widths) for images of which no more is there than ``cuts``,
-    by row."""
+def fed(plan: Plan, cuts: Mapping[int, Cut]) -> tuple[I32, I32]:
+    """(i32[2, B], the first pixel row and column of each image; i32[B, 2], its height and width) where no more of some
+    images is there than ``cuts``, by row."""
     assert plan.sizes is not None
     corner, sizes = np.zeros((2, len(plan)), np.int32), plan.sizes.copy()
     for row, cut in cuts.items():
         corner[:, row], sizes[row] = (cut.top, cut.left), (cut.height, cut.width)
-    return moved(ops, *corner), sizes
+    return corner, sizes
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Reads and decodes only the tiles that a window needs, where a file has tiles."""
+
+    inner: Decoder
+    cuts: Cuts
+
+    def __call__(self, wanted: Wanted) -> Part:
+        if wanted.box is None:
+            return self.inner(wanted)
+        cut = self._cut(wanted)
+        if cut is None and wanted.encoded is None:
+            wanted = replace(wanted, encoded=self.cuts.dataset.fetch(wanted.index)[0])
+            if isinstance(wanted.encoded, bytes):
+                cut = self._cut(wanted)
+        if cut is None:
+            return self.inner(wanted)
+        if isinstance(cut, Undecodable):
+            raise cut
+        factor = wanted.factor
+        if factor == 1:
+            picture, top, left = open_rgb(cut.data), 0.0, 0.0
+        else:
+            picture, _, top, left = open_smaller(cut.data, factor)
+        return Part(picture, top - cut.top / factor, left - cut.left / factor)
+
+    def _cut(self, wanted: Wanted) -> Cut | Undecodable | None:
+        whole = {wanted.row: wanted.encoded} if isinstance(wanted.encoded, bytes) else None
+        around = AROUND if wanted.factor > 1 else 0
+        return self.cuts.cuts(wanted.plan, [wanted.row], whole, around=around).get(wanted.row)

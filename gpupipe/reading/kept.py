@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal
 
@@ -22,19 +23,20 @@ from rich.filesize import decimal
 
 from .. import system
 from ..cache_folder import cache_folder, distrust_folder, make_folder
+from ..codecs.decode import smaller_origin
 from ..datasets.base import Dataset
 from ..errors import ConfigError
 from ..sources.remote.block_cache import BlockCache, bytes_kept
 from ..sources.storage import look_closely
-from ..transforms.ops import Crop
-from ..types import Plan
-from .sample import changed
+from .decoder import Decoder, Part, Wanted
 
-__all__ = ["CacheKind", "DecodedCache", "decoded_bytes", "ram_budget"]
+__all__ = ["CacheKind", "DecodedCache", "Kept", "decoded_bytes", "ram_budget"]
 
 U8 = npt.NDArray[np.uint8]
 
 CacheKind = Literal["ram", "disk"]
+Name = tuple[bytes, int]
+"""All that the pixels of an image depend on but the version of its file, and that version."""
 
 _SHM = "/dev/shm"
 _UNUSED = 24 * 3600.0
@@ -118,33 +120,18 @@ class DecodedCache:
             "all processes of this machine"
         )
 
-    def pixels(self, dataset: Dataset, plan: Plan, row: int, window: Crop | None) -> tuple[U8, bool]:
-        """(u8[h, w, 3], the image of that row, or what ``window`` takes of it; whether it was there).
+    def read(self, name: Name, start: int, count: int) -> U8 | None:
+        """Bytes of an image that was kept; ``None`` if it was not."""
+        return self._images.read(*name, 0, start, count)
 
-        Raises what reading and decoding raise. Of a file that is not as the index knows it nothing is kept or believed.
-        """
-        assert plan.sizes is not None
-        index, size = int(plan.indices[row]), (int(plan.sizes[row, 0]), int(plan.sizes[row, 1]))
-        top, left, height, width = (0, 0, *size) if window is None else _numbers(window, row)
-        name = self._name(dataset, index, size)
-        if name is not None:
-            rows = self._images.read(*name, 0, top * size[1] * 3, height * size[1] * 3)
-            if rows is not None:
-                return rows.reshape(height, size[1], 3)[:, left : left + width], True
-        media, _ = dataset.fetch(index)
-        image: Any = dataset.open(media)
-        pixels = np.asarray(image)
-        if pixels.shape[:2] != size:
-            raise changed(size, pixels.shape[:2])
-        # Looked at before and after: what was read in between was of this version.
-        if name is not None and name == self._name(dataset, index, size):
-            self._images.put(*name, 0, np.ascontiguousarray(pixels).data.cast("B"))
-        return pixels[top : top + height, left : left + width], False
+    def keep(self, name: Name, pixels: U8) -> None:
+        """Keep an image u8[H, W, 3], if there is room."""
+        self._images.put(*name, 0, np.ascontiguousarray(pixels).data.cast("B"))
 
     @staticmethod
-    def _name(dataset: Dataset, index: int, size: tuple[int, int]) -> tuple[bytes, int] | None:
-        """(all that the pixels depend on but the version of the file, that version); ``None`` if the file is another
-        one than was indexed, or that is not known."""
+    def name(dataset: Dataset, index: int, size: tuple[int, int], factor: int = 1) -> Name | None:
+        """The name of an image decoded at 1/``factor``; ``None`` if its file is not the one that was indexed, or if
+        nobody can tell."""
         place, known = dataset.place(index), dataset.found(index)
         storage = dataset.source.storage
         changed_at = 0
@@ -160,8 +147,36 @@ class DecodedCache:
             size,
             *dataset.limits[:3],
             _decoder(),
+            *((factor,) if factor > 1 else ()),
         )
         return repr(what).encode(), known.version
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Keeps every image that it decodes, and decodes none that was kept. Files that are not as the index knows them are
+    neither kept nor believed."""
+
+    inner: Decoder
+    dataset: Dataset
+    cache: DecodedCache
+
+    def __call__(self, wanted: Wanted) -> Part:
+        dataset, index, size, factor = self.dataset, wanted.index, wanted.size, wanted.factor
+        name = self.cache.name(dataset, index, size, factor)
+        if name is not None:
+            turn = int(dataset.orientations[index]) if dataset.limits.exif and dataset.orientations is not None else 1
+            origin = (0.0, 0.0) if factor == 1 else smaller_origin(size, factor, turn)
+            top, _, bottom, _ = wanted.inside(*origin)
+            first, last, width = math.floor(top), math.ceil(bottom), -(-size[1] // factor)
+            rows = self.cache.read(name, first * width * 3, (last - first) * width * 3)
+            if rows is not None:
+                return Part(rows.reshape(-1, width, 3), origin[0] - first, origin[1], decoded=False)
+        part = self.inner(replace(wanted, box=None))
+        # The name is looked up before and after: what was read in between is of this version.
+        if name is not None and name == self.cache.name(dataset, index, size, factor):
+            self.cache.keep(name, np.asarray(part.picture))
+        return part
 
 
 def decoded_bytes(dataset: Dataset) -> tuple[int, int]:
@@ -189,10 +204,6 @@ def _check_own(folder: str) -> None:
         why = distrust_folder(path)
         if why is not None:
             raise ConfigError(f'cache="ram" keeps images in {path}, but {why}; have it removed, or take cache="disk"')
-
-
-def _numbers(window: Crop, row: int) -> tuple[int, int, int, int]:
-    return int(window.top[row]), int(window.left[row]), int(window.height[row]), int(window.width[row])
 
 
 @cache
