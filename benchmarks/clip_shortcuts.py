@@ -42,6 +42,7 @@ from video_clips import make_videos
 from gpupipe import datasets
 from gpupipe.codecs.video.types import Shortcuts
 from gpupipe.engines.dali.engine import DaliEngine
+from gpupipe.engines.dali.executors import GraphAlone
 from gpupipe.engines.dali.graph import DecoderOptions
 from gpupipe.engines.dali.graph_end import graph_end
 from gpupipe.engines.host.clip_frames import ClipBatches
@@ -90,7 +91,8 @@ class _Dropped(FrameTaker):
 def epoch_of(setup: Setup, way: str) -> tuple[Callable[[list[Plan]], None], Callable[[], None]]:
     """(what runs an epoch, what ends it all)"""
     if way == GRAPH:
-        engine = DaliEngine(setup, DecoderOptions(), graph_end(setup.pipeline.skeleton, whole=True))
+        end = graph_end(setup.pipeline.skeleton, whole=True)
+        engine = DaliEngine(setup, DecoderOptions(), GraphAlone(setup, end))
         return lambda plans: [None for _ in engine.run(iter(plans))].clear(), engine.close
     batches = ClipBatches.of(setup)
     assert batches is not None

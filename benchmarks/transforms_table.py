@@ -94,7 +94,7 @@ def where(pipeline: T.Compose) -> str:
     from gpupipe.engines.dali.graph_end import graph_end
 
     end = graph_end(pipeline.skeleton, whole=False)
-    return ", ".join(end.names(pipeline.skeleton)) if end.on_host else ""
+    return ", ".join(end.names(pipeline.skeleton)) if end.then_threads else ""
 
 
 def engines_apart(pixels: Any, pipeline: T.Compose) -> dict[str, Any]:

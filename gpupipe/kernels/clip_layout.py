@@ -15,7 +15,7 @@ from .apply import Arrays, apply_tail, head_and_tail
 from .registry import is_arithmetic
 from .stacking import stack_images
 
-__all__ = ["clip_tail", "finish_plan", "repeat_per_frame", "stack_plan", "to_clip_layout"]
+__all__ = ["clip_tail", "finish_plan", "lay_out_plan", "repeat_per_frame", "stack_plan"]
 
 
 def unflatten(images: Any, shape: tuple[int, ...]) -> Any:
@@ -27,6 +27,8 @@ def unflatten(images: Any, shape: tuple[int, ...]) -> Any:
 
 def repeat_per_frame(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
     """Ops for B * T images: row i of each for all T frames of clip i."""
+    if frames == 1:
+        return tuple(ops)
     rows: Any = None
     made = []
     for op in ops:
@@ -36,7 +38,7 @@ def repeat_per_frame(ops: Sequence[Op], frames: int) -> tuple[Op, ...]:
     return tuple(made)
 
 
-def to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
+def _to_clip_layout(images: Tensor, frames: int, layout: Layout, memory_format: str) -> Tensor:
     """A batch of clips out of [B * T, C, H, W].
 
     Returns [B, C, T, H, W] of ``"CTHW"``, in torch's ``channels_last_3d`` if ``memory_format`` is
@@ -58,7 +60,7 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
         ops: with B rows.
 
     Returns:
-        what :func:`to_clip_layout` does, or a tuple of such.
+        what :func:`_to_clip_layout` does, or a tuple of such.
     """
     if isinstance(batch, tuple):
         (views,) = ops
@@ -71,7 +73,7 @@ def clip_tail(batch: Any, ops: Sequence[Op], memory_format: str, layout: Layout)
         # To arithmetic on single values a clip is one tall image, which comes out in the order wanted.
         tall = apply_tail(batch.flatten(1, 2), ops, memory_format)
         return tall.unflatten(2, (frames, height))
-    return to_clip_layout(
+    return _to_clip_layout(
         apply_tail(batch.flatten(0, 1), repeat_per_frame(ops, frames), memory_format), frames, layout, memory_format
     )
 
@@ -85,10 +87,16 @@ def stack_plan(plan: Plan, images: Sequence[Arrays]) -> Any:
 def finish_plan(plan: Plan, batch: Any, memory_format: str, layout: Layout) -> Any:
     """What :func:`stack_plan` gave, after those of the plan's ops that work on a whole batch.
 
-    Returns [B, C, H, W], for clips what :func:`to_clip_layout` does, for several views a tuple of these.
+    Returns [B, C, H, W], for clips what :func:`_to_clip_layout` does, for several views a tuple of these.
     """
     assert plan.ops is not None
     tail = head_and_tail(plan.ops)[1]
     if plan.frames is None:
         return apply_tail(batch, tail, memory_format)
     return clip_tail(batch, tail, memory_format, layout)
+
+
+def lay_out_plan(plan: Plan, images: Tensor, layout: Layout, memory_format: str) -> Tensor:
+    """The finished images [B, C, H, W] of a plan, as they are; the frames [B * T, C, H, W] of clips as
+    :func:`_to_clip_layout` has them."""
+    return images if plan.frames is None else _to_clip_layout(images, plan.frames.shape[1], layout, memory_format)

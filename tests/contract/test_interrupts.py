@@ -25,7 +25,7 @@ from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads,
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
-from gpupipe.engines.dali import engine as dali
+from gpupipe.engines.dali import engine as dali, executors
 from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.host.image_threads import ImageThreads, Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
@@ -151,17 +151,17 @@ PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "dali feed graph": (Runner, "_begin", 3, [WHOLE]),
     "dali get": (Runner, "get", 3, [WHOLE]),
     "dali outputs": (Runner, "outputs", 3, [WHOLE]),
-    "dali changed": (dali, "_changed", 3, [WHOLE]),
+    "dali changed": (executors, "_changed", 3, [WHOLE]),
     "dali host": (ImageThreads, "start", 3, [FOLDER, DALI_2]),
     "dali host result": (Making, "result", 3, [FOLDER, DALI_2]),
     "dali wait": (dali.DaliEngine, "wait", 3, [FOLDER, DALI_2, WHOLE]),
     "dali finish": (dali.DaliEngine, "finish", 3, [FOLDER, DALI_2, WHOLE]),
     "dali feed": (paths.PathReader, "_load", 3, [FOLDER]),
     "dali workers": (user_code.UserCodeReader, "_load", 3, [DALI_2]),
-    "torch tail": (reference, "apply_tail", 3, [BYTES_0, BYTES_2]),
+    "torch tail": (reference, "finish_plan", 3, [BYTES_0, BYTES_2]),
     "start": (workers._Pool, "start", 1, [BYTES_0, BYTES_2, DALI_2]),
     "items": (workers, "_items", 1, [BYTES_2]),
-    "job": (jobs.Decode, "_pictures", 13, [BYTES_0]),
+    "job": (jobs, "_row", 13, [BYTES_0]),
     "receive": (workers.WorkerRun, "_receive", 3, [BYTES_0, BYTES_2, DALI_2]),
     "read": (processes._Iterator, "_try_get_data", 3, [BYTES_2, DALI_2]),
     "message": (processes._Iterator.__mro__[1], "_try_get_data", 3, [BYTES_2, DALI_2]),

@@ -40,19 +40,19 @@ def end(*transforms: Any, whole: bool = False) -> GraphEnd:
 )
 def test_on_a_cpu_it_ends_after_decoding(pipeline: T.Compose, shared: int) -> None:
     found = graph_end(pipeline.skeleton, whole=False)
-    assert found == GraphEnd(shared, on_host=True)
+    assert found == GraphEnd(shared, then_threads=True)
 
 
 def test_on_a_gpu_it_is_whole() -> None:
     pipeline = imagenet.train()
     assert graph_end(pipeline.skeleton, whole=True) == GraphEnd(len(pipeline.skeleton))
-    assert not graph_end(dino.train().skeleton, whole=True).on_host
+    assert not graph_end(dino.train().skeleton, whole=True).then_threads
 
 
 def test_small_images_are_cheaper_in_the_graph() -> None:
-    assert not graph_end(cifar.train().skeleton, whole=False).on_host
+    assert not graph_end(cifar.train().skeleton, whole=False).then_threads
     steps = [T.RandomHorizontalFlip(), *TENSOR]
-    assert end(T.RandomCrop(32), *steps) == GraphEnd(4) and end(T.RandomCrop(512), *steps).on_host
+    assert end(T.RandomCrop(32), *steps) == GraphEnd(4) and end(T.RandomCrop(512), *steps).then_threads
 
 
 def test_what_dali_does_in_less_time_stays_in_the_graph() -> None:
@@ -75,17 +75,17 @@ def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_function_ends_it_on_every_device(whole: bool) -> None:
     found = end(T.RandomResizedCrop(224), keep, *TENSOR, whole=whole)
-    assert (found.shared, found.on_host) == (1, True) and f"{__name__}.keep is a function" in found.why
+    assert (found.shared, found.then_threads) == (1, True) and f"{__name__}.keep is a function" in found.why
     assert end(T.Resize(256), T.CenterCrop(224), keep, whole=whole).shared == 0
     views = end(T.MultiView([T.RandomResizedCrop(24), keep], 2), *TENSOR, whole=whole)
-    assert views.on_host and views.shared == 0
+    assert views.then_threads and views.shared == 0
     of_batches = end(T.RandomResizedCrop(224), *TENSOR, T.Lambda(keep, batch=True), whole=whole)
-    assert of_batches.on_host is not whole and not of_batches.why
+    assert of_batches.then_threads is not whole and not of_batches.why
 
 
 def test_what_a_gpu_cannot_do_is_done_on_the_host_and_said() -> None:
     found = end(T.RandomCrop(32, padding=4, padding_mode="reflect"), *TENSOR, whole=True)
-    assert found.on_host and "Crop" in found.why
+    assert found.then_threads and "Crop" in found.why
     with pytest.raises(PipelineError, match="stands behind a function that gets the whole batch"):
         end(*TENSOR, T.Lambda(keep, batch=True), T.Resize(9), whole=True)
 

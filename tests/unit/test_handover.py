@@ -114,10 +114,12 @@ def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, mon
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     monkeypatch.setattr(pools, "release", lambda: calls.append("release"))
     dataset = parity.arrays("noise", parity.CASES["crop"], 2)
+    from gpupipe.engines.dali.executors import GraphAlone
     from gpupipe.engines.dali.graph_end import graph_end
 
     end = graph_end(dataset.transform.skeleton, whole=True)
-    engine = module.DaliEngine(Setup(dataset, dataset.transform, "cuda:1", 2, 1), DecoderOptions(), end)
+    setup = Setup(dataset, dataset.transform, "cuda:1", 2, 1)
+    engine = module.DaliEngine(setup, DecoderOptions(), GraphAlone(setup, end))
     engine.close()
     assert calls == []  # nothing was built
     engine.runner._graph = object()  # type: ignore[assignment]

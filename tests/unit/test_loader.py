@@ -479,7 +479,7 @@ def test_what_no_engine_can_run_is_refused_by_all_of_them() -> None:
 
 
 def test_without_dali_the_torch_engine_runs_and_says_so(arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpupipe.engines.dali.installed", lambda: False)
+    monkeypatch.setattr("gpupipe.engines.dali.config.installed", lambda: False)
     loader = DataLoader(arrays, batch_size=BATCH, device="cpu")
     assert "engine: torch (auto: DALI is not installed: pip install nvidia-dali-cuda120" in repr(loader)
     assert all_seen(loader) == list(range(N))

@@ -237,7 +237,8 @@ def test_colours_of_floats_are_left_to_torch() -> None:
     got, want = dali(pipeline)
     assert (got - want).abs().max() < 1e-4
     end = graph(T.Compose([T.ToTensor(), *jitter])).end
-    assert end.on_host and "Brightness is done on the whole batch, and images have different sizes there" in end.why
+    why = "Brightness is done on the whole batch, and images have different sizes there"
+    assert end.then_threads and why in end.why
     with pytest.raises(PipelineError, match=r"JPEG.*must be uint8"):
         graph(T.Compose([T.CenterCrop(32), T.ToTensor(), T.JPEG(50)]))
 
@@ -247,8 +248,8 @@ def test_colours_of_floats_are_left_to_torch() -> None:
 )
 def test_filters_that_are_others_on_tensors_are_left_to_the_host(resize: T.Transform) -> None:
     on_tensors, on_pil = T.Compose([T.ToImage(), resize]), T.Compose([resize, T.ToImage()])
-    assert graph(on_tensors).end.on_host and graph(on_tensors).end.why.startswith("Resize ")
-    assert not graph(on_pil).end.on_host  # on PIL images they are the same
+    assert graph(on_tensors).end.then_threads and graph(on_tensors).end.why.startswith("Resize ")
+    assert not graph(on_pil).end.then_threads  # on PIL images they are the same
     got, want = dali(on_tensors)
     assert torch.equal(got, want)
 

@@ -6,42 +6,31 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import nvidia.dali
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from ... import system
-from ...errors import BadSample, EngineError, SampleError
-from ...kernels.apply import apply_batch
-from ...kernels.clip_layout import repeat_per_frame, to_clip_layout
-from ...planning.epoch import clip_length
+from ...errors import EngineError, SampleError
 from ...reading.base import Feed, Loaded, Reader
-from ...reading.buffers import Borrowed
 from ...reading.choose import feed_of, reader_for
-from ...reading.sample import bad_sample, changed, naming
 from ...reading.setup import Setup
 from ...signal_handlers import pass_on
-from ...transforms.ops import Op
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import to_device
-from ..host.image_threads import ImageThreads, Making
 from ..pillow_speed import PillowSpeed
 from . import pools
 from .codings import is_safe
 from .decoder import nvjpeg_version
+from .executors import Executor, Started
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
-from .graph_end import GraphEnd
 from .messages import clean
 from .nvdec import NvdecReader
-from .pieces import AHEAD, rows_of_pieces
-from .runner import Failed, Piece, Runner
+from .runner import Failed, Runner
 from .second_look import make_as_reference
 
 __all__ = ["DaliEngine"]
@@ -55,23 +44,19 @@ _REST = 10.0
 class DaliEngine(Engine):
     """See the module. Nothing is built before the first :meth:`run`."""
 
-    def __init__(self, setup: Setup, decoder: DecoderOptions, end: GraphEnd, *, nvdec: bool = False):
+    def __init__(self, setup: Setup, decoder: DecoderOptions, executor: Executor, *, nvdec: bool = False):
         self.setup = setup
         self.most = setup.batch_size
-        self.end = end
-        self.frames = clip_length(setup.dataset, setup.pipeline)
-        """Of a clip; to DALI each is an image."""
+        self.executor = executor
         self.nvdec = nvdec
         self.decoder = decoder
-        self.device = torch.device(setup.device)
         self._reader: Reader | None = None
-        self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
         self._rested = 0.0
         self.feed = feed_of(setup, ACCEPTS, is_safe)
         self.runner = Runner(
-            partial(_graph, setup, end, self.feed, decoder, self.frames, nvdec),
-            self.device if self.on_gpu else torch.device("cpu"),
-            ahead=AHEAD if end.on_host else setup.prefetch_factor,
+            partial(_graph, executor, self.feed, decoder, nvdec),
+            executor.device,
+            ahead=executor.ahead,
             streams_media=nvdec,
         )
         self.pillow_speed = PillowSpeed()
@@ -81,22 +66,11 @@ class DaliEngine(Engine):
         """Whether the log has that files were exchanged."""
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether DALI works on one."""
-        return self.setup.cuda and not self.end.on_host
-
-    @property
     def reader(self) -> Reader:
         if self._reader is None:
             s = self.setup
             self._reader = NvdecReader(s) if self.nvdec else reader_for(s, ACCEPTS, decodes=is_safe)
         return self._reader
-
-    def _ops(self, plan: Plan, fed: tuple[Op, ...] | None = None) -> tuple[Op, ...]:
-        """The ops of a plan, or those for what is fed instead, with one row for each image."""
-        ops = plan.ops if fed is None else fed
-        assert ops is not None
-        return ops if plan.frames is None else repeat_per_frame(ops, self.frames)
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
         self.runner.drop()  # what an abandoned run left
@@ -104,27 +78,7 @@ class DaliEngine(Engine):
 
     def schedule(self, ready: Loaded) -> Started:
         """Start on one plan. Does not wait."""
-        if not self.end.on_host:
-            piece = Piece(ready, slice(None), self._fed(ready))
-            self.runner.add([piece])
-            self.runner.begin()
-            return Started(ready, (piece,))
-        count, fed = len(ready.plan) * self.frames, self._fed(ready)
-        pieces = tuple(
-            Piece(ready, rows, {name: value[rows] for name, value in fed.items()})
-            for rows in rows_of_pieces(ready, count, self.setup.threads)
-        )
-        self.runner.add(pieces)
-        images, (rest,) = _images(self.runner, self.setup, ready, pieces), self.end.rest(self._ops(ready.plan))
-        if self.setup.cuda:  # bytes are sent as they lie, and the device does what is cheaper on a batch
-            making = self._threads.start(count, images, rest, "channels_last", whole=False, pinned=True)
-        else:
-            making = self._threads.start(count, images, rest, self.setup.pipeline.memory_format)
-        return Started(ready, pieces, making)
-
-    def _fed(self, ready: Loaded) -> dict[str, Any]:
-        """By name of the input, for all rows."""
-        ops = self._ops(ready.plan, ready.ops)
+        ops = self.executor.ops(ready.plan, ready.ops)
         fed: dict[str, Any] = {MEDIA: ready.media}
         if ready.pixels is not None:
             fed |= rows_fed(ready.pixels)
@@ -134,52 +88,15 @@ class DaliEngine(Engine):
             array = inp.array(ops)
             if inp.name:
                 fed[inp.name] = array
-        return fed
+        return self.executor.start(self.runner, ready, fed)
 
-    def wait(self, one: Started) -> tuple[Any, ...]:
-        """The images of a plan, one for each view: DALI's lists or, if the host goes on, tensors with
-        :attr:`Making.rest` to do. Runs user code for single images.
+    def wait(self, started: Started) -> Any:
+        """What :meth:`Executor.wait` gives of a plan. Raises as that."""
+        return self.executor.wait(self.runner, started)
 
-        Raises :class:`Failed`, or :class:`SampleError` if samples are not of the size that the plan was made for.
-        """
-        if one.making is None:
-            (piece,) = one.pieces
-            lists, shapes = self.runner.get(piece)
-            bad = _changed(self.setup, piece, shapes)
-            if bad:
-                raise SampleError(bad)
-            return lists
-        making, dataset, indices = one.making, self.setup.dataset, one.ready.plan.indices
-        with naming(lambda: dataset.describe(int(indices[making.row // self.frames]))):
-            return making.result()
-
-    def finish(self, images: tuple[Any, ...], one: Started) -> Any:
-        """The batch of what :meth:`wait` gave: [B, C, H, W], or a tuple of such for several views, of clips in the
-        dataset's layout. Runs user code for batches."""
-        memory_format, ready = self.setup.pipeline.memory_format, one.ready
-        if one.making is not None:
-            rested = zip(to_device(images, self.setup), one.making.rest, strict=True)
-            made = [self._laid_out(apply_batch(batch, rest, memory_format), ready) for batch, rest in rested]
-            return tuple(made) if one.making.has_views else made[0]
-        made, rests = [], self.end.rest(self._ops(ready.plan))
-        for one_view, rest, output in zip(images, rests, self.runner.graph.outputs, strict=True):
-            tensor = from_dlpack(one_view.as_tensor())
-            if output.layout == "HWC":
-                tensor = tensor.permute(0, 3, 1, 2)
-            if output.dtype == "bfloat16":
-                tensor = tensor.to(torch.bfloat16)
-            if rest:
-                tensor = apply_batch(tensor, rest, memory_format)
-            tensor = self._laid_out(tensor, ready)
-            if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
-                tensor = tensor.clone()  # what DALI passed through is decoded into again
-            made.append(tensor)
-        return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
-
-    def _laid_out(self, images: torch.Tensor, ready: Loaded) -> torch.Tensor:
-        if ready.plan.frames is None:
-            return images
-        return to_clip_layout(images, self.frames, self.setup.dataset.layout, self.setup.pipeline.memory_format)
+    def finish(self, images: tuple[Any, ...], started: Started) -> Any:
+        """See :meth:`Executor.finish`."""
+        return self.executor.finish(self.runner, images, started)
 
     def second_look(self, ready: Loaded, error: RuntimeError) -> Any:
         """The images of a plan that DALI failed on, as the torch engine would make them, on the loader's device.
@@ -237,14 +154,14 @@ class DaliEngine(Engine):
         if self._reader is not None:
             self._reader.close()
         self._reader = None
-        self._threads.close()
+        self.executor.close()
         if built:
             # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
             # keep all of a GPU's.
             system.trim()
             if self.setup.cuda:
                 with contextlib.suppress(RuntimeError, EngineError):  # a device that failed has nothing to give back
-                    torch.cuda.synchronize(self.device)  # batches are freed in the order of the consumer's stream
+                    torch.cuda.synchronize(self.setup.device)  # batches are freed in the order of the consumer's stream
                     pools.release()
 
     def forked(self) -> None:
@@ -254,10 +171,10 @@ class DaliEngine(Engine):
         s = self.setup
         return {
             "DALI": nvidia.dali.__version__,
-            "backend": "GPU" if self.on_gpu else "CPU",
+            "backend": "GPU" if self.executor.on_gpu else "CPU",
             "threads": s.threads,
-            **({"on the host": " + ".join(self.end.names(s.pipeline.skeleton))} if self.end.on_host else {}),
-            **({} if s.dataset.has_frames else {"decoder": self._decodes()}),
+            **self.executor.facts(),
+            **({} if self.feed.form == "frames" else {"decoder": self._decodes()}),
             **self.reader.facts(),
         }
 
@@ -276,92 +193,35 @@ class DaliEngine(Engine):
         if self.feed.form == "pixels":
             return "none"
         what = "windows" if self.decoder.roi else "whole images"
-        if not self.on_gpu:
+        if not self.executor.on_gpu:
             return what
         version = nvjpeg_version()
         upsampling = "fancy" if self.decoder.jpeg_fancy_upsampling else "plain"
         return f"nvJPEG {'.'.join(map(str, version)) if version else '?'}, {what}, {upsampling} upsampling"
 
 
-def _graph(setup: Setup, end: GraphEnd, feed: Feed, decoder: DecoderOptions, frames: int, nvdec: bool) -> Graph:
-    """Of which nothing holds the engine: what does would be freed by the collector only."""
-    device = torch.device(setup.device)
+def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool) -> Graph:
+    """A function, because nothing in the graph may hold the engine, which only the collector would free then."""
+    setup = executor.setup
     return build_graph(
         setup.pipeline,
-        end=end,
+        end=executor.end,
         feed=feed,
         decoder=decoder,
-        batch_size=setup.batch_size * setup.dataset.images_per_sample * frames,
+        batch_size=setup.batch_size * setup.dataset.images_per_sample * executor.frames,
         num_threads=setup.threads,
-        prefetch=AHEAD if end.on_host else setup.prefetch_factor,
-        device_id=device.index if setup.cuda and not end.on_host else None,
+        prefetch=executor.ahead,
+        device_id=executor.device.index if executor.on_gpu else None,
         on_device=nvdec,
     )
-
-
-def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]) -> Iterator[tuple[Any, Any]]:
-    """u8[H, W, C] of a batch, each with what it points into. Waits for DALI. Raises as :meth:`DaliEngine.wait`."""
-    bad: list[BadSample] = []
-    for piece in pieces:
-        try:
-            (images,), shapes = runner.get(piece)
-        except Failed:
-            for other in pieces:
-                other.wanted = False
-            raise
-        bad += _changed(setup, piece, shapes)
-        if not bad:
-            owner = images, ready.owner
-            for image in images:
-                yield np.asarray(image), owner
-    if bad:
-        raise SampleError(bad)
-
-
-def _changed(setup: Setup, piece: Piece, shapes: Any) -> list[BadSample]:
-    """Samples of a piece that are not of the size that the plan was made for."""
-    ready, plan = piece.ready, piece.ready.plan
-    if shapes is None or plan.sizes is None:
-        return []
-    rows, planned = np.arange(len(plan))[piece.rows], plan.sizes if ready.sizes is None else ready.sizes
-    if ready.turns is not None:  # headers have the size before images are turned
-        planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
-    if ready.pixels is not None:
-        rows = np.array([row for row in rows.tolist() if not len(ready.pixels[row])], np.int64)
-    if not len(rows):
-        return []
-    now = np.asarray(shapes.as_array())[:, :2]
-    return [
-        bad_sample(setup.dataset, int(plan.indices[row]), changed(tuple(planned[row]), tuple(size)))
-        for row, size in zip(rows.tolist(), now.tolist(), strict=True)
-        if tuple(planned[row]) != tuple(size)
-    ]
-
-
-@dataclass(frozen=True)
-class Started:
-    """A plan on its way."""
-
-    ready: Loaded
-    pieces: tuple[Piece, ...] = ()
-    """None of what DALI does not get."""
-    making: Making | None = None
-    """The batch, if the host goes on after the graph."""
-
-    def give_up(self) -> None:
-        """Begin nothing else of it."""
-        for piece in self.pieces:
-            piece.wanted = False
-        if self.making is not None:
-            self.making.cancel()
 
 
 class DaliRun(Run):
     """One pass. Keeps at most ``prefetch_factor`` plans in flight, topped up by the consumer's own ``next()``: feeding
     is cheap and does not wait for DALI, so no thread is needed for it.
 
-    If the host goes on after the graph, its threads wait for DALI and feed it the pieces: all that is in flight gets
-    done while the consumer works on a batch.
+    If threads go on after the graph, they wait for DALI and feed it the pieces: all that is in flight gets done while
+    the consumer works on a batch.
     """
 
     def __init__(self, engine: DaliEngine, plans: Iterator[Plan]):
@@ -405,7 +265,7 @@ class DaliRun(Run):
             return None, None
         if ready.exchanged:
             return engine.exchanged(ready), None
-        if one.making is not None and one.making.in_threads and not engine.setup.one_at_a_time:
+        if one.goes_on and not engine.setup.one_at_a_time:
             self._top_up()  # they go on with the next batch when there is nothing left to begin of this one
         try:
             made = engine.wait(one)
@@ -415,7 +275,7 @@ class DaliRun(Run):
         if not engine.setup.one_at_a_time:
             self._top_up()  # DALI goes on while the consumer works on a batch
         # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
-        return engine.finish(made, one), (made, ready) if engine.on_gpu else None
+        return engine.finish(made, one), (made, ready) if engine.executor.on_gpu else None
 
     def _top_up(self) -> None:
         while not self._closed and self._failure is None and len(self._flight) < self._engine.setup.prefetch_factor:

@@ -46,8 +46,8 @@ class GraphEnd:
 
     shared: int
     branches: tuple[int, ...] = ()
-    on_host: bool = False
-    """Whether the host goes on, image by image; then the graph is one for the CPU, on every device."""
+    then_threads: bool = False
+    """Whether threads of the host go on, image by image; then the graph is one for the CPU, on every device."""
     why: str = ""
     """Why the graph is not whole; empty if that is only cheaper."""
 
@@ -78,14 +78,14 @@ def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = la
     if function is not None:
         check_ops(ops)
         why = f"{function.name} is a function of single images, which runs on the host"
-        return GraphEnd(window, on_host=True, why=why)
+        return GraphEnd(window, then_threads=True, why=why)
     if not whole:
         return _cheapest(ops, window)
     try:
         return _whole(ops, common)
     except PipelineError as e:
         end = _cheapest(ops, window)
-        return end if not end.on_host else GraphEnd(end.shared, on_host=True, why=str(e))
+        return end if not end.then_threads else GraphEnd(end.shared, then_threads=True, why=str(e))
 
 
 def _functions(ops: Sequence[Op]) -> Iterator[Call]:
@@ -119,7 +119,7 @@ def _cheapest(ops: Sequence[Op], first: int) -> GraphEnd:
     if end == len(ops):
         return GraphEnd(end)
     check_ops(ops[end:])
-    return GraphEnd(end, on_host=True)
+    return GraphEnd(end, then_threads=True)
 
 
 def _is_far(op: Op) -> bool:

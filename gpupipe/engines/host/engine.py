@@ -1,8 +1,8 @@
-"""What needs nothing of DALI on a CPU: the thread that has an image, decoded by others, does all the rest to it."""
+"""The executor of the host: the thread that read or decoded an image makes its row of the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,16 +15,15 @@ from ...reading.kept_images import KeptImageReader
 from ...reading.setup import Setup
 from ...types import Batch, Plan
 from ..base import Engine, Run
-from ..dali.graph_end import GraphEnd
 from ..delivery import to_device
 from ..pillow_speed import PillowSpeed
 from .clip_frames import ClipBatches
 from .kept_images import KeptImages
 
-__all__ = ["NoGraph"]
+__all__ = ["HostEngine"]
 
 
-class NoGraph(Engine):
+class HostEngine(Engine):
     """Hands out what its reader makes. Starts nothing before the first :meth:`run`.
 
     Clips (``benchmarks/video_clips.py``): DALI's graph takes more CPU time for crop, resize and normalise than torch on
@@ -44,13 +43,13 @@ class NoGraph(Engine):
         self.pillow_speed = PillowSpeed()
 
     @classmethod
-    def of_clips(cls, setup: Setup, clips: ClipBatches) -> NoGraph:
+    def of_clips(cls, setup: Setup, clips: ClipBatches) -> HostEngine:
         done = f"cropped, resized and normalised by torch {torch.__version__} where they are decoded"
         return cls(setup, ClipReader(setup, clips), clips, {"frames": done})
 
     @classmethod
-    def of_images(cls, setup: Setup, images: KeptImages, end: GraphEnd) -> NoGraph:
-        facts = {"on the host": " + ".join(end.names(setup.pipeline.skeleton)), "decoder": "none"}
+    def of_images(cls, setup: Setup, images: KeptImages, ops: Sequence[str]) -> HostEngine:
+        facts = {"on the host": " + ".join(ops), "decoder": "none"}
         return cls(setup, KeptImageReader(setup, images), images, facts)
 
     def run(self, plans: Iterator[Plan]) -> Run:
@@ -69,7 +68,7 @@ class NoGraph(Engine):
 
 
 class _Run(Run):
-    def __init__(self, engine: NoGraph, loaded: Iterator[Loaded]):
+    def __init__(self, engine: HostEngine, loaded: Iterator[Loaded]):
         self._engine, self._loaded = engine, loaded
 
     def __next__(self) -> Batch:

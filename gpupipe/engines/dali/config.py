@@ -1,0 +1,103 @@
+"""``Dali``, by which users choose the DALI engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...errors import ConfigError, MissingDependency, PipelineError
+from ...reading.setup import Setup
+from ..base import Engine, EngineConfig
+from ..memory_uses import MemoryUse, Workload
+from .codings import by_pillow, is_safe
+from .options import Options
+from .presence import installed
+
+__all__ = ["Dali"]
+
+
+@dataclass(frozen=True)
+class Dali(Options, EngineConfig):
+    """NVIDIA DALI: on a GPU if the loader's device is one, else its CPU backend.
+
+    Clips on the CPU that are only cropped, resized, mirrored and normalised never reach DALI: torch does that to each
+    frame in the thread that decoded it, in less time and closer to the reference. Nor do images that are kept decoded
+    (``cache=``): the thread that read one does the rest.
+
+    On a CPU DALI decodes, and threads of the host do the rest image by image, as soon as that is cheaper; so they do on
+    every device if user code for single images is among the transforms. ``repr`` says what is done on the host.
+
+    Args:
+        roi: decode only the window that a first crop takes. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
+            if nvJPEG decodes such windows itself with this upsampling (with the fancy one from version 13.2 on), and a
+            self-test in a process of its own passes, because some versions of the decoder crash on some GPUs.
+        hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1.
+        jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and Pillow do. ``"auto"`` is ``True``, for the same
+            pixels; ``False`` is faster, above all with an nvJPEG before 13.2, which then decodes windows, and differs
+            at edges of colour.
+        video: what decodes clips. ``"pyav"``: PyAV, in ``num_workers`` threads, the same pixels in every engine and on
+            every device. ``"nvdec"``: the GPU's video decoder; what it refuses, PyAV decodes. ``"auto"`` is ``"pyav"``,
+            until ``"nvdec"`` has been verified on a GPU.
+        graph: ``"auto"``: as above. ``"whole"``: on a CPU too, DALI does all that it does on a GPU; slower there, and
+            further from the reference.
+
+    >>> Dali(roi=False, hw_decoder_load=0.5)
+    Dali(roi=False, hw_decoder_load=0.5, jpeg_fancy_upsampling='auto', video='auto', graph='auto')
+    """
+
+    name: ClassVar[str] = "dali"
+
+    def check(self, setup: Setup) -> None:
+        if not installed():
+            raise MissingDependency(
+                'DALI is not installed: pip install nvidia-dali-cuda120, or use engine="torch", which needs nothing'
+            )
+        if self.video == "nvdec":
+            self._check_nvdec(setup)
+        if setup.scaled and setup.cuda:
+            raise ConfigError(
+                "scaled=True: on a GPU DALI decodes with nvJPEG, which decodes nothing smaller; leave it out, or use "
+                'engine="torch", which decodes on the CPU'
+            )
+        if setup.scaled and self.graph == "whole":
+            raise ConfigError(
+                'Dali: graph="whole" has DALI resize whole images, and scaled=True images that were decoded smaller; '
+                "leave one of them out"
+            )
+        from ...reading.choose import feed_of
+        from .graph import ACCEPTS
+        from .routes import route_of
+
+        feed_of(setup, ACCEPTS, is_safe)
+        route_of(setup, self)
+
+    def _check_nvdec(self, setup: Setup) -> None:
+        from .routes import end_of
+
+        if not setup.dataset.has_frames:
+            raise ConfigError(f'Dali: video="nvdec" is for clips, and {setup.dataset!r} has images; leave it out')
+        if not setup.cuda:
+            raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')
+        if setup.dataset.upright:
+            raise ConfigError('Dali: video="nvdec" does not turn frames; use video="pyav", or upright=False')
+        end = end_of(setup, self)
+        if end.then_threads:
+            raise PipelineError(f'Dali: video="nvdec" leaves frames on the GPU, and {end.why}; use video="pyav"')
+
+    def build(self, setup: Setup) -> Engine:
+        from .routes import route_of
+
+        return route_of(setup, self).build()
+
+    def remarks(self, setup: Setup) -> list[str]:
+        from .routes import route_of
+
+        return [sentence for sentence in (by_pillow(setup.dataset), route_of(setup, self).remark()) if sentence]
+
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        """The memory of batches, and of what is read ahead. DALI's pools are larger: a freed buffer stays in them, and
+        is used again only for what fits into it."""
+        from .routes import route_of
+
+        return route_of(workload.setup, self).memory_uses(workload)

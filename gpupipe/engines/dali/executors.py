@@ -1,0 +1,289 @@
+"""What makes batches with DALI's graph: the graph alone, or the graph and then threads of the host.
+
+An executor gets plans with what was read for them, in order. It starts nothing before the first one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from ...errors import BadSample, SampleError
+from ...kernels.apply import apply_batch
+from ...kernels.clip_layout import lay_out_plan, repeat_per_frame
+from ...planning.epoch import clip_length
+from ...reading.base import Loaded
+from ...reading.buffers import Borrowed
+from ...reading.sample import bad_sample, changed, naming
+from ...reading.setup import Setup
+from ...reading.windows import window_of
+from ...transforms.ops import Op
+from ...types import Plan
+from ..delivery import to_device
+from ..host.image_threads import ImageThreads, Making
+from ..memory_uses import MemoryUse, Place, Workload
+from .codings import share_by_pillow
+from .graph_end import GraphEnd
+from .pieces import AHEAD, images_of_a_piece, rows_of_pieces
+from .runner import Failed, Piece, Runner
+
+__all__ = ["Executor", "GraphAlone", "GraphThenThreads", "Started"]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A plan on its way."""
+
+    ready: Loaded
+    pieces: tuple[Piece, ...] = ()
+    """Empty if DALI gets nothing of the plan."""
+    making: Making | None = None
+    """The batch, if threads go on after the graph."""
+
+    def give_up(self) -> None:
+        """Begin nothing else of it."""
+        for piece in self.pieces:
+            piece.wanted = False
+        if self.making is not None:
+            self.making.cancel()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the batch is being made in threads, and asks nothing of the thread that waits for it."""
+        return self.making is not None and self.making.in_threads
+
+
+class Executor(ABC):
+    """Makes batches of what a :class:`Runner` decodes."""
+
+    def __init__(self, setup: Setup, end: GraphEnd):
+        self.setup, self.end = setup, end
+        self.frames = clip_length(setup.dataset, setup.pipeline)
+        """Frames of a clip; to DALI each is an image."""
+        device = torch.device(setup.device)
+        self.device = device if self.on_gpu else torch.device("cpu")
+        """Where the graph runs."""
+
+    @property
+    @abstractmethod
+    def on_gpu(self) -> bool:
+        """Whether the graph runs on a GPU."""
+
+    @property
+    @abstractmethod
+    def ahead(self) -> int:
+        """Pieces that DALI works on at a time."""
+
+    @abstractmethod
+    def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
+        """Start on a plan. Does not wait.
+
+        Args:
+            fed: by name of the graph's input, for all rows.
+        """
+
+    @abstractmethod
+    def wait(self, runner: Runner, started: Started) -> tuple[Any, ...]:
+        """The images of a plan, one for each view, for :meth:`finish`. Runs user code for single images.
+
+        Raises :class:`Failed`, or :class:`SampleError` if samples are not of the size that the plan was made for.
+        """
+
+    @abstractmethod
+    def finish(self, runner: Runner, images: tuple[Any, ...], started: Started) -> Any:
+        """The batch of what :meth:`wait` gave: [B, C, H, W], or a tuple of such for several views, for clips in the
+        dataset's layout. Runs user code for batches."""
+
+    def close(self) -> None:  # noqa: B027, an executor may have nothing to end
+        """End all threads, and free memory. They start again when they are needed."""
+
+    def facts(self) -> dict[str, str]:
+        """What a person wants to know of it."""
+        return {}
+
+    @abstractmethod
+    def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
+        """See :meth:`gpupipe.engines.base.EngineConfig.memory_uses`; ``windows``: whether no more may be decoded of an
+        image than a first crop takes."""
+
+    def _read_ahead(self, workload: Workload) -> list[MemoryUse]:
+        """What readers hold for the graph. Clips come decoded, and files are opened by the graph itself."""
+        s, batch = workload.setup, workload.batch_size
+        staging: Place = "pinned" if s.cuda else "host"
+        ahead = (2 * s.prefetch_factor + 1) * batch
+        if s.dataset.has_frames:
+            return workload.decoded(staging, ahead)
+        uses = workload.encoded(staging, ahead) if s.dataset.kind == "files" and not s.dataset.whole_files else []
+        if share := share_by_pillow(s.dataset):
+            handed = workload.decoded(staging, math.ceil(share * ahead))
+            uses += [replace(use, what="images that Pillow decodes") for use in handed]
+        pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
+        if pixels is not None:  # from pinned memory the GPU reads them
+            formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"
+            nbytes = batch * 3 * pixels[0] * pixels[1] * s.prefetch_factor
+            uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
+        return uses
+
+    def _decoded(self, workload: Workload, place: Place, count: int, windows: bool) -> list[MemoryUse]:
+        """What the graph decodes."""
+        if workload.setup.dataset.has_frames:
+            return []
+        whole = not windows or window_of(workload.setup.pipeline.skeleton) is None
+        return workload.decoded(place, count, at_once=whole)
+
+    def ops(self, plan: Plan, left: Sequence[Op] | None = None) -> tuple[Op, ...]:
+        """The ops of a plan, or those that are ``left``, with one row for each image."""
+        ops = plan.ops if left is None else left
+        assert ops is not None
+        return repeat_per_frame(ops, self.frames)
+
+    def _laid_out(self, images: torch.Tensor, ready: Loaded) -> torch.Tensor:
+        return lay_out_plan(ready.plan, images, self.setup.dataset.layout, self.setup.pipeline.memory_format)
+
+
+class GraphAlone(Executor):
+    """DALI's graph does all that DALI has, and torch the rest on the batch."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.setup.cuda
+
+    @property
+    def ahead(self) -> int:
+        return self.setup.prefetch_factor
+
+    def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
+        uses = workload.output(self.setup.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
+        uses += self._read_ahead(workload)
+        place: Place = "device" if self.setup.cuda else "host"
+        return uses + self._decoded(workload, place, workload.batch_size, windows)
+
+    def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
+        piece = Piece(ready, slice(None), fed)
+        runner.add([piece])
+        runner.begin()
+        return Started(ready, (piece,))
+
+    def wait(self, runner: Runner, started: Started) -> tuple[Any, ...]:
+        (piece,) = started.pieces
+        lists, shapes = runner.get(piece)
+        bad = _changed(self.setup, piece, shapes)
+        if bad:
+            raise SampleError(bad)
+        return lists
+
+    def finish(self, runner: Runner, images: tuple[Any, ...], started: Started) -> Any:
+        ready, memory_format = started.ready, self.setup.pipeline.memory_format
+        made, rests = [], self.end.rest(self.ops(ready.plan))
+        for one_view, rest, output in zip(images, rests, runner.graph.outputs, strict=True):
+            tensor = from_dlpack(one_view.as_tensor())
+            if output.layout == "HWC":
+                tensor = tensor.permute(0, 3, 1, 2)
+            if output.dtype == "bfloat16":
+                tensor = tensor.to(torch.bfloat16)
+            if rest:
+                tensor = apply_batch(tensor, rest, memory_format)
+            tensor = self._laid_out(tensor, ready)
+            if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
+                tensor = tensor.clone()  # what DALI passed through is decoded into again
+            made.append(tensor)
+        return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
+
+
+class GraphThenThreads(Executor):
+    """DALI's graph decodes, on the CPU, and threads of the host go on image by image. Batches are decoded in pieces, so
+    that few decoded images are held at a time."""
+
+    on_gpu: ClassVar[bool] = False
+    ahead: ClassVar[int] = AHEAD
+
+    def __init__(self, setup: Setup, end: GraphEnd):
+        super().__init__(setup, end)
+        self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
+
+    def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
+        s = self.setup
+        uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")
+        uses += self._read_ahead(workload)
+        pieces = (AHEAD + 1) * images_of_a_piece(3 * workload.pixels, s.threads)  # with DALI, and with the threads
+        count = min(pieces, (s.prefetch_factor + 1) * workload.batch_size)
+        return uses + self._decoded(workload, "host", count, windows)
+
+    def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
+        count = len(ready.plan) * self.frames
+        pieces = tuple(
+            Piece(ready, rows, {name: value[rows] for name, value in fed.items()})
+            for rows in rows_of_pieces(ready, count, self.setup.threads)
+        )
+        runner.add(pieces)
+        images, (rest,) = _images(runner, self.setup, ready, pieces), self.end.rest(self.ops(ready.plan))
+        if self.setup.cuda:  # bytes are sent as they lie, and the device does what is cheaper on a batch
+            making = self._threads.start(count, images, rest, "channels_last", whole=False, pinned=True)
+        else:
+            making = self._threads.start(count, images, rest, self.setup.pipeline.memory_format)
+        return Started(ready, pieces, making)
+
+    def wait(self, runner: Runner, started: Started) -> tuple[Any, ...]:
+        making, dataset, indices = started.making, self.setup.dataset, started.ready.plan.indices
+        assert making is not None
+        with naming(lambda: dataset.describe(int(indices[making.row // self.frames]))):
+            return making.result()
+
+    def finish(self, runner: Runner, images: tuple[Any, ...], started: Started) -> Any:
+        making, memory_format = started.making, self.setup.pipeline.memory_format
+        assert making is not None
+        rested = zip(to_device(images, self.setup), making.rest, strict=True)
+        made = [self._laid_out(apply_batch(batch, rest, memory_format), started.ready) for batch, rest in rested]
+        return tuple(made) if making.has_views else made[0]
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def facts(self) -> dict[str, str]:
+        return {"on the host": " + ".join(self.end.names(self.setup.pipeline.skeleton))}
+
+
+def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]) -> Iterator[tuple[Any, Any]]:
+    """u8[H, W, C] of a batch, each with what it points into. Waits for DALI. Raises as :meth:`Executor.wait`."""
+    bad: list[BadSample] = []
+    for piece in pieces:
+        try:
+            (images,), shapes = runner.get(piece)
+        except Failed:
+            for other in pieces:
+                other.wanted = False
+            raise
+        bad += _changed(setup, piece, shapes)
+        if not bad:
+            owner = images, ready.owner
+            for image in images:
+                yield np.asarray(image), owner
+    if bad:
+        raise SampleError(bad)
+
+
+def _changed(setup: Setup, piece: Piece, shapes: Any) -> list[BadSample]:
+    """Samples of a piece that are not of the size that the plan was made for."""
+    ready, plan = piece.ready, piece.ready.plan
+    if shapes is None or plan.sizes is None:
+        return []
+    rows, planned = np.arange(len(plan))[piece.rows], plan.sizes if ready.sizes is None else ready.sizes
+    if ready.turns is not None:  # headers have the size before images are turned
+        planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
+    if ready.pixels is not None:
+        rows = np.array([row for row in rows.tolist() if not len(ready.pixels[row])], np.int64)
+    if not len(rows):
+        return []
+    now = np.asarray(shapes.as_array())[:, :2]
+    return [
+        bad_sample(setup.dataset, int(plan.indices[row]), changed(tuple(planned[row]), tuple(size)))
+        for row, size in zip(rows.tolist(), now.tolist(), strict=True)
+        if tuple(planned[row]) != tuple(size)
+    ]

@@ -1,0 +1,133 @@
+"""The ways through the DALI engine: for each setup, what decodes its samples, and what makes batches of them.
+
+| samples | decoded by | batches made by |
+|---|---|---|
+| clips that are only cropped, resized, flipped and normalised, on a CPU | PyAV | the thread that decoded a frame |
+| images that ``cache=`` keeps, on a CPU | Pillow, once | the thread that read an image |
+| all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
+| all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ...reading.choose import feed_of
+from ...reading.setup import Setup
+from ...reading.windows import window_of
+from ..base import Engine
+from ..host.clip_frames import ClipBatches
+from ..host.engine import HostEngine
+from ..host.kept_images import KeptImages
+from ..memory_uses import MemoryUse, Workload
+from . import decoder
+from .codings import is_safe
+from .executors import Executor, GraphAlone, GraphThenThreads
+from .graph import ACCEPTS, DecoderOptions
+from .graph_end import GraphEnd, graph_end
+from .options import Options
+
+__all__ = ["Route", "end_of", "route_of"]
+
+log = logging.getLogger("gpupipe")
+
+
+class Route(ABC):
+    """One of the ways. Starts nothing before the engine runs."""
+
+    @abstractmethod
+    def build(self) -> Engine: ...
+
+    @abstractmethod
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        """See :meth:`gpupipe.engines.base.EngineConfig.memory_uses`."""
+
+    def remark(self) -> str:
+        """A sentence about the way that a person should know; empty if there is nothing to say."""
+        return ""
+
+
+def route_of(setup: Setup, options: Options) -> Route:
+    """Raises :class:`~gpupipe.errors.PipelineError` naming what no way can do."""
+    clips = ClipBatches.of(setup)
+    if clips is not None:
+        return _Clips(setup, clips)
+    end = end_of(setup, options)
+    images = KeptImages.of(setup)
+    # A graph would only pass on what a first crop takes of a kept image.
+    if images is not None and end.then_threads and end.shared == int(window_of(setup.pipeline.skeleton) is not None):
+        return _Kept(setup, images, end)
+    return _Graph(setup, options, GraphThenThreads(setup, end) if end.then_threads else GraphAlone(setup, end))
+
+
+def end_of(setup: Setup, options: Options) -> GraphEnd:
+    """Where DALI's graph ends."""
+    whole = setup.cuda or options.graph == "whole"
+    return graph_end(setup.pipeline.skeleton, whole=whole, common=setup.dataset.common_size)
+
+
+class _Clips(Route):
+    def __init__(self, setup: Setup, clips: ClipBatches):
+        self._setup, self._clips = setup, clips
+
+    def build(self) -> Engine:
+        return HostEngine.of_clips(self._setup, self._clips)
+
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        count = self._setup.prefetch_factor + 2
+        return workload.output(count, "(prefetch_factor + 1 in flight + the one handed out)")
+
+
+class _Kept(Route):
+    def __init__(self, setup: Setup, images: KeptImages, end: GraphEnd):
+        self._setup, self._images, self._end = setup, images, end
+
+    def build(self) -> Engine:
+        return HostEngine.of_images(self._setup, self._images, self._end.names(self._setup.pipeline.skeleton))
+
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        count = max(self._setup.prefetch_factor, 2) + 1
+        return workload.output(count, "(prefetch_factor in flight + the one handed out)")
+
+
+class _Graph(Route):
+    def __init__(self, setup: Setup, options: Options, executor: Executor):
+        self._setup, self._options, self._executor = setup, options, executor
+
+    def build(self) -> Engine:
+        from .engine import DaliEngine
+
+        options, fancy = self._options, self._options.jpeg_fancy_upsampling is not False
+        decodes = DecoderOptions(self._roi(fancy), options.hw_decoder_load, fancy)
+        return DaliEngine(self._setup, decodes, self._executor, nvdec=options.video == "nvdec")
+
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        return self._executor.memory_uses(workload, windows=self._options.roi is not False)
+
+    def remark(self) -> str:
+        if not self._setup.cuda or self._executor.on_gpu:
+            return ""
+        return f"DALI decodes on the CPU, and only batches are finished on the GPU, because {self._executor.end.why}"
+
+    def _roi(self, fancy: bool) -> bool:
+        roi = self._options.roi
+        if not self._executor.on_gpu:
+            return roi is not False
+        on_gpu = not fancy or decoder.fancy_windows()
+        if roi is True and not on_gpu:
+            found, wanted = decoder.nvjpeg_version(), ".".join(map(str, decoder.FANCY_WINDOWS))
+            log.warning(
+                "roi=True with fancy upsampling needs nvJPEG %s, and here is %s: windows of most JPEGs are decoded on "
+                'the CPU; leave roi="auto", use jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
+                wanted, ".".join(map(str, found)) if found else "none",
+            )  # fmt: skip
+        if roi != "auto":
+            return roi
+        return on_gpu and self._decodes_windows() and decoder.windows_work(self._setup.device, fancy=fancy)
+
+    def _decodes_windows(self) -> bool:
+        """Whether DALI decodes files of which a first crop takes a window."""
+        feed = feed_of(self._setup, ACCEPTS, is_safe)
+        return feed.form in ("paths", "encoded") and window_of(self._setup.pipeline.skeleton) is not None
