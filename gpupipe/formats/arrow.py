@@ -23,6 +23,11 @@ from .parquet import class_names
 __all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "further_of", "rows_of"]
 
 
+_MAGIC = b"ARROW1\0\0"
+_DICTIONARY, _BATCH = 2, 3
+_COMPRESSED = "its columns are compressed; write it again without compression"
+
+
 @dataclass(frozen=True, eq=False)
 class ArrowFiles(Shards):
     """Args:
@@ -61,9 +66,10 @@ def rows_of(content: Any, start: int, image: str, label: str | None, columns: Se
     def position(address: int, size: int) -> int:
         at = address - buffer.address
         if not 0 <= at <= at + size <= buffer.size:
-            raise ValueError("its columns are compressed; write it again without compression")
+            raise ValueError(_COMPRESSED)
         return start + int(at)
 
+    _refuse_compressed(buffer)
     for batch in _batches(_reader(buffer)):
         names = batch.schema.names
         if image not in names:
@@ -100,6 +106,40 @@ def _reader(content: Any) -> Any:
         return pa.ipc.open_stream(content)
     except (OSError, ValueError) as e:
         raise ValueError(f"it is no whole Arrow file or stream: {e}") from None
+
+
+def _refuse_compressed(content: Any) -> None:
+    """Raises :class:`ValueError` if a batch is compressed, before anything is unpacked."""
+    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
+    start = len(_MAGIC) if bytes(content[:6]) == _MAGIC[:6] else 0  # a file is a stream between two marks
+    try:
+        for message in pa.ipc.MessageReader.open_stream(content.slice(start)):
+            if _is_compressed(bytes(message.metadata)):
+                raise ValueError(_COMPRESSED)
+    except (OSError, EOFError):  # the reader of batches knows what is wrong
+        pass
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether a message is a batch, or a dictionary, with ``RecordBatch.compression``. It is a flatbuffer; see
+    https://github.com/apache/arrow/blob/main/format/Message.fbs"""
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table is; 0 if it has none."""
+        names = table - int.from_bytes(message[table : table + 4], "little", signed=True)
+        size, at = int.from_bytes(message[names : names + 2], "little"), 4 + 2 * number
+        offset = int.from_bytes(message[names + at : names + at + 2], "little") if at + 2 <= size else 0
+        return table + offset if offset else 0
+
+    def below(at: int) -> int:
+        return at + int.from_bytes(message[at : at + 4], "little")
+
+    root = below(0)
+    kind, header = message[field(root, 1)] if field(root, 1) else 0, field(root, 2)
+    batch = below(header)
+    if kind == _DICTIONARY:
+        batch = below(field(batch, 1))
+    return kind in (_DICTIONARY, _BATCH) and field(batch, 3) > 0
 
 
 def _batches(reader: Any) -> Iterator[Any]:

@@ -28,6 +28,10 @@ _REFERENCE = struct.Struct("<IQI")
 """Bytes of the array, where its heap is, its number there."""
 _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HHIQ")
+_LARGEST_CHUNK = 1 << 24
+"""References in one chunk."""
+_SHRINKS = 2000
+"""Bytes of labels that one byte in a file can become."""
 _HEAPS = 16
 """Heaps that are remembered: neighbours share one."""
 _DEFLATE, _SHUFFLE = 1, 2
@@ -130,6 +134,8 @@ def label_column(labels: Any, count: int | None) -> list[Any]:
     """A dataset int[N] or of N texts, as numbers or texts. Raises :class:`ValueError`."""
     if not hasattr(labels, "dtype") or labels.ndim != 1 or (count is not None and len(labels) != count):
         raise ValueError(f"its labels are {labels!r}; they must be one for each of the {count} images")
+    if labels.nbytes > max(_SHRINKS * labels.id.get_storage_size(), 1 << 26):
+        raise ValueError(f"it claims {labels.size} labels, and has {labels.id.get_storage_size()} bytes of them")
     if h5py().check_string_dtype(labels.dtype) is not None or labels.dtype.kind == "S":
         return [t.decode(errors="replace") if isinstance(t, bytes) else str(t) for t in labels[()].tolist()]
     if labels.dtype.kind not in "iu":
@@ -157,6 +163,8 @@ def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
             f"{images.name!r} has references that are packed by filters {filters}; write it again with h5repack -f NONE"
         )
     each = images.chunks[0]
+    if each > _LARGEST_CHUNK:
+        raise ValueError(f"{images.name!r} claims chunks of {each} references; write it again with chunks of less")
     for first in range(0, count, each):
         mask, raw = low.read_direct_chunk((first,))
         for i, kind in reversed(list(enumerate(filters))):
@@ -164,7 +172,7 @@ def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
                 continue
             if kind == _DEFLATE:
                 try:
-                    raw = zlib.decompress(raw)
+                    raw = zlib.decompressobj().decompress(raw, each * _REFERENCE.size + 1)
                 except zlib.error as e:
                     raise ValueError(f"{images.name!r} is damaged: {e}") from None
             else:

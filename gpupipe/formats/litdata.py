@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -12,10 +11,11 @@ from typing import IO, Any, ClassVar
 from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.retry import advised
 from ..errors import DatasetError
+from ..sources.extras import parse_json
 from ..sources.files import Paths
 from ..sources.names import below, is_url, urls_below
 from ..sources.remote.options import Remote
-from ..sources.shards import Row, Shards
+from ..sources.shards import Row, Shards, claim
 from ..sources.storage import LOCAL, Storage
 from .arrow import rows_of
 from .base import Sharded, Usual, storage_of
@@ -57,7 +57,7 @@ class LitDataChunks(Shards):
             return samples_of(file, positions_of(file), self.fields, self.image, self.label)
         length, _ = _FOOTER.unpack(footer)
         if length > end:
-            raise ValueError("it is damaged: what it says of its end is longer than itself")
+            raise claim("what it says of its rows", end, length, end + _FOOTER.size)
         file.seek(end - length)
         return rows_of(file.read(length), end - length, self.image, self.label)
 
@@ -68,12 +68,12 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
     file = f"{folder}/index.json"
     try:
         with storage.open(os.fsencode(file)) as opened:
-            index = json.loads(opened.read())
+            index = parse_json(opened.read())
         config, names = index["config"], [str(chunk["filename"]) for chunk in index["chunks"]]
         formats = [str(f) for f in config["data_format"]]
         spec = config["data_spec"]
-        leaves = _leaves(json.loads(spec)[1] if isinstance(spec, str) else spec[1])
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
+        leaves = _leaves(parse_json(spec)[1] if isinstance(spec, str) else spec[1])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as e:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
         text = advised(e, why, "give the folder that litdata.optimize wrote")
         raise DatasetError(f"LitData: {file} cannot be used: {text}") from None
@@ -93,7 +93,7 @@ def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
     if spec.get("type") is None:
         return [name or "0"]
     context = spec.get("context")
-    keys = json.loads(context) if isinstance(context, str) and context not in ("", "null") else None
+    keys = parse_json(context) if isinstance(context, str) and context not in ("", "null") else None
     if not isinstance(keys, list) or len(keys) != len(children):
         keys = list(range(len(children)))
     return [

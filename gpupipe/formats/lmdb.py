@@ -20,7 +20,7 @@ from ..sources.columns import checked_columns
 from ..sources.pickled import pair_of
 from ..sources.protobuf import BYTES, VARINT, fields, signed
 from ..sources.remote.options import Remote
-from ..sources.shards import Row, Shards
+from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, Usual, files_of
 
 __all__ = ["LMDB", "LmdbFiles", "Value", "values"]
@@ -257,7 +257,7 @@ class _Pages:
                 raise ValueError(f"it is damaged: page {number} is none")
             offset = int.from_bytes(page[begin : begin + 8], "little") * self.size + _PAGE.size
         if offset + length > self._total or (not is_big and begin + length > self.size):
-            raise ValueError(f"it is cut or damaged: a value of page {number} lies outside of it")
+            raise claim(f"a value of page {number}", offset, length, self._total)
         return offset
 
     def _node(self, page: bytes, at: int) -> tuple[int, int, int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import os
 import time
 from array import array
@@ -21,6 +20,7 @@ from ..datasets.images import EncodedImages
 from ..errors import DatasetError
 from ..sources.base import Listing, Source, TextList, Texts
 from ..sources.columns import are_fractions, checked_columns, parsed
+from ..sources.extras import NotJsonError, parse_json
 from ..sources.files import Paths
 from ..sources.names import below, is_url, urls_below
 from ..sources.remote.options import Remote
@@ -180,7 +180,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if first.lstrip().startswith("{"):
                 for number, line in enumerate(file, 1):
                     if line.strip():
-                        row = json.loads(line)
+                        row = parse_json(line)
                         if not isinstance(row, dict):
                             raise DatasetError(f"Manifest: line {number} of {path} is no JSON object")
                         yield number, row
@@ -197,7 +197,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 if None in row or None in row.values():
                     raise DatasetError(f"Manifest: line {reader.line_num} of {path} has other columns than the first")
                 yield reader.line_num, _Texts(row)
-    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as e:
+    except (OSError, UnicodeDecodeError, csv.Error, NotJsonError) as e:
         why = (e.strerror or e) if isinstance(e, OSError) else e
         raise DatasetError(f"Manifest: {path} cannot be read: {why}") from None
 

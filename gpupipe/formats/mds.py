@@ -6,7 +6,6 @@ https://docs.mosaicml.com/projects/streaming, https://github.com/Lightning-AI/li
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.retry import advised
 from ..errors import DatasetError
+from ..sources.extras import parse_json
 from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards
 from ..sources.storage import LOCAL, Storage
@@ -53,7 +53,7 @@ def positions_of(file: IO[bytes]) -> list[int]:
     head = file.read(4)
     count = int.from_bytes(head, "little")
     if len(head) < 4 or 4 * (count + 2) > total:
-        raise ValueError("it is cut, or of another format")
+        raise ValueError(f"it claims {count} samples and has {total} bytes: it is cut, or of another format")
     positions = list(struct.unpack(f"<{count + 1}I", file.read(4 * (count + 1))))
     if positions != sorted(positions) or positions[0] < 4 * (count + 2) or positions[-1] > total:
         raise ValueError("it is cut or damaged: its samples lie outside of it")
@@ -97,7 +97,8 @@ def samples_of(
             where[field.name] = at, length
             at += length
         if at > end:
-            yield Row(name, 0, 0, problem="its fields are longer than itself: it is damaged", kind="undecodable")
+            problem = f"its fields claim to end at byte {at}, and it ends at byte {end}: it is damaged"
+            yield Row(name, 0, 0, problem=problem, kind="undecodable")
             continue
         value: int | str | None = None
         if known:
@@ -152,7 +153,7 @@ class MdsShards(Shards):
         begin = 4 * (len(positions) + 1)
         file.seek(begin)
         try:
-            about = json.loads(file.read(positions[0] - begin))
+            about = parse_json(file.read(positions[0] - begin))
             columns = zip(about["column_names"], about["column_encodings"], about["column_sizes"], strict=True)
             fields = [Field(str(name), str(encoding), size) for name, encoding, size in columns]
         except (ValueError, KeyError, TypeError):
@@ -171,7 +172,7 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
     file = f"{folder}index.json"
     try:
         with storage.open(os.fsencode(file)) as opened:
-            index = json.loads(opened.read())
+            index = parse_json(opened.read())
         version, shards = index["version"], list(index["shards"])
         names = [str(shard["raw_data"]["basename"]) for shard in shards]
         formats = {str(shard["format"]) for shard in shards}

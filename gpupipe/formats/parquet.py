@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
 from ..codecs.limits import MAX_BYTES, Limits
 from ..sources.columns import checked_columns
-from ..sources.extras import need
+from ..sources.extras import need, parse_json
 from ..sources.parquet_pages import Column, places
 from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards
@@ -111,7 +110,7 @@ class ParquetFiles(Shards):
 def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
     """What Hugging Face wrote beside the columns: the names of the classes of a ``ClassLabel``, by number."""
     try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
         names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
     except (KeyError, ValueError, TypeError):
         return ()

@@ -16,7 +16,7 @@ from typing import IO, Any, ClassVar
 from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.unpack import Packed
 from ..sources.remote.options import Remote
-from ..sources.shards import Row, Shards
+from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, files_of
 
 __all__ = ["RecordFiles", "RecordIO"]
@@ -89,7 +89,7 @@ class RecordFiles(Shards):
             size += length + 4 * (parts > 0)
             parts += 1
             if at > total:
-                raise ValueError(f"it ends within the record at byte {start}")
+                raise claim("the record", start, at - start, total)
             end, at = at, (at + 3) & ~3
             if kind in (_WHOLE, _LAST):
                 break

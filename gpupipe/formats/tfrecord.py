@@ -3,6 +3,7 @@ format."""
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ..sources.columns import checked_columns
 from ..sources.extras import need
 from ..sources.protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from ..sources.remote.options import Remote
-from ..sources.shards import Row, Shards
+from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, Usual, files_of, names_of
 
 __all__ = ["TFRecord", "TFRecords", "features_of"]
@@ -44,7 +45,7 @@ class TFRecords(Shards):
         checksum: Checksum = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
         if file.read(2) == b"\x1f\x8b":
             raise ValueError("it is compressed with gzip, so its records cannot be read one by one; unpack it (gunzip)")
-        at = number = 0
+        at, number, total = 0, 0, file.seek(0, os.SEEK_END)
         while True:
             file.seek(at)
             head = file.read(HEAD.size)
@@ -55,9 +56,13 @@ class TFRecords(Shards):
             length, crc = HEAD.unpack(head)
             if masked(checksum(head[:8])) != crc:
                 raise ValueError(f"it is no TFRecord, or damaged at byte {at}, in the length of record {number}")
+            if at + HEAD.size + length + FOOT.size > total:
+                raise claim(f"record {number}", at, length, total)
+            if length > MAX_BYTES:
+                raise ValueError(
+                    f"record {number} at byte {at} has {length} bytes, and no tf.train.Example has so many"
+                )
             data = file.read(length + FOOT.size)
-            if len(data) < length + FOOT.size:
-                raise ValueError(f"it ends within record {number}, at byte {at + HEAD.size + len(data)}")
             message, start = data[:length], at + HEAD.size
             if FOOT.unpack_from(data, length) != (masked(checksum(message)),):
                 yield Row(b"%d" % number, 0, 0, problem="its checksum is wrong: it is damaged", kind="undecodable")
@@ -68,7 +73,7 @@ class TFRecords(Shards):
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         (length, _) = HEAD.unpack(file.read(HEAD.size))
-        return sorted(features_of(file.read(length)))
+        return sorted(features_of(file.read(min(length, MAX_BYTES))))
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
         try:

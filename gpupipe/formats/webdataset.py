@@ -3,7 +3,6 @@ sample follow each other, and have one name with different extensions (``0001.jp
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tarfile
@@ -15,8 +14,9 @@ from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.retry import advised
 from ..errors import DatasetError
 from ..sources.columns import checked_columns
+from ..sources.extras import parse_json
 from ..sources.remote.options import Remote
-from ..sources.shards import Row, Shards
+from ..sources.shards import Row, Shards, claim
 from ..sources.storage import Storage
 from .base import PathsLike, Sharded, Usual, files_of, names_of
 
@@ -35,6 +35,7 @@ _LONGEST = 1 << 20
 """Bytes of a JSON object."""
 _KEY = "__key__"
 """The column that webdataset has of every sample: what its members have in common in their names."""
+_LARGEST_HEADER = 16 << 20
 _LINK = -1
 
 
@@ -85,7 +86,7 @@ class TarShards(Shards):
             yield extension
             if extension == "json" and size != _LINK:
                 file.seek(offset)
-                yield from (f"json:{field}" for field in json.loads(file.read(min(size, _LONGEST))))
+                yield from (f"json:{field}" for field in parse_json(file.read(min(size, _LONGEST))))
 
     def _row(self, file: IO[bytes], sample: bytes, found: dict[str, tuple[bytes, int, int]]) -> Row:
         image = next((found[e] for e in self.image if e in found), None)
@@ -130,7 +131,7 @@ def tar_index(file: str, storage: Storage) -> list[str] | None:
         return None
     try:
         with storage.open(os.fsencode(file)) as opened:
-            index = json.loads(opened.read())
+            index = parse_json(opened.read())
         base, lists = index.get("base", ""), [index, *index.get("datasets", ())]
         given = [
             shard["url"] if isinstance(shard, dict) else shard for one in lists for shard in one.get("shardlist", ())
@@ -156,13 +157,13 @@ def _value(read: dict[str, bytes], name: str) -> Any:
         return _field(read[extension], field) if field else read[extension].decode()
     except UnicodeDecodeError:
         return read[extension]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
 def _field(text: bytes, path: str) -> Any:
     """A field of a JSON object: ``a.b``. Raises what parsing and looking for it raise."""
-    value = json.loads(text)
+    value = parse_json(text)
     for name in path.split("."):
         value = value[name]
     return value
@@ -172,16 +173,28 @@ def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
     """The row with a field of a JSON member as its label."""
     try:
         value = _field(text, field)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return row._replace(problem=f"its .{extension} has no field {field!r}")
     if isinstance(value, bool) or not isinstance(value, (int, str)) or (isinstance(value, int) and abs(value) >> 62):
         return row._replace(problem=f"the field {field!r} of its .{extension} is no class number and no name")
     return row._replace(label=value)
 
 
+class _Headers:
+    """A tar file whose headers :mod:`tarfile` reads. It believes what they say of their own length."""
+
+    def __init__(self, file: IO[bytes]):
+        self.seek, self.tell, self._file = file.seek, file.tell, file
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _LARGEST_HEADER:
+            raise ValueError(f"the header before byte {self.tell()} claims {size} bytes: it is damaged")
+        return self._file.read(size)
+
+
 def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
     """(name, offset, size) of every file in a tar file; of one that is a link to another the size is ``_LINK``."""
-    head = file.read(2)
+    head, total = file.read(2), file.seek(0, os.SEEK_END)
     file.seek(0)
     if head in _COMPRESSED:
         raise ValueError(
@@ -189,13 +202,16 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
             "do not shrink)"
         )
     try:
-        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+        headers: Any = _Headers(file)
+        with tarfile.open(fileobj=headers, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             for member in tar:
                 if member.issparse():
                     raise ValueError(
                         f"its member {member.name!r} is a sparse file, whose bytes do not lie together; pack it again "
                         "without tar's --sparse"
                     )
+                if member.isreg() and member.offset_data + member.size > total:
+                    raise claim(f"its member {member.name!r}", member.offset_data, member.size, total)
                 if member.isreg() or member.islnk() or member.issym():
                     size = member.size if member.isreg() else _LINK
                     yield member.name.encode(errors="surrogateescape"), member.offset_data, size

@@ -19,10 +19,19 @@ from .label_names import names_beside
 from .rows import Row, Rows
 from .storage import LOCAL, Storage
 
-__all__ = ["Row", "Shards"]
+__all__ = ["Row", "Shards", "claim"]
 
 _AHEAD = 4
 """Shards behind a network that are read at the same time."""
+
+
+def claim(what: str, at: int, size: int, total: int) -> ValueError:
+    """The error for a part of a file that says it is larger than the rest of the file, which ends at byte ``total``."""
+    return ValueError(f"{what} at byte {at} claims {size} bytes, and the file has {total}: it is cut or damaged")
+
+
+_CLAIMS = (MemoryError, OverflowError, RecursionError, NotImplementedError)
+"""What readers raise for numbers and structures that no file has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +136,9 @@ class Shards(Source):
             with self.storage.open(path) as file:
                 yield self.classes(file)
                 yield from self.rows(file, path)
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, *_CLAIMS) as e:
             why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
+            if isinstance(e, _CLAIMS):
+                why = f"it is damaged, or claims more than it has ({type(e).__name__}: {e})"
             text = advised(e, why, "make or download it again, or leave it out")
             raise DatasetError(f"{self.owner}: the shard {os.fsdecode(path)} cannot be used: {text}") from None

@@ -4,6 +4,7 @@ by ranges of bytes."""
 from __future__ import annotations
 
 import errno
+import io
 import os
 import threading
 import weakref
@@ -17,11 +18,13 @@ import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked
 
-__all__ = ["LOCAL", "Found", "LocalFiles", "Run", "Storage", "look_closely", "runs_of"]
+__all__ = ["LOCAL", "Container", "Found", "LocalFiles", "Run", "Storage", "look_closely", "runs_of"]
 
 U8 = npt.NDArray[np.uint8]
 
 _OPEN_FILES = 64
+_MUCH = 1 << 16
+"""Bytes of a read that may be more than there are."""
 _LOCAL_GAP = 16 << 10
 """Bytes between two samples that are read and thrown away rather than asked for separately: as long as one more call
 takes."""
@@ -69,6 +72,20 @@ def runs_of(places: Sequence[Place], gap: int, most: int = 1 << 62) -> list[Run]
                 continue
         runs.append(Run(path, start, end, [i]))
     return runs
+
+
+class Container(io.BufferedReader):
+    """A container to be read here and there. It takes memory for no more bytes than it has, whatever it claims."""
+
+    def __init__(self, raw: io.RawIOBase, buffer_size: int = io.DEFAULT_BUFFER_SIZE):
+        super().__init__(raw, buffer_size)
+        self._size = self.seek(0, os.SEEK_END)
+        self.seek(0)
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > _MUCH:
+            size = min(size, max(self._size - self.tell(), 0))
+        return super().read(size)
 
 
 class Storage(ABC):
@@ -144,7 +161,7 @@ class LocalFiles(Storage):
         return [_look(path) for path in paths]
 
     def open(self, path: bytes) -> IO[bytes]:
-        return open(path, "rb", opener=open_regular)
+        return Container(io.FileIO(path, opener=open_regular))
 
     def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
         with os.scandir(folder) as entries:

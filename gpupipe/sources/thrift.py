@@ -23,8 +23,6 @@ class Reader:
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Fields by number: numbers, bytes, and dictionaries of structs; lists are passed over."""
-        if depth > _DEEPEST:
-            raise ValueError("structs lie too deep in each other")
         found: dict[int, Any] = {}
         number = 0
         while kind := (head := self._byte()) & 15:
@@ -55,6 +53,8 @@ class Reader:
         return value >> 1 ^ -(value & 1)
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise ValueError("values lie too deep in each other")
         if kind in (_TRUE, _FALSE):
             return kind == _TRUE
         if kind == _BYTE:

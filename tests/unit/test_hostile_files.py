@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import struct
 import tracemalloc
 import zlib
@@ -19,12 +20,17 @@ from PIL import Image
 from support import pictures
 
 from gpupipe.codecs.probe import KINDS, Probe
+from gpupipe.codecs.tfrecord import masked
 from gpupipe.codecs.unpack import Packed, open_unpacked
-from gpupipe.datasets import HDF5, HDF5Arrays, Zip
+from gpupipe.datasets import HDF5, LMDB, MDS, Arrow, HDF5Arrays, Parquet, RecordIO, TFRecord, WebDataset, Zip
 from gpupipe.datasets.index.probe_pool import PictureReader
 from gpupipe.datasets.index.probe_remote import probe_remote
 from gpupipe.errors import DatasetError
 from gpupipe.sources.storage import LOCAL
+from gpupipe.testing.formats import MAGIC, heads, record, table
+
+google_crc32c = pytest.importorskip("google_crc32c")
+pa = pytest.importorskip("pyarrow")
 
 COUNT, SHAPE = 4, (6, 5, 3)
 
@@ -278,3 +284,103 @@ class TestZip:
                 assert file.read(n) == plain.read(n)
         file.seek(-9, io.SEEK_END)
         assert len(file.read()) == 9
+
+
+HUGE = 1 << 62
+
+
+def tfrecord_head(folder: Path) -> bytes:
+    length = struct.pack("<Q", HUGE)
+    return length + struct.pack("<I", masked(google_crc32c.value(length)))
+
+
+def tar_head(kind: bytes, size: int = HUGE) -> bytes:
+    """A header of a tar file whose size is in base 256."""
+    head = bytearray(512)
+    head[:5], head[124:136], head[156:157], head[257:263] = (
+        b"a.jpg",
+        b"\x80" + size.to_bytes(11, "big"),
+        kind,
+        b"ustar\0",
+    )
+    head[148:156] = b"%06o\0 " % (sum(head) + 8 * ord(" "))
+    return bytes(head)
+
+
+def pax_size(folder: Path) -> bytes:
+    record = b"28 size=4611686018427387904\n"
+    return tar_head(b"x", len(record)) + record.ljust(512, b"\0") + tar_head(b"0", 10) + bytes(512)
+
+
+def lmdb_value(folder: Path) -> bytes:
+    """A database whose only value claims more bytes than there are."""
+    lmdb = pytest.importorskip("lmdb")
+    with lmdb.open(str(folder / "db"), map_size=1 << 20) as database, database.begin(write=True) as transaction:
+        transaction.put(b"key", b"\xff\xd8\xff" + bytes(5000))
+    content = (folder / "db" / "data.mdb").read_bytes()
+    at = content.index(b"key") - 8
+    return content[:at] + struct.pack("<HH", 0xFFFF, 0x7FFF) + content[at + 4 :]
+
+
+def arrow_claim(folder: Path) -> bytes:
+    """A compressed column that claims more bytes than there is memory."""
+    sink = io.BytesIO()
+    rows = table([bytes(1 << 20)] * 2, struct_of=False)
+    with pa.ipc.new_file(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    size = struct.pack("<q", 2 << 20)  # a buffer begins with its size after unpacking
+    assert size in sink.getvalue()
+    return sink.getvalue().replace(size, struct.pack("<q", HUGE))
+
+
+class TestClaims:
+    """An error names the file, the place and the claim, and no memory is taken for it."""
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "content", "says"),
+        [
+            (TFRecord, "a.tfrecord", tfrecord_head, f"record 0 at byte 0 claims {HUGE} bytes, and the file has 12"),
+            (WebDataset, "a.tar", lambda _: tar_head(b"0"), f"its member 'a.jpg' at byte 512 claims {HUGE} bytes"),
+            (
+                WebDataset,
+                "a.tar",
+                pax_size,
+                f"its member 'a.jpg' at byte 1536 claims {HUGE} bytes, and the file has 2048",
+            ),
+            *(
+                (
+                    WebDataset,
+                    "a.tar",
+                    lambda _, kind=kind: tar_head(kind),
+                    f"the header before byte 512 claims {HUGE} bytes",
+                )
+                for kind in (b"x", b"g", b"L", b"K")
+            ),
+            (RecordIO, "a.rec", lambda _: MAGIC + b"\xff\xff\xff\x1f", "the record at byte 0 claims 536870919 bytes"),
+            (
+                RecordIO,
+                "a.rec",
+                lambda _: record(struct.pack("<IfQQ", (1 << 32) - 1, 0, 0, 0)),
+                "the record at byte 0 is too short for 4294967295 labels",
+            ),
+            (MDS, "a.mds", lambda _: b"\xff" * 99, "it claims 4294967295 samples and has 99 bytes"),
+            (MDS, "a.mds", lambda _: heads([b"x"], b"[" * 100_000), "it is no MDS shard: it does not say which fields"),
+            (LMDB, "data.mdb", lmdb_value, "a value of page 2 at byte 12304 claims 2147483647 bytes"),
+            (Arrow, "a.arrow", arrow_claim, "its columns are compressed"),
+            (
+                Parquet,
+                "a.parquet",
+                lambda _: b"PAR1" + struct.pack("<I4s", (1 << 31) - 1, b"PAR1"),
+                "no whole Parquet file",
+            ),
+        ],
+    )
+    def test_it_says_what_is_claimed_where(
+        self, kind: Any, name: str, content: Callable[..., bytes], says: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / name).write_bytes(content(tmp_path))
+        with (
+            peak_below(8 << 20),
+            pytest.raises(DatasetError, match=rf"{tmp_path}/{name} cannot be used: .*{re.escape(says)}"),
+        ):
+            kind(tmp_path / name)

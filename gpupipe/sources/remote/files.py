@@ -18,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from ...codecs.files import Place, Undecodable, ends_before, unpacked
 from ...codecs.retry import is_transient, temporary
-from ..storage import Found, Storage, runs_of
+from ..storage import Container, Found, Storage, runs_of
 from .block_cache import BlockCache
 from .choose import client_for
 from .clients import CHANGED, Client, Offline, Range
@@ -85,7 +85,7 @@ class RemoteFiles(Storage):
         (found,) = self.look([path])
         if isinstance(found, OSError):
             raise found
-        return io.BufferedReader(_Container(self, path, found), 1 << 16)
+        return Container(_Container(self, path, found), 1 << 16)
 
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         problems: list[Undecodable | None] = [None] * len(places)
