@@ -135,6 +135,11 @@ class Plan:
         keep = all(op.sendable for op in self.ops or ())
         return self.__dict__ if keep else {**self.__dict__, "ops": None}
 
+    @property
+    def pictures(self) -> int:
+        """T: pictures of each row, which share its numbers: 1, or the frames of a clip."""
+        return 1 if self.frames is None else self.frames.shape[1]
+
     def of_images(self, count: int) -> Plan:
         """The plan for samples of ``count`` images: with a row for each, that draws for itself."""
         if count == 1:

@@ -42,8 +42,8 @@ def run(
 ) -> int:
     where, kind = device_type(device)
     composed, dataset = open_pipeline(pipeline), open_media(folder, frames=frames, stride=stride)
-    what = "clips" if dataset.has_frames else "images"
-    batch_size = batch_size or (4 if dataset.has_frames else 64)
+    what, clips = f"{dataset.medium.noun}s", dataset.medium.moves
+    batch_size = batch_size or (4 if clips else 64)
     workers = num_workers or cores()
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise ConfigError(f"--json {json_file}: there is no such folder")
@@ -53,7 +53,7 @@ def run(
         names = [name for name in ENGINES if name != TORCHVISION or pipeline.startswith("imagenet.")]
     screen = console()
     machine = ", ".join(gpus()) if kind == "cuda" else f"{cpu_model()}, {cores()} cores"
-    of = f"{batch_size} clips of {frames} frames {stride} apart" if dataset.has_frames else str(batch_size)
+    of = f"{batch_size} clips of {frames} frames {stride} apart" if clips else str(batch_size)
     title = f"{pipeline}, batches of {of}, {workers} workers, {where}: {machine}"
     with build(
         names,
@@ -103,7 +103,7 @@ def run(
             "settings": {
                 "pipeline": pipeline,
                 "batch_size": batch_size,
-                **({"frames": frames, "stride": stride} if dataset.has_frames else {}),
+                **({"frames": frames, "stride": stride} if clips else {}),
                 "num_workers": workers,
                 "rounds": rounds,
                 "seconds": seconds,

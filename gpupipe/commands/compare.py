@@ -34,7 +34,7 @@ def run(
     if out is not None:
         _make_room(out)
     composed, dataset = open_pipeline(pipeline), open_media(folder, frames=frames, stride=stride)
-    one = "frame" if dataset.has_frames else "image"
+    one = dataset.medium.picture
     screen = console()
     with screen.status("comparing") as status:
         found = compare(

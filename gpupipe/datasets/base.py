@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
 from ..codecs.files import Place, Undecodable
 from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import BadSample, ConfigError, MissingDependency, SampleError
+from ..media import IMAGE, Medium
 from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import Labels, Target
@@ -27,9 +28,7 @@ from .sample_form import SampleForm
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "Layout", "checked_layout", "checked_limits"]
-
-Layout = Literal["CTHW", "TCHW"]
+__all__ = ["Dataset", "checked_limits"]
 
 
 class Dataset(ABC):
@@ -43,8 +42,8 @@ class Dataset(ABC):
     limits: Limits = Limits()
     """How encoded images are turned, and which are bad samples: found by the index, or if there is none when each
     sample is read."""
-    layout: Layout = "CTHW"
-    """Of a batch of clips: [B, C, T, H, W], as torchvision's video models take it, or [B, T, C, H, W]."""
+    medium: Medium = IMAGE
+    """What a sample shows, and how a batch of it lies in memory."""
     upright: bool = False
     """Of clips: whether frames are turned as their file asks for."""
     transform: Compose
@@ -95,11 +94,6 @@ class Dataset(ABC):
     def by_hand(self, index: int) -> ByHand:
         """The sample as the script's own code makes it, transforms and all; with ``makes_by_hand`` only."""
         raise NotImplementedError
-
-    @property
-    def has_frames(self) -> bool:
-        """Whether samples are clips."""
-        return self.kind == "clips"
 
     @property
     @abstractmethod
@@ -198,6 +192,10 @@ class Dataset(ABC):
         """Where the bytes of a sample are; of ``"files"`` only."""
         raise NotImplementedError
 
+    def file(self, index: int) -> bytes:
+        """The path of the file that a sample is in; of ``"files"`` and ``"clips"`` only."""
+        return self.place(index).path
+
     def found(self, index: int) -> Found:
         """What the file that a sample is in was when it was indexed; of ``"files"`` only."""
         raise NotImplementedError
@@ -222,15 +220,6 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} samples)"
-
-
-def checked_layout(value: Layout) -> Layout:
-    """The argument of that name. Raises :class:`ConfigError`."""
-    if value not in get_args(Layout):
-        raise ConfigError(
-            f'layout must be "CTHW", for batches [B, C, T, H, W], or "TCHW", for [B, T, C, H, W], not {value!r}'
-        )
-    return value
 
 
 def checked_limits(limits: Limits) -> Limits:

@@ -65,7 +65,7 @@ class Subset(Dataset):
         self.kind = dataset.kind
         self.whole_files = dataset.whole_files
         self.limits = dataset.limits
-        self.layout = dataset.layout
+        self.medium = dataset.medium
         self.form = dataset.form
         self.upright = dataset.upright
         self.transform = dataset.transform if transform is None else as_compose(transform)

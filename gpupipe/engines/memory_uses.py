@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rich.filesize import decimal
 
 from ..errors import GpupipeError
-from ..planning.epoch import clip_length
+from ..planning.epoch import pictures_per_sample
 from ..reading.setup import Setup
 from ..transforms.compose import Output
 
@@ -86,7 +86,7 @@ class Workload:
         """``count`` batches like ``out``, ``of`` what; none if their size is known only once images are read."""
         if out.shape is None:
             return []
-        shape = [self.batch_size, clip_length(self.setup.dataset, self.setup.pipeline), *out.shape]
+        shape = [self.batch_size, pictures_per_sample(self.setup.dataset, self.setup.pipeline), *out.shape]
         if shape[1] == 1:
             del shape[1]
         count, item = min(count, -(-self.samples // self.batch_size)), _ITEMSIZE[out.dtype]
@@ -119,8 +119,8 @@ class Workload:
         if some is None:
             return []
         dataset, samples = self.setup.dataset, min(samples, self.samples)
-        frames = clip_length(dataset, self.setup.pipeline)
+        frames = pictures_per_sample(dataset, self.setup.pipeline)
         certain = at_once and bool((some == some[0]).all()) and dataset.common_size() is not None
         formula = f"{samples:,}{f' × {frames} frames' * (frames > 1)} × {self.pixels / 1e6:.3g} megapixels × 3 bytes"
-        what = "decoded frames" if dataset.has_frames else "decoded images"
+        what = f"decoded {dataset.medium.picture}s"
         return [MemoryUse(what, place, int(samples * frames * self.pixels * 3), formula, certain)]

@@ -15,7 +15,7 @@ from .. import engines
 from ..datasets.base import Dataset
 from ..datasets.subset import Subset
 from ..errors import BadSample, ConfigError, SampleError
-from ..kernels.clip_layout import repeat_per_frame
+from ..kernels.batches import repeat_rows
 from ..loader.dataloader import DataLoader
 from ..planning.order import Shuffle
 from ..transforms.compose import Compose
@@ -180,15 +180,14 @@ class _View:
         self._promises.append(tolerance("dali/torch", ops, self.device))
         for i in range(len(plan)):
             row = slice(i, i + 1)
-            frames = 1 if plan.frames is None else plan.frames.shape[1]
-            own = repeat_per_frame([op.take(row) for op in ops], frames)
-            a, b = runner.images(dali[row]), runner.images(reference[row])
-            one = difference(a, b, own, np.repeat(plan.sizes[row], frames, axis=0))
+            own = repeat_rows([op.take(row) for op in ops], plan.pictures)
+            a, b = (runner.dataset.medium.flatten(batch[row]) for batch in (dali, reference))
+            one = difference(a, b, own, np.repeat(plan.sizes[row], plan.pictures, axis=0))
             self.found += one
             if one.max > self._largest:
                 self._largest, self.where = one.max, runner.describe(plan, i)
             if worst is not None:
-                # Of a clip the frame that differs most is shown.
+                # The frame of a clip that differs most is shown.
                 t = int((a.double() - b.double()).abs().flatten(1).amax(1).argmax())
                 where = "" if plan.frames is None else f", frame {plan.frames[i, t]}"
                 worst.offer(one, f"{runner.describe(plan, i)}{where}", a[t], b[t], ops)
@@ -236,15 +235,9 @@ class _Runner:
         """Path of sample ``i`` of a plan."""
         return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
 
-    def images(self, batch: Tensor) -> Tensor:
-        """[N, C, H, W]: of clips, all frames."""
-        if not self.dataset.has_frames:
-            return batch
-        return (batch.transpose(1, 2) if self.dataset.layout == "CTHW" else batch).flatten(0, 1)
-
     def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
         """(plan, DALI's views of the batch, the reference's), in batches of 1 if images differ in size."""
-        at_once = 2 if self.dataset.has_frames else 16
+        at_once = 2 if self.dataset.medium.moves else 16
         size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         while at < len(self.indices):

@@ -20,7 +20,7 @@ from .order import Order
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["EpochPlan", "clip_length", "frames_of", "resolve_missing", "resolve_plan"]
+__all__ = ["EpochPlan", "frames_of", "pictures_per_sample", "resolve_missing", "resolve_plan"]
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
@@ -59,13 +59,13 @@ def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np
     return None if frames is None else pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
 
 
-def clip_length(dataset: Dataset, pipeline: Compose) -> int:
-    """T: frames of each clip as it comes out; 1 of a dataset of images."""
-    if not dataset.has_frames:
+def pictures_per_sample(dataset: Dataset, pipeline: Compose) -> int:
+    """T: pictures of every sample, as the pipeline leaves them; see :attr:`gpupipe.types.Plan.pictures`."""
+    if not dataset.medium.moves:
         return 1
     first = np.zeros(1, np.int64)
-    frames = frames_of(dataset, pipeline, Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1))
-    return 1 if frames is None else int(frames.shape[1])
+    plan = Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1)
+    return replace(plan, frames=frames_of(dataset, pipeline, plan)).pictures
 
 
 def resolve_missing(plan: Plan, pipeline: Compose) -> Plan:

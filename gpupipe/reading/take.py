@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import PIL
+from PIL import features
 
 from ..codecs.decode import Media
 from ..codecs.files import Undecodable
-from ..codecs.video.decode import decode_clip
+from ..codecs.video.decode import decode_clip, pyav_version
 from ..datasets.base import Dataset
 from ..kernels.picture import Picture
 from ..transforms.compose import Compose
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ..transforms.ops import Op
     from .setup import Setup
 
-__all__ = ["Take", "TakeBatch", "Taken"]
+__all__ = ["Take", "TakeBatch", "Taken", "decoder_name"]
 
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
@@ -142,9 +144,7 @@ class TakeBatch:
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`, and what user code raises.
         """
-        dataset, plan, index = self._take.dataset, self._plan, int(self._plan.indices[row])
-        if plan.frames is not None:
-            return self.frames(row)
+        dataset, index = self._take.dataset, int(self._plan.indices[row])
         if dataset.runs_user_code:
             fetched: Any = dataset.fetch(index)
             if isinstance(fetched, ByHand):
@@ -152,19 +152,21 @@ class TakeBatch:
             media, target = fetched
             images = media if dataset.images_per_sample > 1 else [media]
             return Taken([self.image(row, image).pictures[0] for image in images], target=target)
-        if self._encoded is None:
-            return self.image(row)
-        read = self._encoded[row]
+        return self.known(row)
+
+    def known(self, row: int) -> Taken:
+        """The sample of a row, by what the dataset knows of it without user code.
+
+        Raises :class:`~gpupipe.codecs.files.Undecodable`.
+        """
+        dataset, plan = self._take.dataset, self._plan
+        if plan.frames is not None:
+            entry = dataset.entry(int(plan.indices[row]))
+            return Taken(list(decode_clip(entry, plan.frames[row], upright=dataset.upright)))
+        read = None if self._encoded is None else self._encoded[row]
         if isinstance(read, Undecodable):
             raise read
         return self.image(row, read)
-
-    def frames(self, row: int) -> Taken:
-        """The clip of a row; raises :class:`~gpupipe.codecs.files.Undecodable`."""
-        dataset, plan = self._take.dataset, self._plan
-        assert plan.frames is not None
-        entry = dataset.entry(int(plan.indices[row]))
-        return Taken(list(decode_clip(entry, plan.frames[row], upright=dataset.upright)))
 
     def image(self, row: int, media: Media | None = None) -> Taken:
         """The image of a row.
@@ -183,6 +185,14 @@ class TakeBatch:
         if self._boxes is None:
             return Taken([part.picture], decoded=part.decoded)
         return Taken([_window(part, wanted)], 1, decoded=part.decoded)
+
+
+def decoder_name(dataset: Dataset) -> str:
+    """What decodes samples of a dataset here, with its version."""
+    if dataset.kind == "clips":
+        return pyav_version()
+    turbo = features.version_feature("libjpeg_turbo")
+    return f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else "")
 
 
 def _window(part: Part, wanted: Wanted) -> Picture:

@@ -23,11 +23,7 @@ def versions_of(dataset: Dataset, plan: Plan) -> list[Any]:
     """
     columns: list[Any] = [column.of(plan.indices) for column in dataset.target_columns.values()]
     values = [value.tobytes() if isinstance(value, np.ndarray) else value for value in columns]
-    indices = plan.indices.tolist()
-    if dataset.has_frames:
-        paths = [dataset.entry(i).path.encode("utf-8", "surrogateescape") for i in indices]
-    elif dataset.source.storage.remote:
+    if dataset.kind == "files" and dataset.source.storage.remote:
         return values
-    else:
-        paths = [dataset.place(i).path for i in indices]
-    return [*values, *map(look_closely, dict.fromkeys(paths))]
+    files = dict.fromkeys(map(dataset.file, plan.indices.tolist()))
+    return [*values, *map(look_closely, files)]

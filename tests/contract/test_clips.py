@@ -17,7 +17,7 @@ from torch import Tensor
 from gpupipe import transforms as T
 from gpupipe.datasets import VideoList
 from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.kernels.clip_layout import repeat_per_frame
+from gpupipe.kernels.batches import repeat_rows
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check, tolerance
 from gpupipe.pipelines import kinetics
@@ -70,11 +70,11 @@ def judge(dataset: Any, plans: list[Plan], batches: list[Any]) -> None:
     for plan, (images, target) in zip(plans, batches, strict=True):
         assert plan.ops is not None and plan.sizes is not None and plan.frames is not None
         assert target.tolist() == dataset.labels[plan.indices].tolist()
-        got, want = as_tchw(images, dataset.layout), wanted(dataset, plan)
+        got, want = as_tchw(images, dataset.medium.layout), wanted(dataset, plan)
         assert got.shape == want.shape and got.dtype == want.dtype
         count = plan.frames.shape[1]
         sizes = np.repeat(plan.sizes, count, axis=0)
-        found += difference(got.flatten(0, 1), want.flatten(0, 1), repeat_per_frame(plan.ops, count), sizes)
+        found += difference(got.flatten(0, 1), want.flatten(0, 1), repeat_rows(plan.ops, count), sizes)
     assert tolerance("dali/torch", dataset.transform) is not None
     assert not check("dali/torch", dataset.transform, found), found.to_dict()
 

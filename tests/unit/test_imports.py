@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "cache_folder",
         "errors",
         "global_rng",
+        "media",
         "provided",
         "reasons",
         "rng",

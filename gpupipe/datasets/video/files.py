@@ -14,10 +14,11 @@ from ...codecs.coding import VideoCoding
 from ...codecs.probe import OK
 from ...codecs.video.decode import VideoEntry, decode_clip, require_av
 from ...errors import BadSample
+from ...media import Clip, Layout
 from ...rng import uniforms
 from ...sources.base import Source
 from ...transforms.compose import as_compose
-from ..base import Dataset, Layout, checked_layout
+from ..base import Dataset
 from ..index.open_index import open_kind
 from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex
@@ -45,7 +46,7 @@ class VideoFiles(Dataset):
 
     def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool, layout: Layout):
         require_av()
-        self.layout = checked_layout(layout)
+        self.medium = Clip(layout)
         self.transform = as_compose(transform)
         self.clips = clips
         self.upright = bool(upright)
@@ -103,6 +104,10 @@ class VideoFiles(Dataset):
         """What :func:`~gpupipe.codecs.video.decode.decode_clip` needs of the video of a sample."""
         row = int(self._row(np.array([self._checked(index)]))[0])
         return self._index.entry(row, self._path(row))
+
+    def file(self, index: int) -> bytes:
+        """The path of the video that a sample is in."""
+        return self.entry(index).path.encode("utf-8", "surrogateescape")
 
     # ---------------------------------------------------------------- clips
 

@@ -6,8 +6,8 @@ import os
 from fractions import Fraction
 from typing import Any
 
+from ...media import Layout
 from ...sources.folder import Tree
-from ..base import Layout
 from ..folder import checked_extensions, refuse_empty
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import DatasetError
-from ..base import Layout
+from ...media import Layout
 from ..list import listed
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling

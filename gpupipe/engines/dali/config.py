@@ -75,7 +75,7 @@ class Dali(Options, EngineConfig):
     def _check_nvdec(self, setup: Setup) -> None:
         from .routes import end_of
 
-        if not setup.dataset.has_frames:
+        if not setup.dataset.medium.moves:
             raise ConfigError(f'Dali: video="nvdec" is for clips, and {setup.dataset!r} has images; leave it out')
         if not setup.cuda:
             raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')

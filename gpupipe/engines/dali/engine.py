@@ -208,7 +208,7 @@ def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool)
         end=executor.end,
         feed=feed,
         decoder=decoder,
-        batch_size=setup.batch_size * setup.dataset.images_per_sample * executor.frames,
+        batch_size=setup.batch_size * setup.dataset.images_per_sample * executor.pictures,
         num_threads=setup.threads,
         prefetch=executor.ahead,
         device_id=executor.device.index if executor.on_gpu else None,

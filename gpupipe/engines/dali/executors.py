@@ -17,8 +17,8 @@ from torch.utils.dlpack import from_dlpack
 
 from ...errors import BadSample, SampleError
 from ...kernels.apply import apply_batch
-from ...kernels.clip_layout import lay_out_plan, repeat_per_frame
-from ...planning.epoch import clip_length
+from ...kernels.batches import repeat_rows
+from ...planning.epoch import pictures_per_sample
 from ...reading.base import Loaded
 from ...reading.buffers import Borrowed
 from ...reading.sample import bad_sample, changed, naming
@@ -65,8 +65,8 @@ class Executor(ABC):
 
     def __init__(self, setup: Setup, end: GraphEnd):
         self.setup, self.end = setup, end
-        self.frames = clip_length(setup.dataset, setup.pipeline)
-        """Frames of a clip; to DALI each is an image."""
+        self.pictures = pictures_per_sample(setup.dataset, setup.pipeline)
+        """Pictures of a sample; to DALI each is an image of its own."""
         device = torch.device(setup.device)
         self.device = device if self.on_gpu else torch.device("cpu")
         """Where the graph runs."""
@@ -118,7 +118,7 @@ class Executor(ABC):
         s, batch = workload.setup, workload.batch_size
         staging: Place = "pinned" if s.cuda else "host"
         ahead = (2 * s.prefetch_factor + 1) * batch
-        if s.dataset.has_frames:
+        if s.dataset.kind == "clips":
             return workload.decoded(staging, ahead)
         uses = workload.encoded(staging, ahead) if s.dataset.kind == "files" and not s.dataset.whole_files else []
         if share := share_by_pillow(s.dataset):
@@ -133,7 +133,7 @@ class Executor(ABC):
 
     def _decoded(self, workload: Workload, place: Place, count: int, windows: bool) -> list[MemoryUse]:
         """What the graph decodes."""
-        if workload.setup.dataset.has_frames:
+        if workload.setup.dataset.kind == "clips":
             return []
         whole = not windows or window_of(workload.setup.pipeline.skeleton) is None
         return workload.decoded(place, count, at_once=whole)
@@ -142,10 +142,10 @@ class Executor(ABC):
         """The ops of a plan, or those that are ``left``, with one row for each image."""
         ops = plan.ops if left is None else left
         assert ops is not None
-        return repeat_per_frame(ops, self.frames)
+        return repeat_rows(ops, self.pictures)
 
-    def _laid_out(self, images: torch.Tensor, ready: Loaded) -> torch.Tensor:
-        return lay_out_plan(ready.plan, images, self.setup.dataset.layout, self.setup.pipeline.memory_format)
+    def _arranged(self, images: torch.Tensor) -> Any:
+        return self.setup.dataset.medium.arrange(images, self.pictures, self.setup.pipeline.memory_format)
 
 
 class GraphAlone(Executor):
@@ -190,7 +190,7 @@ class GraphAlone(Executor):
                 tensor = tensor.to(torch.bfloat16)
             if rest:
                 tensor = apply_batch(tensor, rest, memory_format)
-            tensor = self._laid_out(tensor, ready)
+            tensor = self._arranged(tensor)
             if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
                 tensor = tensor.clone()  # what DALI passed through is decoded into again
             made.append(tensor)
@@ -217,7 +217,7 @@ class GraphThenThreads(Executor):
         return uses + self._decoded(workload, "host", count, windows)
 
     def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
-        count = len(ready.plan) * self.frames
+        count = len(ready.plan) * self.pictures
         pieces = tuple(
             Piece(ready, rows, {name: value[rows] for name, value in fed.items()})
             for rows in rows_of_pieces(ready, count, self.setup.threads)
@@ -233,14 +233,14 @@ class GraphThenThreads(Executor):
     def wait(self, runner: Runner, started: Started) -> tuple[Any, ...]:
         making, dataset, indices = started.making, self.setup.dataset, started.ready.plan.indices
         assert making is not None
-        with naming(lambda: dataset.describe(int(indices[making.row // self.frames]))):
+        with naming(lambda: dataset.describe(int(indices[making.row // self.pictures]))):
             return making.result()
 
     def finish(self, runner: Runner, images: tuple[Any, ...], started: Started) -> Any:
         making, memory_format = started.making, self.setup.pipeline.memory_format
         assert making is not None
         rested = zip(to_device(images, self.setup), making.rest, strict=True)
-        made = [self._laid_out(apply_batch(batch, rest, memory_format), started.ready) for batch, rest in rested]
+        made = [self._arranged(apply_batch(batch, rest, memory_format)) for batch, rest in rested]
         return tuple(made) if making.has_views else made[0]
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ...codecs.decode import Media
 from ...codecs.files import Undecodable
 from ...errors import BadSample
 from ...kernels.apply import Arrays
-from ...kernels.clip_layout import finish_plan, stack_plan
+from ...kernels.batches import finish_plan, stack_plan
 from ...reading.base import Form, Loaded
 from ...reading.sample import bad_sample
 from ...reading.setup import Setup
@@ -51,7 +51,7 @@ def make_as_reference(setup: Setup, ready: Loaded, form: Form) -> tuple[list[Bad
             if bad:
                 return list(bad.values()), None
     images = [image for row in range(len(plan)) for image in found[row]]
-    return [], finish_plan(plan, stack_plan(plan, images), setup.pipeline.memory_format, dataset.layout)
+    return [], finish_plan(plan, stack_plan(plan, images), setup.pipeline.memory_format, dataset.medium)
 
 
 def _from_user_code(batch: TakeBatch, ready: Loaded, form: Form, row: int) -> Taken:

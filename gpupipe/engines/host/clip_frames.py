@@ -10,6 +10,7 @@ from ...kernels.apply import apply_batch, apply_sample, head_and_tail
 from ...kernels.at_once import AtOnce, Moves
 from ...kernels.picture import chw, planes
 from ...kernels.registry import FAST_FORMS, FORMS, is_arithmetic
+from ...media import Clip
 from ...reading.buffers import BatchPool
 from ...reading.clips import FrameTaker
 from ...reading.setup import Setup
@@ -34,7 +35,7 @@ class ClipBatches:
     def of(cls, setup: Setup) -> ClipBatches | None:
         """``None`` unless these are clips on the CPU, the pipeline has but crops, resizes, flips and arithmetic on
         single values, and all images come out in one size."""
-        if setup.cuda or not setup.dataset.has_frames:
+        if setup.cuda or not isinstance(setup.dataset.medium, Clip):
             return None
         outputs = setup.pipeline.outputs
         head, tail = head_and_tail(setup.pipeline.skeleton)
@@ -59,7 +60,8 @@ class _Batch(FrameTaker):
         self._head, self._tail = head_and_tail(plan.ops)
         dtype, (height, width) = getattr(torch, output.dtype), output.size
         clips, frames = plan.frames.shape
-        by_time = setup.dataset.layout == "TCHW"
+        assert isinstance(setup.dataset.medium, Clip)
+        by_time = setup.dataset.medium.layout == "TCHW"
         places: Tensor  # [B, T, C, H, W]
         if setup.pipeline.memory_format == "channels_last":
             self._tensor = chw

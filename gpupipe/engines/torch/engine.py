@@ -6,20 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
-import PIL
 import torch
-from PIL import features
 from torch import Tensor
 
-from ...codecs.video.decode import pyav_version
 from ...errors import ConfigError, SampleError
 from ...kernels.apply import head_and_tail
+from ...kernels.batches import finish_plan
 from ...kernels.check import check_ops
-from ...kernels.clip_layout import finish_plan
 from ...planning.epoch import resolve_missing
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
-from ...reading.take import Take
+from ...reading.take import Take, decoder_name
 from ...reading.targets import targets_of
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
@@ -135,12 +132,9 @@ class TorchEngine(Engine):
             uploader.close()
 
     def facts(self) -> dict[str, Any]:
-        turbo = features.version_feature("libjpeg_turbo")
         return {
             "torch": torch.__version__,
-            "decoder": pyav_version()
-            if self._setup.dataset.has_frames
-            else f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else ""),
+            "decoder": decoder_name(self._setup.dataset),
             "workers": self._setup.num_workers,
             "staging": self._config.staging if self._setup.cuda else "none",
             "staging_slots": self._config.slots if self._setup.cuda and self._config.staging == "ring" else 0,
@@ -179,9 +173,9 @@ class TorchRun(Run):
         target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
         if result.images is None:  # the script's own code made them
             return Batch(None, self._to_device((), target, lambda x: x)[1], plan, by_hand=result.by_hand)
-        memory_format, layout = self._setup.pipeline.memory_format, dataset.layout
+        memory_format, medium = self._setup.pipeline.memory_format, dataset.medium
         images, target = self._to_device(
-            result.images, target, lambda images: finish_plan(plan, images, memory_format, layout)
+            result.images, target, lambda images: finish_plan(plan, images, memory_format, medium)
         )
         return Batch(images, target, plan, by_hand=result.by_hand)
 

@@ -10,7 +10,7 @@ import torch
 
 from ...datasets.base import Dataset
 from ...kernels.apply import Arrays, apply_sample, head_and_tail
-from ...kernels.clip_layout import finish_plan, stack_plan
+from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan
 from ...reading.take import Take, Taken
@@ -29,11 +29,11 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool =
     """
     plan = resolve_missing(plan, pipeline)
     batch = Take.of(dataset, pipeline, scaled=scaled, sliced=False).batch(plan)
-    taken = [batch.image(row) if plan.frames is None else batch.frames(row) for row in range(len(plan))]
+    taken = [batch.known(row) for row in range(len(plan))]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(one.pictures[0]) for one in taken], np.int32))
     images = [image for row, one in enumerate(taken) for image in applied(plan, row, one)]
-    return finish_plan(plan, stack_plan(plan, images), pipeline.memory_format, dataset.layout)
+    return finish_plan(plan, stack_plan(plan, images), pipeline.memory_format, dataset.medium)
 
 
 def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import BadSample
 from ...kernels.apply import apply_sample, head_and_tail
-from ...kernels.clip_layout import stack_plan
+from ...kernels.batches import stack_plan
 from ...kernels.picture import Picture, size_of
 from ...kernels.stacking import stack_images
 from ...planning.epoch import resolve_missing, resolve_plan

@@ -1,0 +1,67 @@
+"""Batches of samples with one or more pictures each, which share the numbers of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..media import Medium
+from ..transforms.ops import Op, Views
+from ..types import Plan
+from .apply import Arrays, apply_tail, head_and_tail
+from .registry import is_arithmetic
+from .stacking import stack_images
+
+__all__ = ["finish_plan", "repeat_rows", "stack_plan"]
+
+
+def repeat_rows(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
+    """Ops for B * ``count`` pictures: row i of each op for all pictures of sample i."""
+    if count == 1:
+        return tuple(ops)
+    rows: Any = None
+    made = []
+    for op in ops:
+        if op.rows and rows is None:
+            rows = np.repeat(np.arange(op.rows), count)
+        made.append(op.take(rows) if op.rows else op)
+    return tuple(made)
+
+
+def stack_plan(plan: Plan, pictures: Sequence[Arrays]) -> Any:
+    """The pictures of a plan as a batch [B, T, H, W, C], without T if it is 1; for several views a tuple of these."""
+    return _unflatten(stack_images(pictures), plan.pictures)
+
+
+def finish_plan(plan: Plan, batch: Any, memory_format: str, medium: Medium) -> Any:
+    """What :func:`stack_plan` gave, after those of the plan's ops that work on a whole batch.
+
+    Returns [B, C, H, W], for clips what :meth:`gpupipe.media.Clip.arrange` does, for several views a tuple of these.
+    """
+    assert plan.ops is not None
+    return _finished(batch, head_and_tail(plan.ops)[1], plan.pictures, memory_format, medium)
+
+
+def _finished(batch: Any, ops: Sequence[Op], count: int, memory_format: str, medium: Medium) -> Any:
+    if isinstance(batch, tuple):
+        (views,) = ops
+        assert isinstance(views, Views)
+        pairs = zip(batch, views.branches, strict=True)
+        return tuple(_finished(b, branch, count, memory_format, medium) for b, branch in pairs)
+    if count == 1:
+        return medium.arrange(apply_tail(batch, ops, memory_format), count, memory_format)
+    if all(map(is_arithmetic, ops)):
+        # To arithmetic on single values a clip is one tall image, which may come out in the order wanted.
+        turned = medium.turn(apply_tail(batch.flatten(1, 2), ops, memory_format), count)
+        if turned is not None:
+            return turned
+    pictures = apply_tail(batch.flatten(0, 1), repeat_rows(ops, count), memory_format)
+    return medium.arrange(pictures, count, memory_format)
+
+
+def _unflatten(pictures: Any, count: int) -> Any:
+    if isinstance(pictures, tuple):
+        return tuple(_unflatten(view, count) for view in pictures)
+    return pictures if count == 1 else pictures.unflatten(0, (-1, count))
