@@ -38,7 +38,7 @@ class Work:
     sets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other files than ``paths``, by the name that jobs have for them."""
     packed: tuple[tuple[str, str], ...] = ()
-    """(format, what :data:`gpupipe.testing.formats.WRITERS` returned for the same files), for ``Job.source``."""
+    """(format, what :data:`gpupipe.testing.formats.CASES` returned for the same files), for ``Job.source``."""
 
     def of(self, name: str | None) -> Work:
         """The same work on the files of a set."""
@@ -162,29 +162,14 @@ def _dataset(job: Job, work: Work, pipeline: Any) -> Any:
 
 
 def opened(source: str, packed: str) -> Any:
-    """A dataset of what ``WRITERS[source]`` wrote; behind a network ``source`` ends with what is fetched."""
+    """A dataset of what ``CASES[source]`` wrote; behind a network ``source`` ends with what is fetched."""
     from gpupipe import datasets as d
 
     if "://" in packed:
         return d.WebDataset(packed, remote=d.Remote(fetch=source.partition("-")[2]))  # type: ignore[arg-type]
-    if source == "huggingface":
-        from datasets import load_from_disk
+    from gpupipe.testing.formats import CASES
 
-        return d.HuggingFace(load_from_disk(packed))
-    if source == "lmdb":
-        return d.LMDB(packed, image="image-*", label="label-*")
-    kinds: dict[str, Any] = {
-        "arrow": d.Arrow,
-        "hdf5": d.HDF5,
-        "litdata": d.LitData,
-        "mds": d.MDS,
-        "parquet": d.Parquet,
-        "recordio": d.RecordIO,
-        "tar": d.WebDataset,
-        "tfrecord": d.TFRecord,
-        "zip": d.Zip,
-    }
-    return kinds[source.partition("-")[0]](packed)
+    return CASES[source].open(packed)
 
 
 def _graph(job: Job, work: Work) -> Any:

@@ -9,6 +9,7 @@ Nobody types a number into a table.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -18,6 +19,9 @@ from typing import Any
 import _common  # noqa: F401  (makes a source checkout importable)
 from _gpu_figures import draw, gpu
 
+from gpupipe import datasets
+from gpupipe.datasets.arrays import Arrays
+from gpupipe.datasets.images import EncodedImages
 from gpupipe.parity.tolerances import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +30,7 @@ PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
-    "docs/sources.md": ("formats", "stores", "blocks"),
+    "docs/sources.md": ("classes", "formats", "stores", "blocks"),
 }
 """What is written into which page, between marks of these names."""
 
@@ -277,6 +281,21 @@ def strictness(result: dict[str, Any]) -> str:
     )
 
 
+def classes() -> str:
+    """What each class of datasets reads, by its docstring: the first sentence, packages, and what is not supported."""
+    rows = []
+    for name in sorted(datasets.__all__, key=str.lower):
+        kind = getattr(datasets, name)
+        if isinstance(kind, type) and issubclass(kind, (EncodedImages, Arrays)):
+            text = re.sub(r":class:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", inspect.getdoc(kind) or "").replace("``", "`")
+            parts = [" ".join(part.split()) for part in text.split("\n\n")]
+            extras = sorted({f"`{extra}`" for extra in re.findall(r"gpupipe-loader\[\w+\]", text)})
+            lacks = next((part.removeprefix("Not supported: ") for part in parts if part.startswith("Not supp")), "")
+            first = re.split(r"(?<=[.])\s", parts[0])[0]
+            rows.append([f"`{name}`", first.rstrip("."), ", ".join(extras), lacks.rstrip(".")])
+    return table(["class", "reads", "needs", "not supported"], rows)
+
+
 def formats() -> str:
     """Speed of each format beside files, and of other libraries beside gpupipe on the same shards."""
     parts = []
@@ -460,6 +479,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "figures": figures,
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
+        "classes": classes,
         "formats": formats,
         "stores": stores,
         "blocks": blocks,

@@ -33,7 +33,7 @@ from _loaders import Job, Work, opened
 from _peers import PEERS, missing
 from _round_arguments import parsed, parser
 
-from gpupipe.testing.formats import WRITERS
+from gpupipe.testing.formats import CASES
 
 BASE = "files"
 SOURCES = (
@@ -79,7 +79,7 @@ def packed(names: Iterable[str], paths: list[str], folder: Path) -> tuple[tuple[
     images, made = [Path(path).read_bytes() for path in paths], []
     for name in dict.fromkeys(names):
         (folder / name).mkdir()
-        made.append((name, str(WRITERS[name](images, folder / name))))
+        made.append((name, str(CASES[name].write(images, folder / name))))
     return tuple(made)
 
 

@@ -35,7 +35,7 @@ class PixelRows:
 
 
 class Arrays(Dataset):
-    """Images of one size as one array.
+    """Pixels in memory or memory-mapped: images of one size as one array.
 
     Args:
         images: u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W]: a numpy array, a ``np.memmap``, or a torch tensor on the

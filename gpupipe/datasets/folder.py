@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import ConfigError, DatasetError
 from ..sources.folder import Tree
 from .images import EncodedImages
+from .options import ImageOptions, Unpack, limits_of
 
 __all__ = ["IMG_EXTENSIONS", "ImageFolder", "checked_extensions", "refuse_empty"]
 
@@ -41,18 +41,9 @@ class ImageFolder(EncodedImages):
     the attributes are those of ``torchvision.datasets.ImageFolder``; links to folders are followed.
 
     Args:
-        root: the folder that holds the class folders.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        exif: turn images upright by their EXIF orientation.
-        extensions: endings of file names that are taken, in any case.
-        allow_empty: whether a class may have no file.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: files that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        root: The folder that holds the class folders.
+        extensions: Endings of file names that are taken, in any case.
+        allow_empty: Whether a class may have no file.
 
     Raises:
         DatasetError: ``root`` is missing, has no class folder, or a class has no file.
@@ -66,19 +57,16 @@ class ImageFolder(EncodedImages):
         root: str | os.PathLike[str],
         transform: Any = None,
         *,
-        exif: bool = False,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         allow_empty: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
+        **options: Unpack[ImageOptions],
     ):
         folder = os.path.expanduser(root)
         self.root = folder if isinstance(root, str) else root  # torchvision keeps a Path a Path
         self._folder = folder
         self.extensions = endings = checked_extensions(extensions, "ImageFolder")
         self.allow_empty = allow_empty
-        super().__init__(Tree(os.path.abspath(folder), endings), transform, Limits(exif, max_pixels, max_bytes, strict))
+        super().__init__(Tree(os.path.abspath(folder), endings), transform, limits_of(options))
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)

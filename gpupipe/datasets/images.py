@@ -21,6 +21,7 @@ from ..transforms.compose import as_compose
 from .base import Dataset, checked_limits
 from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
+from .options import with_options
 from .sample_form import form_of
 
 __all__ = ["EncodedImages"]
@@ -34,6 +35,11 @@ class EncodedImages(Dataset):
     """
 
     kind = "files"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        with_options(cls)
+
     classes: list[str]
     """The class names, sorted; empty if labels are plain numbers."""
     class_to_idx: dict[str, int]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import DatasetError
 from ..sources.files import Listed
 from ..sources.list_file import read_list
 from ..sources.names import below, texts_of
 from ..targets import as_labels
 from .images import EncodedImages
+from .options import ImageOptions, Unpack, limits_of
 
 __all__ = ["ImageList", "listed"]
 
@@ -23,27 +23,20 @@ I64 = npt.NDArray[np.int64]
 
 
 class ImageList(EncodedImages):
-    """Listed image files. A file that is missing is a bad sample, not an error.
+    """Image files that Python, or a CSV or TSV file, lists. A missing file is a bad sample, not an error.
+
+    Not supported: paths that lead out of ``root``, unless ``allow_outside=True``.
 
     Args:
-        paths: the paths; or the path of a CSV or TSV file with the columns path and label (a header is recognised,
+        paths: The paths; or the path of a CSV or TSV file with the columns path and label (a header is recognised,
             the label may be left out).
         labels: int[N], or N class names, which are numbered in sorted order (``classes``, ``class_to_idx``).
-        transform: a gpupipe ``Compose``, or transforms for one.
-        root: what relative paths are relative to. Default: the folder of the list file; for paths from Python, the
+        root: What relative paths are relative to. Default: the folder of the list file, or for paths from Python the
             current folder.
-        exif: turn images upright by their EXIF orientation.
-        allow_outside: with ``root``: whether paths may lead out of it.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: files that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        allow_outside: With ``root``: whether paths may lead out of it.
 
     Raises:
-        DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
+        DatasetError: The list cannot be read, labels do not fit, or a path leads out of ``root``.
 
     >>> import numpy as np
     >>> [(bad.index, bad.kind) for bad in ImageList(["no/such.jpg"], [3]).bad(np.array([0]))]
@@ -57,15 +50,12 @@ class ImageList(EncodedImages):
         *,
         transform: Any = None,
         root: str | os.PathLike[str] | None = None,
-        exif: bool = False,
         allow_outside: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
+        **options: Unpack[ImageOptions],
     ):
         source = listed("ImageList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict))
+        super().__init__(source, transform, limits_of(options))
 
     def __repr__(self) -> str:
         return f"ImageList({len(self):,} samples below {self.root!r})"

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from functools import partial
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.limits import MAX_BYTES, Limits
-from ..sources.columns import checked_columns
 from ..sources.extras import need
 from ..sources.shards import Row, Shards
-from .base import PathsLike, Sharded, Usual, files_of
+from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
 from .parquet import class_names
 
 __all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "further_of", "rows_of"]
@@ -38,11 +37,7 @@ class ArrowFiles(Shards):
     image: str
     label: str | None
 
-    owner: ClassVar[str] = "Arrow"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "arrow", *self.paths.key, self.image, self.label
+    owner = "Arrow"
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         names: list[str] = _reader(_mapped(file)).schema.names
@@ -227,37 +222,25 @@ def _valid(column: Any) -> npt.NDArray[np.bool_]:
 
 
 class Arrow(Sharded):
-    """Images in a column of Arrow files and streams: of bytes, or the struct ``{bytes, path}`` that Hugging Face
-    writes. ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe-loader[parquet]``.
+    """Images in a column of Arrow files and streams: of bytes, or of the struct ``{bytes, path}`` that Hugging Face
+    writes. ``pyarrow``, which finds the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Columns must not be compressed (neither ``datasets`` nor pyarrow compress them by themselves). On this machine only.
+    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default; files behind a network.
 
     Args:
-        paths: the files; a pattern, a folder, several of these with ``::`` between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the column of images.
-        label: the column of class numbers or class names. A ``ClassLabel`` of Hugging Face's gives ``classes``. Where
-            there is no such column there are no labels.
-        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
-            sample that lacks one is a bad sample.
-        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-            and not tuples of these.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        image: The column of images.
+        label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` gives ``classes``. ``None``: no
+            labels. The default may be missing; a name that you give must be there.
 
     Raises:
-        DatasetError: a file that is missing, of another format, or cut, or a column that cannot be used.
+        DatasetError: A file is missing, of another format, or cut, or a column cannot be used.
         MissingDependency: ``pyarrow`` is not installed.
 
     >>> Arrow("data/train-*.arrow")  # doctest: +SKIP
     Arrow(1,281,167 samples in 294 files below '/data/')
     """
+
+    suffixes = (".arrow", ".feather", ".ipc")
 
     def __init__(
         self,
@@ -266,21 +249,7 @@ class Arrow(Sharded):
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),
-        columns: Sequence[str] = (),
-        return_dict: bool = False,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
+        **options: Unpack[TableOptions],
     ):
-        files, storage = files_of(paths, (".arrow", ".feather", ".ipc"), "Arrow", None)
-        further = checked_columns(columns, "Arrow", (image, label))
-        source = ArrowFiles(files, image, label, storage=storage, columns=further)
-        super().__init__(
-            source,
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            return_dict=return_dict,
-            image=image,
-            label=label,
-        )
+        rows = partial(ArrowFiles, image=image, label=label)
+        super().__init__(rows, self.files(paths, options), transform, options, image, label, taken=(image, label))

@@ -1,16 +1,20 @@
-"""What datasets of images in large files have in common."""
+"""What the dataset classes of all formats have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..codecs.limits import Limits
 from ..codecs.probe import MISSING, OK
 from ..datasets.images import EncodedImages
+from ..datasets.options import ImageOptions, RemoteOptions, ShardOptions, TableOptions, Unpack, limits_of
 from ..errors import DatasetError
+from ..sources.base import Source
+from ..sources.columns import checked_columns
 from ..sources.files import Paths
 from ..sources.names import Listed, expand
 from ..sources.remote.files import RemoteFiles
@@ -18,7 +22,19 @@ from ..sources.remote.options import Remote
 from ..sources.shards import Shards
 from ..sources.storage import Storage
 
-__all__ = ["PathsLike", "Sharded", "Usual", "files_of", "names_of", "storage_of"]
+__all__ = [
+    "Format",
+    "PathsLike",
+    "RemoteOptions",
+    "ShardOptions",
+    "Sharded",
+    "TableOptions",
+    "Unpack",
+    "Usual",
+    "index_keys",
+    "names_of",
+    "storage_of",
+]
 
 PathsLike = Any
 """A path or URL, or several: ``shards/{000..127}.tar``, ``shards/*.tar``, a folder, ``s3://bucket/shards/{000..127}.tar``,
@@ -31,24 +47,75 @@ class Usual(str):
     __slots__ = ()
 
 
-class Sharded(EncodedImages):
-    """Images in large files. Made by its subclasses."""
+class Format(EncodedImages):
+    """A dataset of encoded images in files of one format. Made by its subclasses, of which every module has one; see
+    :mod:`.registry`."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Endings of the names of its files, in lower case."""
+    libraries: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """By module of another library that has datasets of these files: (the arguments to write instead of such a dataset,
+    why it is not translated by itself)."""
+
+    def __init__(self, source: Source, transform: Any, options: ImageOptions, *, exif: bool = False):
+        given: Mapping[str, Any] = options
+        limits = limits_of(options, exif=exif)
+        super().__init__(source, transform, limits, return_dict=given.get("return_dict", False))
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        """Whether a path or URL is of this format, if that shows in another way than by its suffix.
+
+        Args:
+            entries: the names in it, sorted, if it is a folder of this machine.
+        """
+        return False
+
+    @classmethod
+    def from_path(cls, path: str, **arguments: Any) -> Format:
+        """The dataset of a path or URL."""
+        kind: Any = cls
+        made: Format = kind(path, **arguments)
+        return made
+
+
+class Sharded(Format):
+    """Images in large files. Made by its subclasses.
+
+    Args:
+        rows: makes the source, given the files, ``storage=`` and ``columns=``.
+        files: the files, and what opens them.
+        image, label: names that the script gave, or :class:`Usual` ones.
+        taken: names that ``columns`` must not have.
+        exif: what ``exif=None`` means.
+    """
 
     _what = "files"
     """What the files are called, for ``repr``."""
 
     def __init__(
         self,
-        source: Shards,
+        rows: Callable[..., Shards],
+        files: tuple[Paths, Storage],
         transform: Any,
-        limits: Limits,
-        *,
-        return_dict: bool = False,
+        options: ImageOptions,
         image: str | Sequence[str] | None = None,
         label: str | None = None,
+        *,
+        taken: Sequence[str | None] = (),
+        exif: bool = False,
     ):
-        super().__init__(source, transform, limits, return_dict=return_dict)
+        paths, storage = files
+        given: Mapping[str, Any] = options
+        columns = checked_columns(given.get("columns", ()), type(self).__name__, taken)
+        source = rows(paths, storage=storage, columns=columns)
+        super().__init__(source, transform, options, exif=exif)
         self._check_names(source, image, label)
+
+    def files(self, given: PathsLike, options: ImageOptions, listed: Listed | None = None) -> tuple[Paths, Storage]:
+        """The files that were meant, and what opens them. Raises :class:`DatasetError`."""
+        owner, others = type(self).__name__, dict[str, Any](options)
+        return expand(given, self.suffixes, owner, storage_of(others.get("remote"), owner), listed)
 
     def _check_names(self, source: Shards, image: str | Sequence[str] | None, label: str | None) -> None:
         """Raises :class:`DatasetError` if no sample has what the script named."""
@@ -66,13 +133,6 @@ class Sharded(EncodedImages):
         return f"{type(self).__name__}({len(self):,} samples in {shards:,} {self._what} below {self._shown_prefix()!r})"
 
 
-def files_of(
-    given: PathsLike, suffixes: tuple[str, ...], owner: str, remote: Remote | None, listed: Listed | None = None
-) -> tuple[Paths, Storage]:
-    """The files that were meant, and what opens them. Raises :class:`DatasetError`."""
-    return expand(given, suffixes, owner, storage_of(remote, owner), listed)
-
-
 def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:
     """What reads URLs. Raises :class:`DatasetError`."""
     options = Remote() if remote is None else remote
@@ -88,3 +148,14 @@ def names_of(text: str | Sequence[str], owner: str, argument: str) -> tuple[str,
     if not names or (not isinstance(text, str) and len(names) < len(parts)):
         raise DatasetError(f"{owner}: {argument} must be a name, or several with ; between them, not {text!r}")
     return names
+
+
+def index_keys(folder: str, entries: Sequence[str]) -> set[str]:
+    """The keys of the ``index.json`` in a folder; none if it has no such file."""
+    if "index.json" not in entries:
+        return set()
+    try:
+        about = json.loads(Path(folder, "index.json").read_bytes())
+    except (OSError, ValueError):
+        return set()
+    return {*about} if isinstance(about, dict) else set()

@@ -12,15 +12,14 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from functools import partial
+from typing import IO, Any
 
 import numpy as np
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..sources.hdf5_outside import OutsideError, find, h5py, walk
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards
-from .base import PathsLike, Sharded, Usual, files_of
+from .base import PathsLike, RemoteOptions, Sharded, Unpack, Usual
 
 __all__ = ["HDF5", "Hdf5Files", "label_column", "opened"]
 
@@ -55,11 +54,7 @@ class Hdf5Files(Shards):
     image: str
     label: str | None
 
-    owner: ClassVar[str] = "HDF5"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "hdf5", *self.paths.key, self.image, self.label
+    owner = "HDF5"
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         with opened(file) as root:
@@ -222,32 +217,26 @@ class _Heaps:
 
 class HDF5(Sharded):
     """Encoded images in HDF5 files: a dataset of arrays of uint8 of different lengths, or a group with a dataset u8[L]
-    for each image, whose folders are the classes. ``h5py``, which finds them while the index is made, comes with
+    for each image, whose folders are the classes. ``h5py``, which finds them while the index is built, comes with
     ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
 
+    Not supported: texts, which end at a zero byte; references that are packed by ``lzf`` or ``szip``; data that lies in
+    other files.
+
     Args:
-        paths: the files; a pattern, a folder, a URL, several of these with ``::`` between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the dataset or group of images.
-        label: the dataset int[N], or of N class names. Where there is none there are no labels; a name
-            that you give must be there.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        image: The dataset or group of images.
+        label: The dataset int[N], or of N class names. ``None``: no labels. The default may be missing; a name that you
+            give must be there.
 
     Raises:
-        DatasetError: a file that is missing, of another format, or cut, or a dataset that cannot be used.
+        DatasetError: A file is missing, of another format, or cut, or a dataset cannot be used.
         MissingDependency: ``h5py`` is not installed.
 
     >>> HDF5("train.h5", image="images", label="labels")  # doctest: +SKIP
     HDF5(1,281,167 samples in 1 files below '/data/')
     """
+
+    suffixes = (".h5", ".hdf5", ".hdf")
 
     def __init__(
         self,
@@ -256,17 +245,7 @@ class HDF5(Sharded):
         *,
         image: str = Usual("images"),
         label: str | None = Usual("labels"),
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[RemoteOptions],
     ):
-        files, storage = files_of(paths, (".h5", ".hdf5", ".hdf"), "HDF5", remote)
-        super().__init__(
-            Hdf5Files(files, image, label, storage=storage),
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            image=image,
-            label=label,
-        )
+        rows = partial(Hdf5Files, image=image, label=label)
+        super().__init__(rows, self.files(paths, options), transform, options, image, label)

@@ -109,21 +109,21 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class HDF5Arrays(Arrays):
-    """Images that are pixels in an HDF5 file. A dataset in one piece is read row by row without ``h5py``; one in
-    chunks, compressed or not, through it, slower, by one thread, and opened in every process anew. ``h5py`` comes with
+    """Pixels in an HDF5 file. Rows of a dataset in one piece are read without ``h5py``; those of a dataset in chunks
+    through it, which is slower, takes one thread, and opens the file in every process. ``h5py`` comes with
     ``gpupipe-loader[hdf5]``. For encoded images use :class:`HDF5`.
 
     Args:
-        path: the file.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the dataset u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W].
-        label: the dataset int[N], or of N class names. Where there is none there are no labels; a name
-            that you give must be there.
-        allow_outside: read external storage, virtual datasets and external links, whose bytes lie in other files. Only
+        path: The file.
+        transform: A gpupipe ``Compose``, or the transforms for one.
+        image: The dataset u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W].
+        label: The dataset int[N], or of N class names. ``None``: no labels. The default may be missing; a name that you
+            give must be there.
+        allow_outside: Read external storage, virtual datasets and external links, whose bytes lie in other files. Only
             for files that you trust: one can name any file of this machine.
 
     Raises:
-        DatasetError: a file that is missing, of another format, or cut, or a dataset that cannot be used.
+        DatasetError: The file is missing, of another format, or cut, or a dataset cannot be used.
         MissingDependency: ``h5py`` is not installed.
 
     >>> HDF5Arrays("cifar.h5", image="train_x", label="train_y")  # doctest: +SKIP

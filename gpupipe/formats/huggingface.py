@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.limits import MAX_BYTES, Limits
-from ..datasets.images import EncodedImages
 from ..errors import DatasetError
 from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
@@ -23,6 +21,7 @@ from ..sources.mapped import MappedFiles
 from ..sources.rows import Row, Rows
 from ..sources.storage import LOCAL
 from .arrow import bytes_of, checked_labels, further_of
+from .base import Format, TableOptions, Unpack
 
 __all__ = ["HuggingFace", "HuggingFaceRows"]
 
@@ -188,36 +187,30 @@ def _chunk(part: Any, maps: MappedFiles, other: bytes) -> _Chunk:
     return _Chunk(file, at, starts, lengths, paths)
 
 
-class HuggingFace(EncodedImages):
+class HuggingFace(Format):
     """The images of a Hugging Face ``datasets.Dataset``: their bytes are read from its Arrow files, or from the image
-    files that it names, without that package. Rows that ``select``, ``shuffle``, ``filter`` or ``train_test_split``
-    chose are these, in that order. Its own format and transform (``with_transform``) are not run.
+    files that it names, without that package. ``select``, ``shuffle``, ``filter`` and ``train_test_split`` choose the
+    rows and their order. Its own format and transform (``with_transform``) are not run.
+
+    Not supported: streams; datasets in memory; several splits; ``Image(mode=...)`` other than RGB.
 
     Args:
-        dataset: a map-style ``datasets.Dataset``, such as ``load_dataset(..., split="train")``, that lies in files.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the column of images. ``None``: the only one of type ``Image``.
-        label: the column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if there is one.
-        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
-            sample that lacks one is a bad sample.
-        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-            and not tuples of these.
-        exif: turn images upright by their EXIF orientation. ``None``: as ``datasets`` does, which turns those that it
-            decodes.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
+        dataset: A map-style ``datasets.Dataset`` in files, such as ``load_dataset(..., split="train")``.
+        image: The column of images. ``None``: the only one of type ``Image``.
+        label: The column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if there is one.
 
     Raises:
-        DatasetError: an iterable dataset, one that lies in memory, several splits, or a column that cannot be used.
+        DatasetError: It is an iterable dataset, lies in memory, has several splits, or a column cannot be used.
 
     >>> HuggingFace(datasets.load_dataset("imagenet-1k", split="train"))  # doctest: +SKIP
     HuggingFace(1,281,167 samples of 'image' with 'label', 1,000 classes)
     """
+
+    libraries = {
+        "datasets.arrow_dataset": ("(dataset, transform, return_dict=True)", ""),
+        "datasets.dataset_dict": ('(dataset["train"], transform)', "it has several splits"),
+        "datasets.iterable_dataset": ("(dataset, transform)", "it is a stream, loaded with streaming=True"),
+    }
 
     def __init__(
         self,
@@ -226,12 +219,7 @@ class HuggingFace(EncodedImages):
         *,
         image: str | None = None,
         label: str | None = None,
-        columns: Sequence[str] = (),
-        return_dict: bool = False,
-        exif: bool | None = None,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
+        **options: Unpack[TableOptions],
     ):
         features = _features(dataset)
         column = _only(features, "Image", image, "image")
@@ -251,18 +239,36 @@ class HuggingFace(EncodedImages):
             )
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
-        further = checked_columns(columns, "HuggingFace", (column, target))
+        further = checked_columns(options.get("columns", ()), "HuggingFace", (column, target))
         for name in further:
             _only(features, "", name, "columns")
         source = HuggingFaceRows(dataset, column, target, names, further)
-        upright = decoded if exif is None else exif
-        super().__init__(source, transform, Limits(upright, max_pixels, max_bytes, strict), return_dict=return_dict)
+        super().__init__(source, transform, options, exif=decoded)
 
     def __repr__(self) -> str:
         image, label = self._columns
         labels = "" if label is None else f" with {label!r}"
         classes = f", {len(self.classes):,} classes" if self.classes else ""
         return f"HuggingFace({len(self):,} samples of {image!r}{labels}{classes})"
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        return {"state.json", "dataset_info.json"} <= {*entries}
+
+    @classmethod
+    def from_path(cls, path: str, **arguments: Any) -> HuggingFace:
+        try:
+            from datasets import load_from_disk
+        except ImportError as e:
+            raise DatasetError(
+                f"{path}: a dataset that Hugging Face saved is opened with its package ({e}); pip install datasets, or "
+                "name its files: SRC/*.arrow"
+            ) from None
+        try:
+            dataset = load_from_disk(str(path))
+        except (OSError, ValueError) as e:  # what is wrong with its files
+            raise DatasetError(f"HuggingFace: {path} cannot be used: {e}") from None
+        return cls(dataset, **arguments)
 
 
 def _features(dataset: Any) -> dict[str, Any]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from functools import partial
+from typing import IO, Any
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.retry import advised
 from ..errors import DatasetError
 from ..sources.extras import parse_json
 from ..sources.files import Paths
 from ..sources.names import below, is_url, urls_below
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import LOCAL, Storage
 from .arrow import rows_of
-from .base import Sharded, Usual, storage_of
+from .base import RemoteOptions, Sharded, Unpack, Usual, index_keys, storage_of
 from .mds import DECODED, Field, positions_of, samples_of
 
 __all__ = ["LitData", "LitDataChunks", "litdata_index"]
@@ -40,11 +39,7 @@ class LitDataChunks(Shards):
     image: str
     label: str | None
 
-    owner: ClassVar[str] = "LitData"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "litdata", *self.paths.key, self.fields, self.image, self.label
+    owner = "LitData"
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         return [field.name for field in self.fields]
@@ -102,35 +97,26 @@ def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
 
 
 class LitData(Sharded):
-    """Images in chunks of LitData (``.bin``). They must be neither compressed nor encrypted. Those whose samples are
-    rows of Arrow, as new versions write them, take ``pyarrow`` while the index is made; it comes with
-    ``gpupipe-loader[parquet]``.
+    """Images in chunks of LitData (``.bin``). Chunks whose samples are rows of Arrow, as new versions write them, need
+    ``pyarrow`` while the index is built; it comes with ``gpupipe-loader[parquet]``.
+
+    Not supported: compressed or encrypted chunks; fields of pixels (``pil``).
 
     Args:
-        root: the folder or URL that ``litdata.optimize`` wrote, with ``index.json``.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the field of images, of format ``jpeg``, ``image`` or ``bytes``. Fields of tuples are called ``"0"``,
-            ``"1"``; those of dictionaries in each other ``"meta.id"``.
-        label: the field of class numbers or names. Where there is none there are no labels; a name
-            that you give must be there.
-        exif: turn images upright by their EXIF orientation. ``None``: as new versions of litdata do, which turn fields
-            of format ``jpeg`` and ``image``, and hand out bytes as they are.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        root: The folder or URL that ``litdata.optimize`` wrote, with ``index.json``.
+        image: The field of images, of format ``jpeg``, ``image`` or ``bytes``. Fields of tuples are called ``"0"``,
+            ``"1"``; those of nested dictionaries ``"meta.id"``.
+        label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
+            give must be there.
 
     Raises:
-        DatasetError: a folder without an index, a chunk that is missing or cut, or a field that cannot be used.
+        DatasetError: A folder has no index, a chunk is missing or cut, or a field cannot be used.
 
     >>> LitData("imagenet/litdata/train", image="0", label="1")  # doctest: +SKIP
     LitData(1,281,167 samples in 2,200 chunks below '/data/imagenet/litdata/train/')
     """
 
+    libraries = {"litdata.streaming": ("(folder, transform)", "a StreamingDataset is a stream")}
     _what = "chunks"
 
     def __init__(
@@ -140,21 +126,15 @@ class LitData(Sharded):
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),
-        exif: bool | None = None,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[RemoteOptions],
     ):
         folder = os.path.expanduser(os.fspath(root))
-        storage = storage_of(remote, "LitData") if is_url(folder) else LOCAL
-        files, fields = litdata_index(folder, storage)
-        if exif is None:
-            exif = any(field.name == image and field.encoding.partition(":")[0] in DECODED for field in fields)
-        super().__init__(
-            LitDataChunks(files, fields, image, label, storage=storage),
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            image=image,
-            label=label,
-        )
+        storage = storage_of(options.get("remote"), "LitData") if is_url(folder) else LOCAL
+        paths, fields = litdata_index(folder, storage)
+        rows = partial(LitDataChunks, fields=fields, image=image, label=label)
+        turned = any(field.name == image and field.encoding.partition(":")[0] in DECODED for field in fields)
+        super().__init__(rows, (paths, storage), transform, options, image, label, exif=turned)
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        return "chunks" in index_keys(path, entries)

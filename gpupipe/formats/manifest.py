@@ -15,18 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import open_regular
-from ..codecs.limits import MAX_BYTES, Limits
-from ..datasets.images import EncodedImages
 from ..errors import DatasetError
 from ..sources.base import Listing, Source, TextList, Texts
 from ..sources.columns import are_fractions, checked_columns, parsed
 from ..sources.extras import NotJsonError, parse_json
 from ..sources.files import Paths
 from ..sources.names import below, is_url, urls_below
-from ..sources.remote.options import Remote
 from ..sources.rows import Row, Rows
 from ..sources.storage import LOCAL, Found, Storage
-from .base import storage_of
+from .base import Format, ShardOptions, Unpack, storage_of
 
 __all__ = ["Manifest", "Manifested", "read_manifest"]
 
@@ -224,34 +221,21 @@ def _label(value: Any, line: int, file: str) -> int | str | None:
     return value
 
 
-class Manifest(EncodedImages):
+class Manifest(Format):
     """Images that a CSV or JSONL file lists by their place: whole files, or parts of files of any format.
 
-    Columns (of CSV in the first line): ``path``, a file or URL; ``offset`` and ``length`` in bytes, from the beginning
-    and up to the end if they are left out; ``label``, a class number or name; ``name``, for messages. A file that is
-    missing makes bad samples, and is no error.
+    Columns (of CSV in the first line): ``path``, a file or URL; ``offset`` and ``length`` in bytes, by default from the
+    beginning and up to the end; ``label``, a class number or name; ``name``, for messages. A missing file makes bad
+    samples; it is not an error.
 
     Args:
-        file: the list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        root: the folder or URL that relative paths are below. Default: the folder of the list.
-        allow_outside: with ``root``: whether paths may lead out of it.
-        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
-            sample that lacks one is a bad sample.
-        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-            and not tuples of these.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        file: The list.
+        root: The folder or URL that relative paths are below. Default: the folder of the list.
+        allow_outside: With ``root``: whether paths may lead out of it.
+        columns: Further columns of the list. A line without a value is a bad sample.
 
     Raises:
-        DatasetError: a list that cannot be read, or a line of it that is wrong.
+        DatasetError: The list cannot be read, or a line of it is wrong.
 
     With lines such as ``{"path": "a.bin", "offset": 128, "length": 9000, "label": 3}``:
 
@@ -266,19 +250,27 @@ class Manifest(EncodedImages):
         *,
         root: str | os.PathLike[str] | None = None,
         allow_outside: bool = False,
-        columns: Sequence[str] = (),
-        return_dict: bool = False,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[ShardOptions],
     ):
         base = None if root is None else os.fspath(root)
-        further = checked_columns(columns, "Manifest", ("path", "offset", "length", "name"))
-        source = read_manifest(os.fspath(file), base, allow_outside, storage_of(remote, "Manifest"), further)
-        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict), return_dict=return_dict)
+        columns = checked_columns(options.get("columns", ()), "Manifest", ("path", "offset", "length", "name"))
+        storage = storage_of(options.get("remote"), "Manifest")
+        source = read_manifest(os.fspath(file), base, allow_outside, storage, columns)
+        super().__init__(source, transform, options)
 
     def __repr__(self) -> str:
         files = self._index.containers
         return f"Manifest({len(self):,} samples in {files:,} files below {self._shown_prefix()!r})"
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        if path.lower().endswith(".jsonl"):
+            return True
+        if not path.lower().endswith(".csv") or is_url(path):
+            return False
+        try:
+            with open(os.path.expanduser(path), "rb", opener=open_regular) as lines:
+                head = lines.readline(4096).decode("utf-8-sig", "replace")
+        except OSError:
+            return False
+        return {"path", "offset"} <= {name.strip().strip('"') for name in head.split(",")}

@@ -10,17 +10,16 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.retry import advised
 from ..errors import DatasetError
 from ..sources.extras import parse_json
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards
 from ..sources.storage import LOCAL, Storage
-from .base import PathsLike, Sharded, Usual, files_of
+from .base import PathsLike, RemoteOptions, Sharded, Unpack, Usual, index_keys
 
 __all__ = ["DECODED", "MDS", "Field", "MdsShards", "mds_index", "positions_of", "samples_of"]
 
@@ -134,11 +133,7 @@ class MdsShards(Shards):
     image: str
     label: str | None
 
-    owner: ClassVar[str] = "MDS"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "mds", *self.paths.key, self.image, self.label
+    owner = "MDS"
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         return [field.name for field in self._fields(file, positions_of(file))]
@@ -203,32 +198,27 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
 
 
 class MDS(Sharded):
-    """Images in shards of MosaicML Streaming (``.mds``). They must not be compressed.
+    """Images in shards of MosaicML Streaming (``.mds``).
+
+    Not supported: compressed shards that are not unpacked; fields of pixels (``pil``); labels that are neither integers
+    nor texts.
 
     Args:
-        paths: the folder that ``MDSWriter`` wrote, whose shards are those that its ``index.json`` lists; or shards, a
-            pattern, a URL, several of these with ``::`` between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
-        label: the field of class numbers or names. Where there is none there are no labels; a name
-            that you give must be there.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        paths: The folder or URL that ``MDSWriter`` wrote, whose ``index.json`` lists the shards; or shards: a path, a
+            URL, a pattern, several of these with ``::`` between them, or a list.
+        image: The field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
+        label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
+            give must be there.
 
     Raises:
-        DatasetError: a file that is missing, no shard, or cut, or a field that cannot be used.
+        DatasetError: A file is missing, not a shard, or cut, or a field cannot be used.
 
     >>> MDS("imagenet/mds/train")  # doctest: +SKIP
     MDS(1,281,167 samples in 2,200 shards below '/data/imagenet/mds/train/')
     """
 
+    suffixes = (".mds",)
+    libraries = {"streaming.base": ("(folder, transform)", "a StreamingDataset is a stream")}
     _what = "shards"
 
     def __init__(
@@ -238,17 +228,11 @@ class MDS(Sharded):
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[RemoteOptions],
     ):
-        files, storage = files_of(paths, (".mds",), "MDS", remote, mds_index)
-        super().__init__(
-            MdsShards(files, image, label, storage=storage),
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            image=image,
-            label=label,
-        )
+        rows = partial(MdsShards, image=image, label=label)
+        super().__init__(rows, self.files(paths, options, mds_index), transform, options, image, label)
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        return "shards" in index_keys(path, entries)

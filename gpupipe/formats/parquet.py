@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from functools import partial
+from typing import IO, Any
 
-from ..codecs.limits import MAX_BYTES, Limits
-from ..sources.columns import checked_columns
 from ..sources.extras import need, parse_json
 from ..sources.parquet_pages import Column, places
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards
-from .base import PathsLike, Sharded, Usual, files_of
+from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
 __all__ = ["Parquet", "ParquetFiles", "class_names"]
 
@@ -29,11 +27,7 @@ class ParquetFiles(Shards):
     image: str
     label: str | None
 
-    owner: ClassVar[str] = "Parquet"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "parquet", *self.paths.key, self.image, self.label
+    owner = "Parquet"
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         return class_names(self._open(file).schema_arrow.metadata, self.label)
@@ -118,39 +112,28 @@ def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple
 
 
 class Parquet(Sharded):
-    """Images in a column of Parquet files: of bytes, or the struct ``{bytes, path}`` that Hugging Face writes.
-    ``pyarrow``, which finds the columns while the index is made, comes with ``gpupipe-loader[parquet]``.
+    """Images in a column of Parquet files: of bytes, or of the struct ``{bytes, path}`` that Hugging Face writes.
+    ``pyarrow``, which finds the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Columns that are not compressed are read image by image, as new versions of ``datasets`` write them. Of a compressed
-    one a whole page is unpacked for each image; if pages are larger than 4 MiB that is refused, with what to do.
+    Columns without compression are read image by image, as new versions of ``datasets`` write them. In a compressed
+    column a whole page is unpacked for each image.
+
+    Not supported: compressed pages of more than 4 MiB, since each image would unpack all of one.
 
     Args:
-        paths: the files; a pattern, a folder, a URL, several of these with ``::`` between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the column of images.
-        label: the column of class numbers or class names. A ``ClassLabel`` of Hugging Face's gives ``classes``. Where
-            there is no such column there are no labels.
-        columns: further columns: numbers, truth values and texts that come with each sample beside image and label. A
-            sample that lacks one is a bad sample.
-        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-            and not tuples of these.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        image: The column of images.
+        label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` gives ``classes``. ``None``: no
+            labels. The default may be missing; a name that you give must be there.
 
     Raises:
-        DatasetError: a file that is missing, of another format, or cut, or a column that cannot be used.
+        DatasetError: A file is missing, of another format, or cut, or a column cannot be used.
         MissingDependency: ``pyarrow`` is not installed.
 
     >>> Parquet("data/train-*.parquet")  # doctest: +SKIP
     Parquet(1,281,167 samples in 294 files below '/data/')
     """
+
+    suffixes = (".parquet",)
 
     def __init__(
         self,
@@ -159,22 +142,7 @@ class Parquet(Sharded):
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),
-        columns: Sequence[str] = (),
-        return_dict: bool = False,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[ShardOptions],
     ):
-        files, storage = files_of(paths, (".parquet",), "Parquet", remote)
-        further = checked_columns(columns, "Parquet", (image, label))
-        source = ParquetFiles(files, image, label, storage=storage, columns=further)
-        super().__init__(
-            source,
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            return_dict=return_dict,
-            image=image,
-            label=label,
-        )
+        rows = partial(ParquetFiles, image=image, label=label)
+        super().__init__(rows, self.files(paths, options), transform, options, image, label, taken=(image, label))

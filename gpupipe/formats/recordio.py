@@ -11,13 +11,11 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.unpack import Packed
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards, claim
-from .base import PathsLike, Sharded, files_of
+from .base import PathsLike, RemoteOptions, Sharded, Unpack
 
 __all__ = ["RecordFiles", "RecordIO"]
 
@@ -32,11 +30,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 class RecordFiles(Shards):
     """See the module."""
 
-    owner: ClassVar[str] = "RecordIO"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "recordio", *self.paths.key
+    owner = "RecordIO"
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         total = file.seek(0, os.SEEK_END)
@@ -112,41 +106,20 @@ class RecordFiles(Shards):
 
 
 class RecordIO(Sharded):
-    """Images in RecordIO files (``.rec``), as MXNet's ``im2rec`` packs them. Where a file ``.idx`` lies beside, its
-    records come in that order and are named by its keys, otherwise by their number. Of several labels the first one is
-    taken, and records without an image are left out.
+    """Images in RecordIO files (``.rec``), as MXNet's ``im2rec`` packs them. If a file ``.idx`` lies beside one, its
+    records come in that order and are named by its keys, otherwise by their number. Records without an image are left
+    out; if they have several labels, the first is taken.
 
-    Args:
-        paths: the ``.rec`` files; ``"train-{0..7}.rec"``, a pattern, a folder, a URL, several of these with ``::``
-            between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+    Not supported: a record whose label is not a whole number is a bad sample.
 
     Raises:
-        DatasetError: a file that is missing, no RecordIO file, or cut.
+        DatasetError: A file is missing, not a RecordIO file, or cut.
 
     >>> RecordIO("train.rec")  # doctest: +SKIP
     RecordIO(1,281,167 samples in 1 files below '/data/')
     """
 
-    def __init__(
-        self,
-        paths: PathsLike,
-        transform: Any = None,
-        *,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
-    ):
-        files, storage = files_of(paths, (".rec",), "RecordIO", remote)
-        super().__init__(RecordFiles(files, storage=storage), transform, Limits(exif, max_pixels, max_bytes, strict))
+    suffixes = (".rec",)
+
+    def __init__(self, paths: PathsLike, transform: Any = None, **options: Unpack[RemoteOptions]):
+        super().__init__(RecordFiles, self.files(paths, options), transform, options)

@@ -1,21 +1,59 @@
-"""The formats: every module of this folder that has a class of its own name."""
+"""The formats. Every module of this folder that has a class of its own name is one: ``zip.py`` has ``Zip``.
+
+The command line, hints, ``gpupipe pack`` and the tests walk this registry, and ``gpupipe.datasets`` hands its classes
+out.
+"""
 
 from __future__ import annotations
 
+import os
 import pkgutil
+from functools import cache
 from importlib import import_module
-from typing import Any
 
-__all__ = ["load"]
+from ..datasets.base import Dataset
+from ..sources.names import is_url
+from .base import Format
+
+__all__ = ["format_of", "formats", "load"]
 
 _FOLDER = __name__.rpartition(".")[0]
 _MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(import_module(_FOLDER).__path__)}
 
 
-def load(name: str) -> Any:
-    """The dataset class of a name. Raises :class:`AttributeError` if no format has that name."""
+def load(name: str) -> type[Dataset]:
+    """The dataset class of a name such as ``"WebDataset"``. Raises :class:`AttributeError` if there is none."""
     module = _MODULES.get(name.lower())
     found = None if module is None else getattr(import_module(f"{_FOLDER}.{module}"), name, None)
-    if found is None:
+    if not (isinstance(found, type) and issubclass(found, Dataset)):
         raise AttributeError(f"module 'gpupipe.datasets' has no attribute {name!r}")
     return found
+
+
+@cache
+def formats() -> dict[str, type[Format]]:
+    """The classes of all formats of encoded images, by their name in lower case."""
+    found = {}
+    for key, module in _MODULES.items():
+        for kind in vars(import_module(f"{_FOLDER}.{module}")).values():
+            if isinstance(kind, type) and issubclass(kind, Format) and kind.__name__.lower() == key:
+                found[key] = kind
+    return found
+
+
+def format_of(path: str) -> type[Format] | None:
+    """The format that the name of a file, folder or URL shows, or the names of the files in a folder; ``None`` if they
+    show none, as for class folders of images."""
+    home = os.path.expanduser(path)
+    is_folder = not is_url(path) and os.path.isdir(home)
+    entries = sorted(os.listdir(home)) if is_folder else []
+    for kind in formats().values():
+        if kind.is_at(home if is_folder else path, entries):
+            return kind
+    if any(os.path.isdir(os.path.join(home, name)) for name in entries if not name.startswith(".")):
+        return None
+    for name in entries if is_folder else [path]:
+        for kind in formats().values():
+            if kind.suffixes and name.lower().endswith(kind.suffixes):
+                return kind
+    return None

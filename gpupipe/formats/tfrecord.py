@@ -4,24 +4,26 @@ format."""
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
-from ..codecs.limits import MAX_BYTES, Limits
+from ..codecs.limits import MAX_BYTES
 from ..codecs.tfrecord import FOOT, HEAD, Checksum, masked
-from ..sources.columns import checked_columns
 from ..sources.extras import need
 from ..sources.protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards, claim
-from .base import PathsLike, Sharded, Usual, files_of, names_of
+from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
 
 __all__ = ["TFRecord", "TFRecords", "features_of"]
 
 _FLOAT = struct.Struct("<f")
+_OF = re.compile(r"-(\d{5}|\{[^}]*\}|\*)-of-\d{5}$")
+"""How names without a suffix end, as TensorFlow Datasets writes them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +36,8 @@ class TFRecords(Shards):
     image: tuple[str, ...]
     label: tuple[str, ...]
 
-    owner: ClassVar[str] = "TFRecord"
-    labels_file: ClassVar[bool] = True
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "tfrecord", *self.paths.key, self.image, self.label
+    owner = "TFRecord"
+    labels_file = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         checksum: Checksum = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
@@ -158,38 +156,28 @@ def _values(message: bytes, start: int, end: int) -> Iterator[slice | int | floa
 
 class TFRecord(Sharded):
     """Images in TFRecord files of ``tf.train.Example`` messages. TensorFlow is not needed; ``google-crc32c``, which
-    checks the records while the index is made, comes with ``gpupipe-loader[tfrecord]``.
+    checks the records while the index is built, comes with ``gpupipe-loader[tfrecord]``.
 
-    A record that is damaged is a bad sample; records are named by their number: ``train-00001:17``.
+    Records are named by their number: ``train-00001:17``.
+
+    Not supported: gzip, since nothing leads to its middle; damaged lengths. A damaged record is a bad sample, and so is
+    one whose label has several values or a fraction.
 
     Args:
-        paths: the files; ``"train-{00000..01023}-of-01024"``, a pattern, a folder with files ``*.tfrecord``, a URL,
-            several of these with ``::`` between them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        image: the feature with the encoded image; of several the first that a record has.
-        label: the feature with the class number, or with the name of the class; of several the first that a record
-            has. Numbers stay as they are: those of ImageNet's usual files begin at 1.
-        columns: further features: numbers, truth values and texts that come with each sample beside image and label. A
-            sample that lacks one is a bad sample.
-        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-            and not tuples of these.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        image: The feature with the encoded image, or several separated by ``;``: the first that a record has.
+        label: The feature with the class number or the name of the class, or several likewise. Numbers stay as they
+            are: those of ImageNet's usual files begin at 1.
+        columns: Further features. A record that lacks one is a bad sample.
 
     Raises:
-        DatasetError: a file that is missing, compressed, no TFRecord file, or cut.
+        DatasetError: A file is missing, compressed, not a TFRecord file, or cut.
         MissingDependency: ``google-crc32c`` is not installed.
 
     >>> TFRecord("imagenet/train-{00000..01023}-of-01024")  # doctest: +SKIP
     TFRecord(1,281,167 samples in 1,024 files below '/data/imagenet/')
     """
+
+    suffixes = (".tfrecord", ".tfrecords", ".tfrec")
 
     def __init__(
         self,
@@ -198,22 +186,12 @@ class TFRecord(Sharded):
         *,
         image: str = Usual("image/encoded;image_raw;image;jpeg;encoded"),
         label: str = Usual("image/class/label;label;image/label;class"),
-        columns: Sequence[str] = (),
-        return_dict: bool = False,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[ShardOptions],
     ):
-        files, storage = files_of(paths, (".tfrecord", ".tfrecords", ".tfrec"), "TFRecord", remote)
-        names = names_of(image, "TFRecord", "image"), names_of(label, "TFRecord", "label")
-        source = TFRecords(files, *names, storage=storage, columns=checked_columns(columns, "TFRecord"))
-        super().__init__(
-            source,
-            transform,
-            Limits(exif, max_pixels, max_bytes, strict),
-            return_dict=return_dict,
-            image=image,
-            label=label,
-        )
+        names = [names_of(text, "TFRecord", name) for text, name in ((image, "image"), (label, "label"))]
+        rows = partial(TFRecords, image=names[0], label=names[1])
+        super().__init__(rows, self.files(paths, options), transform, options, image, label)
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        return _OF.search(path) is not None

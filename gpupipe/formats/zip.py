@@ -9,14 +9,13 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from functools import partial
+from typing import IO, Any
 
-from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.unpack import Packed
 from ..datasets.folder import IMG_EXTENSIONS, checked_extensions
-from ..sources.remote.options import Remote
 from ..sources.shards import Row, Shards
-from .base import PathsLike, Sharded, files_of
+from .base import PathsLike, RemoteOptions, Sharded, Unpack
 
 __all__ = ["Zip", "ZipFiles"]
 
@@ -41,11 +40,7 @@ class ZipFiles(Shards):
     extensions: tuple[str, ...]
     root: str | None
 
-    owner: ClassVar[str] = "Zip"
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "zip", *self.paths.key, self.extensions, self.root
+    owner = "Zip"
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         try:
@@ -123,33 +118,24 @@ def _class(name: str, root: str) -> str:
 
 class Zip(Sharded):
     """Images in ZIP archives, in the order and with the classes that ``ImageFolder`` finds after unpacking one. Stored
-    members are read as they lie; deflated ones are inflated each time, which costs about as much as half of decoding
-    them.
+    members are read in place; deflated ones are inflated each time, which costs about half as much as decoding them.
+
+    Not supported: archives in several parts. Links, encrypted members, and members that are compressed in another way
+    than by deflate are bad samples.
 
     Args:
-        paths: the archives; ``"part-{0..7}.zip"``, a pattern, a folder, a URL, several of these with ``::`` between
-            them, or a list.
-        transform: a gpupipe ``Compose``, or transforms for one.
-        root: the folder in the archive that holds the class folders. ``None``: the one that all images have in common;
-            if there are no folders in it there are no labels.
-        extensions: endings of member names that are taken, in any case.
-        exif: turn images upright by their EXIF orientation.
-        max_pixels: larger images are bad samples of kind ``bomb``, and never decoded. ``None``: what Pillow allows,
-            which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
-        max_bytes: images that have more are bad samples of kind ``bomb``, and never read. The default of 2 GiB is more
-            than so many pixels take without any compression.
-        strict: JPEG files whose data libjpeg repairs with a warning, which Pillow delivers as if they were good, are
-            bad samples of kind ``damaged``. All of each file is read and decoded once, when the index is built. See
-            :mod:`gpupipe.codecs.damage` for what is found and what cannot be. Needs simplejpeg.
-        remote: how URLs are read; see :class:`~gpupipe.datasets.Remote`.
+        root: The folder in the archive that holds the class folders. ``None``: the one that all images have in common.
+            Without folders in it there are no labels.
+        extensions: Endings of the names of images, in any case.
 
     Raises:
-        DatasetError: a file that is missing, no ZIP archive, or cut.
+        DatasetError: A file is missing, not a ZIP archive, or cut.
 
     >>> Zip("train.zip")  # doctest: +SKIP
     Zip(1,281,167 samples in 1 archives below '/data/')
     """
 
+    suffixes = (".zip",)
     _what = "archives"
 
     def __init__(
@@ -159,12 +145,7 @@ class Zip(Sharded):
         *,
         root: str | None = None,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
-        exif: bool = False,
-        max_pixels: int | None = None,
-        max_bytes: int = MAX_BYTES,
-        strict: bool = False,
-        remote: Remote | None = None,
+        **options: Unpack[RemoteOptions],
     ):
-        files, storage = files_of(paths, (".zip",), "Zip", remote)
-        source = ZipFiles(files, checked_extensions(extensions, "Zip"), root, storage=storage)
-        super().__init__(source, transform, Limits(exif, max_pixels, max_bytes, strict))
+        rows = partial(ZipFiles, extensions=checked_extensions(extensions, "Zip"), root=root)
+        super().__init__(rows, self.files(paths, options), transform, options)

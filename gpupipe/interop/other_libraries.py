@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
+from ..formats.registry import format_of, formats
 from .classes import known_class
 
 __all__ = ["named_class"]
 
-_SUFFIXES = {
-    ".tar": "WebDataset",
-    ".tfrecord": "TFRecord",
-    ".tfrec": "TFRecord",
-    ".rec": "RecordIO",
-    ".h5": "HDF5",
-    ".hdf5": "HDF5",
-    ".mdb": "LMDB",
-    ".parquet": "Parquet",
-    ".arrow": "Arrow",
-    ".mds": "MDS",
-    ".lmdb": "LMDB",
-    ".zip": "Zip",
-    ".csv": "Manifest",
-    ".jsonl": "Manifest",
-}
-_LIBRARIES: Mapping[str, tuple[str, str]] = {
-    "datasets.arrow_dataset": ("HuggingFace(dataset, transform, return_dict=True)", ""),
-    "datasets.dataset_dict": ('HuggingFace(dataset["train"], transform)', "it has several splits"),
-    "datasets.iterable_dataset": ("HuggingFace(dataset, transform)", "it is a stream, loaded with streaming=True"),
-    "webdataset": ('WebDataset("shards/{000..127}.tar", transform)', "a webdataset pipeline is a stream"),
-    "wids": ('WebDataset("shards/{000..127}.tar", transform)', "its samples are dictionaries"),
-    "streaming.base": ("MDS(folder, transform)", "a StreamingDataset is a stream"),
-    "litdata.streaming": ("LitData(folder, transform)", "a StreamingDataset is a stream"),
-}
-"""By module: what to write, and why it is not done by itself."""
 _IMAGES = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff"}
 _CLASSES = {"cls", "cls2", "class", "count", "index", "inx", "id", "json"}
 """Members that webdataset takes for numbers, and the one that has fields."""
@@ -48,12 +22,15 @@ def named_class(ds: Any) -> str | None:
     "a path says no transforms; write gpupipe.datasets.WebDataset('train.tar', transform)"
     """
     if isinstance(ds, (str, os.PathLike)):
-        name = _SUFFIXES.get(os.path.splitext(os.fspath(ds))[1].lower(), "ImageFolder")
-        text = f"gpupipe.datasets.{name}({os.fspath(ds)!r}, transform)"
-        return f"a path says no transforms; write {text}"
-    for module, (call, why) in _LIBRARIES.items():
+        path = os.fspath(ds)
+        found = format_of(path)
+        is_list = path.lower().endswith((".csv", ".tsv", ".txt"))
+        name = found.__name__ if found is not None else "ImageList" if is_list else "ImageFolder"
+        return f"a path says no transforms; write gpupipe.datasets.{name}({path!r}, transform)"
+    libraries = [(module, kind, *about) for kind in formats().values() for module, about in kind.libraries.items()]
+    for module, kind, arguments, why in libraries:
         if known_class(ds, module) is not None:
-            call = (_webdataset_call(ds) or call) if module == "webdataset" else call
+            call = (_webdataset_call(ds) if module == "webdataset" else None) or f"{kind.__name__}{arguments}"
             given = "(images, columns)" if "label=None" in call else "(images, labels)"
             given = "dictionaries of images and labels" if "return_dict" in call else given
             before = f"{why}; " if why else ""

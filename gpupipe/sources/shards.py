@@ -6,7 +6,7 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import IO, Any, ClassVar
 
 from ..codecs.patience import Pool
@@ -78,6 +78,12 @@ class Shards(Source):
             choices = (given,) if isinstance(given, str) else given or ()
             used.update([name for name in choices if name in names][:1])  # readers take the first one that is there
         return [name for name in names if name not in used]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        shared = {it.name for it in fields(Shards)}
+        own = (getattr(self, it.name) for it in fields(self) if it.name not in shared)
+        return self.owner.lower(), *self.paths.key, *own
 
     @property
     def prefix(self) -> bytes:

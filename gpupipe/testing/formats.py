@@ -10,17 +10,21 @@ import json
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..codecs.tfrecord import example, framed, message
+from ..formats.base import Format
+from ..formats.registry import formats
 
 __all__ = [
+    "CASES",
     "MAGIC",
-    "WRITERS",
+    "Case",
     "Images",
     "example",
     "heads",
@@ -42,6 +46,29 @@ __all__ = [
 
 Images = Sequence[bytes]
 SHARDS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """How images with their position as label are written into an empty folder, and opened."""
+
+    kind: str
+    """The class that opens them."""
+    write: Callable[[Images, Path], Any]
+    """``write(encoded images, folder)`` returns what the class takes."""
+    suffix: str
+    """Of the names of the files with the images."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that the class needs beside that."""
+
+    @property
+    def format(self) -> type[Format]:
+        """The class."""
+        return formats()[self.kind.lower()]
+
+    def open(self, given: Any, transform: Any = None, **options: Any) -> Format:
+        """The dataset of what :attr:`write` returned."""
+        return self.format.from_path(given, transform=transform, **self.options, **options)
 
 
 def shares(images: Images) -> list[range]:
@@ -312,24 +339,24 @@ def _litdata_arrow(images: Images, folder: Path) -> Path:
     return write_litdata(images, folder, arrow=True)
 
 
-WRITERS: dict[str, Callable[[Images, Path], Any]] = {
-    "tar": write_tar,
-    "zip": zip_writer(zipfile.ZIP_STORED),
-    "zip-deflated": zip_writer(zipfile.ZIP_DEFLATED),
-    "tfrecord": write_tfrecord,
-    "recordio": write_recordio,
-    "hdf5": write_hdf5,
-    "hdf5-chunked": _hdf5_compressed,
-    "hdf5-groups": write_hdf5_groups,
-    "lmdb": write_lmdb,
-    "parquet": parquet_writer(compression="none"),
-    "parquet-snappy": parquet_writer(compression="snappy"),
-    "arrow": arrow_writer(stream=False),
-    "arrow-stream": arrow_writer(stream=True),
-    "huggingface": write_huggingface,
-    "mds": write_mds,
-    "litdata": write_litdata,
-    "litdata-arrow": _litdata_arrow,
-    "manifest": write_manifest,
+CASES = {
+    "tar": Case("WebDataset", write_tar, ".tar"),
+    "zip": Case("Zip", zip_writer(zipfile.ZIP_STORED), ".zip"),
+    "zip-deflated": Case("Zip", zip_writer(zipfile.ZIP_DEFLATED), ".zip"),
+    "tfrecord": Case("TFRecord", write_tfrecord, "-of-00002"),
+    "recordio": Case("RecordIO", write_recordio, ".rec"),
+    "hdf5": Case("HDF5", write_hdf5, ".h5"),
+    "hdf5-chunked": Case("HDF5", _hdf5_compressed, ".h5"),
+    "hdf5-groups": Case("HDF5", write_hdf5_groups, ".h5"),
+    "lmdb": Case("LMDB", write_lmdb, ".mdb", {"image": "image-*", "label": "label-*"}),
+    "parquet": Case("Parquet", parquet_writer(compression="none"), ".parquet"),
+    "parquet-snappy": Case("Parquet", parquet_writer(compression="snappy"), ".parquet"),
+    "arrow": Case("Arrow", arrow_writer(stream=False), ".arrow"),
+    "arrow-stream": Case("Arrow", arrow_writer(stream=True), ".arrow"),
+    "huggingface": Case("HuggingFace", write_huggingface, ".arrow"),
+    "mds": Case("MDS", write_mds, ".mds"),
+    "litdata": Case("LitData", write_litdata, ".bin"),
+    "litdata-arrow": Case("LitData", _litdata_arrow, ".bin"),
+    "manifest": Case("Manifest", write_manifest, ".bin"),
 }
-"""By name: ``write(encoded images, an empty folder)`` returns what the dataset takes."""
+"""Every format, some of them in several ways."""

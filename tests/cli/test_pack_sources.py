@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from command_line import error, gpupipe
-from formats import FORMATS
 from store import BUCKET, Store, store
 from support import N, write_photos
 
@@ -20,10 +19,7 @@ from gpupipe.errors import DatasetError
 from gpupipe.sources.label_names import names_beside, text_of
 from gpupipe.sources.remote import files
 from gpupipe.sources.storage import LOCAL
-from gpupipe.testing.formats import write_tar
-
-OPTIONS = {"lmdb": ("--image", "image-*", "--label", "label-*")}
-KIND = {"tar": "webdataset", "hdf5-chunked": "hdf5", "hdf5-groups": "hdf5"}
+from gpupipe.testing.formats import CASES, write_tar
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +32,14 @@ def all_of(dataset: Any) -> list[Any]:
     return [dataset.fetch(i) for i in range(len(dataset))]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", CASES)
 def test_every_format_is_packed(name: str, images: list[bytes], tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
-    given = FORMATS[name].write(images, tmp_path / "source")
+    given = CASES[name].write(images, tmp_path / "source")
     if Path(str(given)).is_dir() or name == "tar":
         given = str(given)
-    assert kind_of(str(given)) == KIND.get(name, name.partition("-")[0])
-    options = OPTIONS.get(name, ())
+    assert kind_of(str(given)) == CASES[name].kind.lower()
+    options = [text for name, value in CASES[name].options.items() for text in (f"--{name}", value)]
     assert f"{N}" in gpupipe("index", given, *options).stdout
     gpupipe("pack", given, tmp_path / "packed", "--format", "parquet", *options)
     assert all_of(datasets.Parquet(tmp_path / "packed")) == [(image, i) for i, image in enumerate(images)]

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from formats import FORMATS, Format
 from support import BATCH, SEED, TRAIN, N, all_seen, same, seen
 
 from gpupipe import DataLoader, Shard
@@ -25,6 +24,7 @@ from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Dataset, ImageFolder
 from gpupipe.errors import DatasetError
 from gpupipe.reading.buffers import Borrowed, BufferPool
+from gpupipe.testing.formats import CASES, Case
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 
@@ -37,21 +37,21 @@ def images(numbered: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
 
 
-@pytest.fixture(scope="module", params=FORMATS)
-def format(request: pytest.FixtureRequest) -> Format:
-    return FORMATS[request.param]
+@pytest.fixture(scope="module", params=CASES)
+def format(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
 
 
 @pytest.fixture(scope="module")
-def written(format: Format, images: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp(format.name)
+def written(format: Case, images: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp(format.kind)
     given = format.write(images, folder)
     make_old(folder)
     return given
 
 
 @pytest.fixture(scope="module")
-def dataset(format: Format, written: Any) -> Dataset:
+def dataset(format: Case, written: Any) -> Dataset:
     return format.open(written, TRAIN)
 
 
@@ -137,10 +137,10 @@ def test_forked_workers(dataset: Any, folder_batches: dict[str, Any]) -> None:
 
 def test_spawned_workers(images: list[bytes], tmp_path: Path) -> None:
     """One for all formats, because each takes seconds to start."""
-    folders = {name: tmp_path / name for name in FORMATS}
+    folders = {name: tmp_path / name for name in CASES}
     for folder in folders.values():
         folder.mkdir()
-    sent = [pickle.dumps(it.open(it.write(images, folders[name]))) for name, it in FORMATS.items()]
+    sent = [pickle.dumps(it.open(it.write(images, folders[name]))) for name, it in CASES.items()]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.map(_all_bytes, sent) == [images] * len(sent)
 
@@ -150,7 +150,7 @@ def _all_bytes(sent: bytes) -> list[bytes]:
     return [dataset.fetch(i)[0] for i in range(len(dataset))]
 
 
-def test_bad_samples_are_named(format: Format, engine: str, images: list[bytes], tmp_path: Path) -> None:
+def test_bad_samples_are_named(format: Case, engine: str, images: list[bytes], tmp_path: Path) -> None:
     spoiled = list(images)
     spoiled[4], spoiled[9] = images[4][: len(images[4]) // 2], b"this is no image, but quite long"
     dataset = format.open(format.write(spoiled, tmp_path), TRAIN)
@@ -162,7 +162,7 @@ def test_bad_samples_are_named(format: Format, engine: str, images: list[bytes],
     assert str(tmp_path) in dataset.describe(4)
 
 
-def test_images_of_too_many_bytes_are_not_read(format: Format, written: Any, engine: str, images: list[bytes]) -> None:
+def test_images_of_too_many_bytes_are_not_read(format: Case, written: Any, engine: str, images: list[bytes]) -> None:
     limit = sorted(map(len, images))[N // 2]
     dataset: Any = format.open(written, TRAIN, max_bytes=limit)
     large = {i for i, image in enumerate(images) if len(image) > limit}
@@ -175,7 +175,7 @@ def test_images_of_too_many_bytes_are_not_read(format: Format, written: Any, eng
     assert found.kind == "bomb"
 
 
-def test_an_index_is_used_until_a_file_changes(format: Format, images: list[bytes], tmp_path: Path) -> None:
+def test_an_index_is_used_until_a_file_changes(format: Case, images: list[bytes], tmp_path: Path) -> None:
     folder, other = tmp_path / "data", tmp_path / "other"
     folder.mkdir(), other.mkdir()
     given = format.write(images, folder)
@@ -199,7 +199,7 @@ def test_an_index_is_used_until_a_file_changes(format: Format, images: list[byte
     assert third.sizes[-1].tolist() == third.sizes[0].tolist()
 
 
-def tried(format: Format, given: Any, count: int) -> Iterator[tuple[int, Any]]:
+def tried(format: Case, given: Any, count: int) -> Iterator[tuple[int, Any]]:
     """(sample, its bytes) of what is left of a damaged dataset. Whatever happens must be one of our errors."""
     try:
         dataset: Any = format.open(given, TRAIN)
@@ -213,7 +213,7 @@ def tried(format: Format, given: Any, count: int) -> Iterator[tuple[int, Any]]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.97, 0.999])
-def test_a_file_that_was_cut(format: Format, images: list[bytes], tmp_path: Path, share: float) -> None:
+def test_a_file_that_was_cut(format: Case, images: list[bytes], tmp_path: Path, share: float) -> None:
     given = format.write(images, tmp_path)
     path = max(tmp_path.rglob(f"*{format.suffix}"))
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
@@ -221,7 +221,7 @@ def test_a_file_that_was_cut(format: Format, images: list[bytes], tmp_path: Path
         assert data in images  # whole samples are left, and no others
 
 
-def test_bytes_that_were_changed(format: Format, images: list[bytes], tmp_path: Path) -> None:
+def test_bytes_that_were_changed(format: Case, images: list[bytes], tmp_path: Path) -> None:
     given = format.write(images, tmp_path)
     path = max(tmp_path.rglob(f"*{format.suffix}"))
     whole = path.read_bytes()
@@ -239,7 +239,7 @@ def test_bytes_that_were_changed(format: Format, images: list[bytes], tmp_path: 
             pass
 
 
-def test_a_file_that_is_cut_while_it_is_open(format: Format, engine: str, images: list[bytes], tmp_path: Path) -> None:
+def test_a_file_that_is_cut_while_it_is_open(format: Case, engine: str, images: list[bytes], tmp_path: Path) -> None:
     given = format.write(images, tmp_path)
     dataset: Any = format.open(given, TRAIN)
     places = [dataset.place(i) for i in range(N)]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from formats import FORMATS
 from support import EVAL, N, pictures
 
 from gpupipe import DataLoader, SampleError, datasets as ours
 from gpupipe.datasets import HDF5Arrays, ImageFolder, WebDataset
 from gpupipe.errors import DatasetError
+from gpupipe.testing.formats import CASES
 
 NAMED = {
     "tar": (ours.WebDataset, "'cls'"),
@@ -36,7 +36,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, numbered: Path) -> dict[st
     found = {}
     for name in NAMED:
         (folder / name).mkdir()
-        found[name] = FORMATS[name].write(images, folder / name)
+        found[name] = CASES[name].write(images, folder / name)
     return found
 
 

@@ -3,6 +3,7 @@ nothing, repeats nothing, and is named."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import multiprocessing
 import os
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from formats import FORMATS, Format
 from jpegs import sliceable_pillow_jpeg
 from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
@@ -31,12 +31,11 @@ from gpupipe.reading import tiles as reading_tiles
 from gpupipe.sources.remote import choose, clients
 from gpupipe.sources.remote.block_cache import BlockCache
 from gpupipe.sources.remote.files import _connections
-from gpupipe.testing.formats import write_tar
+from gpupipe.testing.formats import CASES, Case, write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 
-LOCAL_ONLY = {"arrow", "arrow-stream", "huggingface"}
-REMOTE = [name for name in FORMATS if name not in LOCAL_ONLY]
+REMOTE = [name for name, it in CASES.items() if "remote" in inspect.signature(it.format).parameters]
 ENGINES = ("torch", "dali")
 FETCHES = ("blocks", "samples")
 
@@ -91,13 +90,13 @@ def everything(dataset: Any) -> list[bytes]:
     return [dataset.fetch(i)[0] for i in range(len(dataset))]
 
 
-def open_at(format: Format, given: Any, folder: Path, url: str, remote: Remote) -> Any:
+def open_at(format: Case, given: Any, folder: Path, url: str, remote: Remote) -> Any:
     """What was written to ``folder`` on this machine, and lies below ``url`` now."""
-    if format.name == "manifest":
+    if format.kind == "Manifest":
         return Manifest(given, TRAIN, root=url, remote=remote)
     where = str(given).replace(str(folder), url)
-    if Path(given).is_dir() and not format.name.startswith("litdata"):
-        where = f"{where}/data.mdb" if format.name == "lmdb" else f"{where}/"
+    if Path(given).is_dir() and format.kind != "LitData":
+        where = f"{where}/data.mdb" if format.kind == "LMDB" else f"{where}/"
     return format.open(where, TRAIN, remote=remote)
 
 
@@ -106,7 +105,7 @@ def open_at(format: Format, given: Any, folder: Path, url: str, remote: Remote) 
 def test_a_format_behind_s3_is_the_folder(
     name: str, fetch: Any, s3: Store, images: list[bytes], tmp_path: Path, folder_batches: dict[str, list[Any]]
 ) -> None:
-    format, folder = FORMATS[name], tmp_path / "data"
+    format, folder = CASES[name], tmp_path / "data"
     folder.mkdir()
     given = format.write(images, folder)
     upload(s3, folder, f"{BUCKET}/data")

@@ -142,7 +142,8 @@ def test_other_libraries(module: str, names: str) -> None:
     [
         ("shards/{000..127}.tar", "WebDataset"),
         ("s3://bucket/train.parquet", "Parquet"),
-        (Path("list.csv"), "Manifest"),
+        (Path("list.csv"), "ImageList"),
+        ("list.jsonl", "Manifest"),
         ("/data/train", "ImageFolder"),
     ],
 )

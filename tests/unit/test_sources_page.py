@@ -1,35 +1,55 @@
-"""The table of docs/sources.md has every dataset of images, and names no other."""
+"""The table of formats in docs/sources.md is made of docstrings, which document every argument."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpupipe import datasets
-from gpupipe.datasets.arrays import Arrays
 from gpupipe.datasets.images import EncodedImages
+from gpupipe.formats.registry import formats
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sources.md"
-
-
-def rows() -> dict[str, list[str]]:
-    table = re.findall(r"^\| `(\w+)` \|(.*)\|$", PAGE.read_text(), re.M)
-    return {name: [cell.strip() for cell in rest.split("|")] for name, rest in table}
+ROOT = Path(__file__).resolve().parents[2]
+CLASSES = [name for name in datasets.__all__ if inspect.isclass(getattr(datasets, name))]
+IMAGES = [name for name in CLASSES if issubclass(getattr(datasets, name), EncodedImages)]
 
 
-def test_every_dataset_of_images_has_a_row() -> None:
-    kinds = {name: getattr(datasets, name) for name in datasets.__all__}
-    public = {n for n, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, (EncodedImages, Arrays))}
-    assert rows().keys() == public
-    assert all(len(cells) == 4 for cells in rows().values())
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import figures
+
+    made: str = figures.classes()
+    return made
 
 
-@pytest.mark.parametrize("name", [name for name, cells in rows().items() if "gpupipe-loader[" in cells[2]])
-def test_what_it_needs_is_what_its_docstring_says(name: str) -> None:
-    extras = set(re.findall(r"gpupipe-loader\[\w+\]", rows()[name][2]))
-    documented = set(re.findall(r"gpupipe-loader\[\w+\]", getattr(datasets, name).__doc__ or ""))
-    assert extras == documented
-    declared = (PAGE.parents[1] / "pyproject.toml").read_text()
-    assert all(re.search(rf"^{extra.partition('[')[2][:-1]} = \[", declared, re.M) for extra in extras)
+def test_the_page_has_the_table(table: str) -> None:
+    assert f"<!-- classes -->\n{table}\n<!-- /classes -->" in (ROOT / "docs/sources.md").read_text()
+    assert all(f"| `{name}` |" in table for name in IMAGES)
+
+
+def test_what_a_class_needs_can_be_installed(table: str) -> None:
+    declared = (ROOT / "pyproject.toml").read_text()
+    extras = re.findall(r"gpupipe-loader\[(\w+)\]", table)
+    assert len(extras) > 5
+    assert all(re.search(rf"^{extra} = \[", declared, re.M) for extra in extras)
+
+
+def test_every_format_is_public() -> None:
+    assert {kind.__name__ for kind in formats().values()} <= {*datasets.__all__}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_argument_is_shown_and_documented(name: str) -> None:
+    kind: Any = getattr(datasets, name)
+    parameters = inspect.signature(kind).parameters
+    assert {"transform", "exif", "max_pixels", "max_bytes", "strict"} <= parameters.keys()
+    assert not any(it.kind in (it.VAR_KEYWORD, it.VAR_POSITIONAL) for it in parameters.values())
+    arguments = inspect.getdoc(kind).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^    (\w+): ", arguments, re.M) == [*parameters]
+    with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'nothing'"):
+        kind("x", nothing=1)

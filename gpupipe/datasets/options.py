@@ -1,0 +1,140 @@
+"""Options that many datasets have: declared, documented and given defaults once.
+
+A constructor takes them as ``**options: Unpack[ShardOptions]``, which type checkers expand. :func:`with_options`
+expands the signature and the docstring, so that ``help()`` and ``inspect.signature`` show every argument as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ..codecs.limits import MAX_BYTES, Limits
+from ..sources.remote.options import Remote
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+else:
+
+    class Unpack:
+        """``typing.Unpack``, which Python has from 3.11 on."""
+
+        def __class_getitem__(cls, options: Any) -> Any:
+            return options
+
+
+__all__ = ["ImageOptions", "RemoteOptions", "ShardOptions", "TableOptions", "Unpack", "limits_of", "with_options"]
+
+
+class ImageOptions(TypedDict, total=False):
+    """Options of every dataset of encoded images."""
+
+    exif: bool | None
+    max_pixels: int | None
+    max_bytes: int
+    strict: bool
+
+
+class TableOptions(ImageOptions, total=False):
+    """Options of formats that have more than an image and a label per sample."""
+
+    columns: Sequence[str]
+    return_dict: bool
+
+
+class RemoteOptions(ImageOptions, total=False):
+    """Options of formats that are also read behind a network."""
+
+    remote: Remote | None
+
+
+class ShardOptions(TableOptions, RemoteOptions, total=False):
+    """All of these options."""
+
+
+_DEFAULTS: dict[str, Any] = {
+    "exif": None,
+    "max_pixels": None,
+    "max_bytes": MAX_BYTES,
+    "strict": False,
+    "columns": (),
+    "return_dict": False,
+    "remote": None,
+}
+_DOCUMENTED = """
+Args:
+    paths: The files: a path, a URL, a pattern such as ``"train-*.tar"``, a name with braces such as
+        ``"train-{000..127}.tar"``, a folder, several of these with ``::`` between them, or a list.
+    transform: A gpupipe ``Compose``, or the transforms for one.
+    exif: Turn images upright by their EXIF orientation. ``None``: as the library does that owns the format. Hugging
+        Face ``datasets`` and litdata turn the images that they decode; torchvision and all others turn none.
+    max_pixels: Larger images are bad samples of kind ``bomb`` and are never decoded. ``None``: Pillow's own limit,
+        which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+    max_bytes: Images with more bytes are bad samples of kind ``bomb`` and are never read. The default is 2 GiB, more
+        than the largest image that Pillow opens takes without compression.
+    strict: JPEG files that libjpeg repairs with a warning, which Pillow delivers as if they were good, are bad samples
+        of kind ``damaged``. Building the index then decodes every file once. Needs simplejpeg; see
+        :mod:`gpupipe.codecs.damage` for what it finds.
+    columns: Further columns by name. A sample that lacks one is a bad sample.
+    return_dict: Samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
+        instead of tuples.
+    remote: How URLs are read; see :class:`~gpupipe.datasets.Remote`.
+"""
+"""Documentation of arguments that several classes share. A class that documents one itself keeps its own text."""
+_ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)\n", re.MULTILINE)
+
+
+def limits_of(options: ImageOptions, *, exif: bool = False) -> Limits:
+    """The image options as one value. ``exif``: what ``exif=None`` means."""
+    given = options.get("exif")
+    return Limits(
+        exif if given is None else given,
+        options.get("max_pixels"),
+        options.get("max_bytes", MAX_BYTES),
+        options.get("strict", False),
+    )
+
+
+def with_options(made: Any) -> None:
+    """Expand ``**options: Unpack[...]`` in the signature and the docstring of a class's ``__init__``."""
+    init: Callable[..., None] = made.__init__
+    signature = inspect.signature(init)
+    *own, last = signature.parameters.values()
+    if last.kind is not last.VAR_KEYWORD or not str(last.annotation).startswith("Unpack["):
+        return
+    options = eval(last.annotation, init.__globals__).__annotations__
+    added = [
+        inspect.Parameter(name, last.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=kind.__forward_arg__)
+        for name, kind in options.items()
+    ]
+    whole = signature.replace(parameters=[*own, *added])
+
+    @wraps(init)
+    def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        try:
+            whole.bind(self, *args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{made.__name__}() {e}") from None
+        init(self, *args, **kwargs)
+
+    __init__.__signature__ = whole  # type: ignore[attr-defined]
+    made.__init__ = __init__
+    if made.__doc__:
+        suffixes: tuple[str, ...] = getattr(made, "suffixes", ()) or (".tar",)
+        made.__doc__ = _documented(made.__doc__, [*whole.parameters][1:], suffixes[0])
+
+
+def _documented(text: str, names: Sequence[str], suffix: str) -> str:
+    """A docstring with an entry for every argument, in the order of the signature."""
+    before, header, rest = inspect.cleandoc(text).partition("\nArgs:\n")
+    entries = dict(_ENTRY.findall(_DOCUMENTED.replace(".tar", suffix)))
+    if header:
+        section, _, after = (rest + "\n").partition("\n\n")
+        entries |= dict(_ENTRY.findall(section + "\n"))
+    else:
+        before, after = before + "\n", ""
+    lines = "".join(f"    {name}: {entries[name]}\n" for name in names if name in entries)
+    return f"{before}\nArgs:\n{lines}\n{after}".rstrip() + "\n"
