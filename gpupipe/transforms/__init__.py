@@ -1,6 +1,6 @@
 """Transforms with the names, arguments and rules of ``torchvision.transforms.v2``.
 
-The names of each module's ``__all__`` are handed out here; what else a module has is for the other modules.
+The package exports the names in each module's ``__all__``; everything else is internal.
 """
 
 from . import (

@@ -1,6 +1,6 @@
-"""albumentations' ways, if torchvision has others: sizes and windows round differently, and OpenCV resizes.
+"""Transforms of albumentations that differ from torchvision's: sizes and windows round differently, and OpenCV resizes.
 
-Beside these its pipelines are made of torchvision's transforms, which do the same to arrays as to images.
+All other albumentations transforms are translated to torchvision's, which treat arrays as they treat images.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["CenterCrop", "LongestMaxSize", "Normalize", "SmallestMaxSize", "ToAr
 
 @frozen
 class ToArray(Transform):
-    """``np.array(image)``: resizes that come after it are OpenCV's, which does not filter when it reduces.
+    """Convert images to numpy arrays. Resizes that follow are those of OpenCV, which does not filter when it shrinks.
 
     >>> ToArray()
     ToArray()
@@ -36,7 +36,7 @@ class ToArray(Transform):
 
 @frozen
 class ToTensorV2(Transform):
-    """An array to a tensor, channels first, of the same type.
+    """Convert an array to a tensor with channels first, keeping the data type.
 
     >>> ToTensorV2()
     ToTensorV2()
@@ -48,7 +48,8 @@ class ToTensorV2(Transform):
 
 @frozen
 class CenterCrop(Transform):
-    """The middle ``size`` of the image, which may not be smaller. The offset is rounded down; torchvision's is rounded.
+    """Crop the center ``size`` of the image, which must not be smaller. Offsets are rounded down; torchvision rounds to
+    nearest.
 
     >>> CenterCrop((224, 192))
     CenterCrop(size=(224, 192))
@@ -70,7 +71,7 @@ class CenterCrop(Transform):
 
 @frozen
 class _MaxSize(Transform):
-    """Both edges times the same factor, rounded, halves to even."""
+    """Scale both edges by the same factor and round, halves to even."""
 
     longest: ClassVar[bool]
 
@@ -91,7 +92,7 @@ class _MaxSize(Transform):
 
 @frozen
 class SmallestMaxSize(_MaxSize):
-    """Resize so that the shorter edge is ``max_size``. The longer one is rounded; torchvision's is rounded down.
+    """Resize so that the shorter edge is ``max_size``. The longer edge is rounded to nearest; torchvision rounds down.
 
     >>> SmallestMaxSize(256)
     SmallestMaxSize(max_size=256, interpolation='bilinear')
@@ -102,7 +103,7 @@ class SmallestMaxSize(_MaxSize):
 
 @frozen
 class LongestMaxSize(_MaxSize):
-    """Resize so that the longer edge is ``max_size``, and the shorter one follows.
+    """Resize so that the longer edge is ``max_size``, keeping the aspect ratio.
 
     >>> LongestMaxSize(256, "nearest")
     LongestMaxSize(max_size=256, interpolation='nearest')
@@ -113,7 +114,7 @@ class LongestMaxSize(_MaxSize):
 
 @frozen
 class ToFloat(Transform):
-    """0..255 to float32 in 0..1.
+    """Convert values in [0, 255] to float32 in [0, 1].
 
     >>> ToFloat()
     ToFloat()
@@ -129,7 +130,7 @@ def _floats(value: Sequence[float], what: str) -> tuple[float, ...]:
 
 @frozen
 class Normalize(Transform):
-    """``(x - mean) / std`` by channel in float32, of the values as they are: for bytes in 0..255.
+    """Compute ``(x - mean) / std`` per channel in float32. Values are not scaled first: bytes stay in [0, 255].
 
     >>> Normalize((127.5,), (255.0,))
     Normalize(mean=(127.5,), std=(255.0,))

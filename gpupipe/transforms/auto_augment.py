@@ -1,6 +1,6 @@
-"""Automatic augmentation: policies that choose an operation and its strength for each image.
+"""Automatic augmentation: policies that choose operations and magnitudes for each image.
 
-The choice is made in the plan, so every engine does the same.
+The plan holds the choices, so every engine applies the same ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PolicyFill: TypeAlias = Converted[Any, Colour | None]
 
 
 def _whole(least: int, most: float = math.inf) -> Callable[[int, str], int]:
-    """Converter to an integer between the two."""
+    """Return a converter to an integer from ``least`` to ``most``."""
 
     def convert(value: int, what: str) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
@@ -52,7 +52,7 @@ def _fill(value: Any, what: str) -> Colour | None:
 
 
 def _policy(value: Any, what: str) -> str:
-    """torchvision's enum or its name, as a name."""
+    """Convert torchvision's policy enum, or the name of a policy, to the name."""
     policy = getattr(value, "value", value)
     if policy not in POLICIES:
         raise ConfigError(f"{what} must be one of {', '.join(POLICIES)}, not {value!r}")
@@ -61,24 +61,26 @@ def _policy(value: Any, what: str) -> str:
 
 @frozen
 class _Policy(Transform):
-    """What all policies have: a way to apply one operation each, with any interpolation and fill."""
+    """Base class of policies: applies one operation to each image, with any interpolation and fill."""
 
     def _check(self, images: Images) -> None:
         if images.dtype != "uint8":
-            raise self.refuse(f"the image is {images.dtype} at this place and must be uint8; put it before ToTensor")
+            raise self.refuse(f"the image is {images.dtype} at this point and must be uint8; put it before ToTensor")
 
     def _layer(
         self, space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Colour | None
     ) -> Ops:
         if interpolation not in MODES[images.kind] and any(name in space for name in GEOMETRIC):
             what = "PIL images" if images.kind == "pil" else "tensors"
-            raise self.refuse(f"{what} cannot be turned with it; use one of {', '.join(MODES[images.kind])}")
+            raise self.refuse(
+                f"{what} cannot be rotated with {interpolation!r}; use one of {', '.join(MODES[images.kind])}"
+            )
         return layer(space, bins, draw, images, interpolation, fill)
 
 
 @frozen
 class RandAugment(_Policy):
-    """``num_ops`` operations one after another, each any of fourteen, all of the same ``magnitude`` of
+    """Apply ``num_ops`` operations in a row, each drawn from fourteen, all with the same ``magnitude`` out of
     ``num_magnitude_bins`` (Cubuk et al., *RandAugment*, 2020).
 
     >>> RandAugment(magnitude=5)
@@ -110,7 +112,7 @@ class RandAugment(_Policy):
 
 @frozen
 class TrivialAugmentWide(_Policy):
-    """One operation, any of fourteen, of any magnitude of ``num_magnitude_bins`` (Müller and Hutter,
+    """Apply one operation, drawn from fourteen, with a magnitude drawn from ``num_magnitude_bins`` (Müller and Hutter,
     *TrivialAugment*, 2021).
 
     >>> TrivialAugmentWide(interpolation="bilinear").num_magnitude_bins
@@ -133,8 +135,11 @@ class TrivialAugmentWide(_Policy):
 
 @frozen
 class AutoAugment(_Policy):
-    """One of 25 pairs of operations, each with a probability and a magnitude of its own, that were found by search on
-    a data set: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``, or torchvision's enum (Cubuk et al., *AutoAugment*, 2019).
+    """Apply one of 25 pairs of operations found by search (Cubuk et al., *AutoAugment*, 2019). Each operation has its
+    own probability and magnitude.
+
+    Args:
+        policy: the dataset that was searched on: ``"imagenet"``, ``"cifar10"``, ``"svhn"``, or torchvision's enum.
 
     >>> AutoAugment("cifar10").policy
     'cifar10'
@@ -155,7 +160,7 @@ class AutoAugment(_Policy):
         ops: list[Op] = []
         for k in (0, 1):
             steps = [p[k] for p in pairs]
-            # What never happens at this place needs no place in the graph.
+            # The graph needs no op for an operation that never occurs in this step.
             space = {name: how for name, how in AUTO.items() if any(n == name and p > 0 for n, p, _ in steps)}
             names = list(space)
             chosen = np.array([names.index(n) if p > 0 else -1 for n, p, _ in steps])[pair]
@@ -168,12 +173,12 @@ class AutoAugment(_Policy):
 
 @frozen
 class AugMix(_Policy):
-    """A weighted sum of the image and ``mixture_width`` chains of operations on it (Hendrycks et al., *AugMix*,
+    """Blend the image with a weighted sum of ``mixture_width`` chains of operations on it (Hendrycks et al., *AugMix*,
     2020).
 
-    A chain has ``chain_depth`` operations, or if that is not positive 1 to 3 of them. Weights are of
-    Dirichlet(``alpha``), and the share of the chains is of Beta(``alpha``, ``alpha``). As in torchvision, the
-    operations of PIL images are those of tensors too.
+    A chain has ``chain_depth`` operations, or 1 to 3 if that is not positive. The weights are drawn from
+    Dirichlet(``alpha``), and the share of the chains from Beta(``alpha``, ``alpha``). As in torchvision, PIL images get
+    the operations of tensors.
 
     >>> AugMix(severity=2).chain_depth
     -1
@@ -203,15 +208,15 @@ class AugMix(_Policy):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         self._check(images)
         space, n = (AUGMIX if self.all_ops else AUGMIX_PART), self.mixture_width
-        # In float32, as torchvision multiplies them.
+        # torchvision multiplies in float32.
         share = dirichlet(u[:, :2], self.alpha).astype(np.float32)
         weights = dirichlet(u[:, 2 : 2 + n], self.alpha).astype(np.float32) * share[:, 1:]
         depth = 1 + below(u[:, 2 + n : 2 + 2 * n], 3)
         if self.chain_depth > 0:
             depth[:] = self.chain_depth
-        # For each step of each chain: the operation, its magnitude, its sign.
+        # Each step of each chain needs an operation, a magnitude and a sign.
         steps = u[:, 2 + 2 * n :].reshape(len(u), n, self._depth, 3)
-        inside = replace(images, kind="tensor")  # torchvision turns the image into a tensor before it mixes
+        inside = replace(images, kind="tensor")  # torchvision converts the image to a tensor before it mixes
         branches: list[tuple[Op, ...]] = [()]
         for i in range(n):
             chain: list[Op] = []

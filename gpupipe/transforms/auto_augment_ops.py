@@ -1,7 +1,7 @@
-"""The operations of torchvision's policies as ops.
+"""Operations of torchvision's policies, as ops.
 
-An operation becomes one op for all images, whose mask selects those that drew it; shears, translations and rotations
-share one, because they differ by their matrix only.
+An operation becomes one op for all images, with a mask that selects the images that drew it. Shears, translations and
+rotations share one op, because only their matrices differ.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ _COLORS = (*_ADJUST, "Posterize", "Solarize", "AutoContrast", "Equalize", "Inver
 
 
 class Draw(NamedTuple):
-    """What every image drew."""
+    """Draws of every image for one step of a policy."""
 
     choice: I64
-    """i64[B]: which operation of a space, or -1 for none."""
+    """i64[B]: index of the operation in its space, or -1 for none."""
     which: I64
-    """i64[B]: which magnitude."""
+    """i64[B]: index of the magnitude."""
     negative: Mask
-    """bool[B]: whether the magnitude is negative, if it can be."""
+    """bool[B]: whether to negate the magnitude, for operations that allow it."""
 
 
 def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Colour | None) -> Ops:
-    """One operation for each image.
+    """Apply one operation to each image.
 
     Args:
         space: the operations.
         bins: number of magnitudes.
-        interpolation, fill: of those that move pixels.
+        interpolation, fill: for operations that move pixels.
     """
     choice, which, negative = draw
-    # Of each operation only for those that drew it: some magnitudes depend on the size of the image.
+    # Compute magnitudes only for the images that drew an operation, because some depend on the image's size.
     magnitude = np.zeros(len(choice))
     for k, (ranges, signed) in enumerate(space.values()):
         drew = np.flatnonzero(choice == k)
@@ -75,8 +75,10 @@ def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: st
 
 
 def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation: str, fill: Colour | None) -> Warp:
-    """As torchvision calls its ``affine``: shears around the upper left corner with the arctangent of the magnitude,
-    and translations by whole pixels; and its ``rotate``."""
+    """Return shears, translations and rotations as torchvision's ``affine`` and ``rotate`` perform them.
+
+    Shears take the arctangent of the magnitude, around the upper left corner. Translations are whole pixels.
+    """
     n = len(magnitude)
     matrix, turns, mask = np.tile([1.0, 0, 0, 0, 1, 0], (n, 1)), np.full(n, -1, np.int32), np.zeros(n, np.bool_)
     for name in GEOMETRIC:

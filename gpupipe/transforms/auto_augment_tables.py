@@ -1,4 +1,4 @@
-"""What the policies may do and how strongly: the tables of torchvision's ``autoaugment``, and where they come from.
+"""Operations and magnitudes of the policies, from torchvision's ``autoaugment``.
 
 RandAugment: Cubuk et al., *RandAugment*, 2020. TrivialAugmentWide: Müller and Hutter, *TrivialAugment*, 2021.
 AutoAugment: Cubuk et al., *AutoAugment*, 2019. AugMix: Hendrycks et al., *AugMix*, 2020.
@@ -16,18 +16,19 @@ from .ops.base import F64, I64
 __all__ = ["AUGMIX", "AUGMIX_PART", "AUTO", "POLICIES", "RAND", "WIDE", "Range", "Space", "SubPolicy"]
 
 Range = Callable[[int, I64], F64] | None
-"""f64[B, bins], or f64[1, bins] if sizes do not matter, of (bins, sizes i64[B, 2]). ``None``: nothing to choose."""
+"""Function from (bins, sizes i64[B, 2]) to magnitudes f64[B, bins], or f64[1, bins] if sizes do not matter. ``None``
+for operations without a magnitude."""
 Space = dict[str, tuple[Range, bool]]
-"""Operations by name, in the order in which they are numbered: (magnitudes, whether half of them are negative)."""
+"""Operations by name, in the order of their indices: (magnitudes, whether half of them are negative)."""
 SubPolicy = tuple[tuple[str, float, int | None], tuple[str, float, int | None]]
-"""Two steps: (operation, its probability, which of ten magnitudes)."""
+"""Two steps, each (operation, probability, index of one of ten magnitudes)."""
 
 
 def _steps(end: npt.ArrayLike, bins: int, start: float = 0.0) -> F64:
-    """``torch.linspace`` in float32, from both ends to the middle, for several ``end``.
+    """Compute ``torch.linspace`` in float32, from both ends to the middle, for several values of ``end``.
 
-    torch rounds the last bit differently on processors with fused multiplication. That moves an image by a pixel less
-    if a translation falls on a whole number.
+    torch rounds the last bit differently on processors with fused multiplication. That moves an image by one pixel less
+    if a translation is a whole number.
     """
     first, last = np.float32(start), np.atleast_1d(np.asarray(end, np.float32))[:, None]
     i = np.arange(bins, dtype=np.float32)
@@ -53,7 +54,7 @@ def _third(axis: int) -> Range:
 
 
 def _bits(most: int, less: int) -> Range:
-    """``most`` down to ``most - less``, halves to even, in float32."""
+    """Return bits from ``most`` down to ``most - less``, computed in float32 and rounded, halves to even."""
 
     def bits(bins: int, sizes: I64) -> F64:
         width = np.float32((bins - 1) / less)

@@ -1,4 +1,4 @@
-"""What a transform is: it says how many uniform numbers it needs, and resolves them into ops."""
+"""The :class:`Transform` base class, and the image properties that transforms track while they resolve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Images", "Ops", "Transform"]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """What is known about a batch of images between two transforms."""
+    """Properties of a batch of images between two transforms."""
 
     sizes: I64
     """i64[B, 2]: height and width."""
@@ -25,10 +25,10 @@ class Images:
     dtype: Dtype = "uint8"
     channels: int = 3
     shape: tuple[int, ...] = ()
-    """If a function has made something of them that is no image of one or three channels: its shape, and sizes mean
-    nothing. Only functions can follow."""
+    """Shape of a function's result if that result is not an image of one or three channels. ``sizes`` then means
+    nothing, and only functions can follow."""
     views: tuple[Images, ...] = ()
-    """If the images have become several views of each: what is known of every view, and nothing above holds."""
+    """Properties of each view if the images were split into several views. The fields above then mean nothing."""
 
     def sized(self, height: I64, width: I64) -> Images:
         return replace(self, sizes=np.stack([height, width], axis=1))
@@ -47,53 +47,63 @@ Ops: TypeAlias = tuple[Op, ...]
 
 @frozen
 class Transform:
-    """One operation on one image of any size, with torchvision's name and arguments.
+    """Base class of all transforms: one operation on one image of any size, with torchvision's name and arguments.
 
-    A transform is a frozen value: it holds no state and draws nothing.
+    A transform is a frozen value. It holds no state and never draws: it says how many uniform numbers it needs, and
+    resolves them into ops.
     """
 
     DRAWS: ClassVar[int] = 0
     takes_anything: ClassVar[bool] = False
-    """Whether it can follow a function that returns no image."""
+    """Whether this transform can follow a function that does not return an image."""
 
     @property
     def draws(self) -> int:
-        """How many uniform numbers a sample needs."""
+        """Number of uniform numbers that each sample needs."""
         return self.DRAWS
 
     @property
     def on_batch(self) -> bool:
-        """Whether it works on whole batches: then all samples of a batch get the numbers of the first one, and only
-        others of its kind may come after it."""
+        """Whether the transform works on whole batches. All samples of a batch then use the numbers of the first one,
+        and only other batch transforms may follow."""
         return False
 
     @property
     def temporal(self) -> bool:
-        """Whether it chooses among the frames of clips, see :meth:`choose`; it then has no ops."""
+        """Whether the transform selects frames of clips (see :meth:`choose`) and has no ops."""
         return False
 
     def choose(self, u: F64, frames: I64) -> I64:
-        """i64[B, T'] frame numbers out of ``frames`` i64[B, T]; T' depends on T alone. Only if ``temporal``."""
+        """Select frames of clips; only if :attr:`temporal`.
+
+        Args:
+            u: f64[B, draws], uniform in [0, 1).
+            frames: i64[B, T], frame numbers.
+
+        Returns:
+            i64[B, T'], where T' depends on T alone.
+        """
         raise NotImplementedError
 
     def resolved(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        """:meth:`resolve`, of images only."""
+        """Check that images come in, then call :meth:`resolve`."""
         if images.shape and not self.takes_anything:
             raise self.refuse(
-                f"it comes after a function that returns tensors {list(images.shape)}, and works on images "
-                "[1 or 3, H, W]; put it before"
+                f"it follows a function that returns tensors {list(images.shape)}, but it needs images "
+                "[1 or 3, H, W]; put it before the function"
             )
         return self.resolve(u, images)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        """Numbers for a batch.
+        """Turn uniform numbers into ops for a batch.
 
         Args:
             u: f64[B, draws], uniform in [0, 1).
-            images: what comes in.
+            images: the incoming images.
 
         Returns:
-            the ops, whose sequence and settings do not depend on ``u`` or on the sizes, and what goes out.
+            The ops, and the properties of the outgoing images. The sequence and the settings of the ops depend neither
+            on ``u`` nor on the sizes.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Blur and noise, with torchvision's arguments and distributions."""
+"""Blur and noise with torchvision's arguments and distributions."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ def _not_negative(value: Any, what: str) -> float:
 
 @frozen
 class GaussianBlur(Transform):
-    """Blur by a Gaussian of a deviation uniform in ``sigma`` (low, high), cut off at ``kernel_size``: one odd number,
-    or one for x and one for y.
+    """Blur with a Gaussian whose standard deviation is uniform in ``sigma``, (low, high) pixels.
+
+    Args:
+        kernel_size: one odd number, or one for x and one for y.
+        sigma: (low, high), or one number.
 
     >>> GaussianBlur(23, sigma=1.5)
     GaussianBlur(kernel_size=(23, 23), sigma=(1.5, 1.5))
@@ -70,7 +73,7 @@ class GaussianBlur(Transform):
         if small.any():
             h, w = images.sizes[int(np.argmax(small))]
             raise self.refuse(
-                f"an image of {h}x{w} pixels is too small to reflect half the kernel at its edges; "
+                f"an image of {h}x{w} pixels is too small to reflect half of the kernel at its edges; "
                 "use a smaller kernel_size, or put a Resize before it"
             )
         sigma = between(u[:, 0], *self.sigma)
@@ -80,7 +83,7 @@ class GaussianBlur(Transform):
 
 @frozen
 class GaussianNoise(Transform):
-    """Add normal noise to every value of a tensor; ``mean`` and ``sigma`` are shares of the range of values.
+    """Add normal noise to every value of a tensor. ``mean`` and ``sigma`` are fractions of the value range.
 
     >>> GaussianNoise(sigma=0.05)
     GaussianNoise(mean=0.0, sigma=0.05, clip=True)
@@ -101,9 +104,10 @@ class GaussianNoise(Transform):
 
 @frozen
 class PILGaussianBlur(Transform):
-    """Pillow's ``ImageFilter.GaussianBlur``, as MoCo, SimSiam and DINO use it: the radius, which is the deviation of a
-    Gaussian in pixels, is uniform in ``radius`` (low, high). Of PIL images; Pillow blurs by boxes, which is close to a
-    Gaussian and faster than :class:`GaussianBlur`.
+    """Blur PIL images with Pillow's ``ImageFilter.GaussianBlur``, as MoCo, SimSiam and DINO do.
+
+    The radius, which is the standard deviation in pixels, is uniform in ``radius`` (low, high). Pillow approximates the
+    Gaussian with box filters, which is faster than :class:`GaussianBlur`.
 
     >>> PILGaussianBlur((0.1, 2.0))
     PILGaussianBlur(radius=(0.1, 2.0))
@@ -115,5 +119,5 @@ class PILGaussianBlur(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "pil":
-            raise self.refuse("the image is a tensor at this place; put it before ToTensor, or use GaussianBlur")
+            raise self.refuse("the image is a tensor at this point; put it before ToTensor, or use GaussianBlur")
         return (BoxBlur(everywhere(len(u)), between(u[:, 0], *self.radius), always=True),), images

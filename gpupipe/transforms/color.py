@@ -1,4 +1,4 @@
-"""Colours: brightness, contrast, saturation and hue by chance, and gray."""
+"""Random changes of brightness, contrast, saturation, hue and channel order; conversion to grayscale."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Strength: TypeAlias = Converted[float | Sequence[float] | None, Range]
 
 
 def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str], Range]:
-    """Converter to the (low, high) of an argument; ``None`` if it changes nothing."""
+    """Return a converter from an argument to (low, high), or to ``None`` if the argument changes nothing."""
 
     def convert(value: Any, what: str) -> Range:
         if value is None:
             return None
         if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
             if not value >= 0:
-                raise ConfigError(f"{what} as one number must not be negative, but is {value!r}")
+                raise ConfigError(f"{what} must not be negative if it is a single number, but is {value!r}")
             low, high = float(center - value), float(center + value)
             if center:
                 low = max(low, 0.0)
@@ -51,7 +51,7 @@ def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str],
 
 
 _HUE = 3
-"""The number of its step."""
+"""Index of the hue step."""
 
 _factor, _turn = _range(1.0, 0.0, np.inf), _range(0.0, -0.5, 0.5)
 
@@ -60,26 +60,25 @@ _factor, _turn = _range(1.0, 0.0, np.inf), _range(0.0, -0.5, 0.5)
 class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue, in a random order for each image.
 
-    All orders have the same probability. The first three stand before hue and once more after it, each at as many
-    places as every order needs (see :mod:`gpupipe.transforms.orders`), and each image takes every step once.
+    All orders are equally likely. Brightness, contrast and saturation occur before hue and again after it, as often as
+    needed to contain every order (see :mod:`gpupipe.transforms.orders`); each image takes every step exactly once.
 
     Args:
-        brightness, contrast, saturation: the factor is uniform in ``[max(0, 1 - value), 1 + value]``, or in the
-            (low, high) given; 1 changes nothing.
-        hue: the part of the circle by which hues turn is uniform in ``[-value, value]`` of at most 0.5, or in the
-            (low, high) given.
+        brightness, contrast, saturation: the factor is uniform in ``[max(0, 1 - value), 1 + value]``, or in the given
+            (low, high). A factor of 1 changes nothing.
+        hue: hues turn by a fraction of the circle that is uniform in ``[-value, value]`` with value at most 0.5, or in
+            the given (low, high).
 
-    ``None`` or 0 leaves that step out. Images of one channel have neither saturation nor hue. Tensors of a float type
-    must be in 0..1.
+    ``None`` or 0 omits a step. Images of one channel skip saturation and hue. Float tensors must be in [0, 1].
 
     Raises:
-        ConfigError: a number is negative, or a range is not increasing or outside of what is allowed.
+        ConfigError: a number is negative, or a range is not increasing or exceeds the limits.
 
     >>> ColorJitter(brightness=0.25, hue=0.125)
     ColorJitter(brightness=(0.75, 1.25), contrast=None, saturation=None, hue=(-0.125, 0.125))
     """
 
-    DRAWS: ClassVar[int] = 8  # also if a step is left out, so that the others keep their numbers
+    DRAWS: ClassVar[int] = 8  # even if a step is omitted, so that the others keep their numbers
 
     brightness: Strength = Converted(_factor, default=None)
     contrast: Strength = Converted(_factor, default=None)
@@ -95,7 +94,7 @@ class ColorJitter(Transform):
             (ops.Hue, self.hue if color else None),
         ]
         factors = {k: between(u[:, k], *found) for k, (_, found) in enumerate(ranges) if found is not None}
-        rank = u[:, 4:]  # the steps of an image come in the order of these numbers
+        rank = u[:, 4:]  # an image takes its steps in the order of these numbers
 
         def step(k: int, mask: Mask, *, always: bool = False) -> Op:
             return ranges[k][0](mask, factors[k], kind=images.kind, always=always)  # type: ignore[no-any-return]
@@ -103,7 +102,7 @@ class ColorJitter(Transform):
         others = [k for k in factors if k != _HUE]
 
         def shuffled(within: Mask) -> list[Op]:
-            """All but hue, each for the images that have it in ``within`` bool[B, 4]."""
+            """Return the steps other than hue, each masked by ``within`` bool[B, 4]."""
             order = random_order(rank[:, others])
             return [step(others[i], mask) for i, mask in places(order, [within[:, k] for k in others])]
 
@@ -112,14 +111,16 @@ class ColorJitter(Transform):
             return tuple(step(k, everyone, always=True) for k in factors), images
         if _HUE not in factors:
             return tuple(shuffled(np.ones_like(rank, np.bool_))), images
-        # Hue costs as much as all others, and DALI has none: it stands at one place, and the others around it.
+        # Hue costs as much as all other steps, and DALI does not support it, so it occurs once and the others around
+        # it.
         before = rank <= rank[:, _HUE:]
         return (*shuffled(before), step(_HUE, everyone, always=True), *shuffled(~before)), images
 
 
 @frozen
 class Grayscale(Transform):
-    """Luma of ITU-R BT.601, ``0.299 R + 0.587 G + 0.114 B``, in one channel or repeated in three.
+    """Convert to grayscale with the luma of ITU-R BT.601, ``0.299 R + 0.587 G + 0.114 B``, in one or three equal
+    channels.
 
     >>> Grayscale(3)
     Grayscale(num_output_channels=3)
@@ -139,7 +140,7 @@ class Grayscale(Transform):
 
 @frozen
 class RandomGrayscale(Transform):
-    """Take the colour out with probability ``p``; the number of channels stays.
+    """Convert to grayscale with probability ``p``, keeping the number of channels.
 
     >>> RandomGrayscale(0.2)
     RandomGrayscale(p=0.2)
@@ -157,7 +158,7 @@ class RandomGrayscale(Transform):
 
 @frozen
 class RandomChannelPermutation(Transform):
-    """Put the channels into a random order, each of all orders with the same probability.
+    """Permute the channels randomly. All permutations are equally likely.
 
     >>> RandomChannelPermutation()
     RandomChannelPermutation()

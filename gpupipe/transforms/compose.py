@@ -1,4 +1,4 @@
-"""A pipeline: a frozen sequence of transforms, and what can be known of it without an image."""
+"""Pipelines: a frozen sequence of transforms, and its properties that do not depend on an image."""
 
 from __future__ import annotations
 
@@ -23,50 +23,50 @@ __all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
 
 MemoryFormat = Literal["contiguous_format", "channels_last"]
 
-# Wide, high, large, tiny, and odd ones: what depends on the size of an image differs between these.
+# Wide, tall, large, tiny and odd sizes, so that everything that depends on the size differs between them.
 _PROBE = np.array([[375, 500], [500, 375], [2048, 1365], [64, 48], [37, 91]], np.int64)
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a pipeline hands out."""
+    """Size, channels and data type of the images that a pipeline produces."""
 
     size: tuple[int, int] | None
-    """(height, width) if it is the same for all images, else ``None``."""
+    """(height, width) if it is the same for all images, otherwise ``None``."""
     channels: int
     dtype: Dtype
     tensor: tuple[int, ...] = field(default=(), repr=False)
-    """The shape of what a function returned that is no image; then ``size`` is (1, 1)."""
+    """Shape of a function's result that is not an image; ``size`` is then (1, 1)."""
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of one sample in the batch, if it is known."""
+        """Shape of one sample in the batch, or ``None`` if it varies."""
         return self.tensor or (None if self.size is None else (self.channels, *self.size))
 
 
 class Resolved(NamedTuple):
-    """The numbers of a batch."""
+    """Ops of a batch."""
 
     ops: Ops
-    """On samples; what a plan carries to every engine."""
+    """Ops on samples. A plan carries them to every engine."""
     images: Images
-    """What goes out."""
+    """Properties of the outgoing images."""
     mixing: tuple[Mixing, ...]
-    """On the finished batch and its targets."""
+    """Ops on the finished batch and its targets."""
 
 
 class Compose:
-    """Transforms one after another. ``Compose`` within ``Compose`` is flattened.
+    """Apply transforms one after another. A nested ``Compose`` is flattened.
 
     Args:
-        transforms: gpupipe transforms, and functions, each of which becomes a
-            :class:`~gpupipe.transforms.Lambda`.
-        memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"`` of the batch, as in torch; also the torch
-            objects. Channels-last costs no copy: DALI's output is a view. Of clips it is ``channels_last_3d``.
+        transforms: gpupipe transforms and functions. A function becomes a :class:`~gpupipe.transforms.Lambda`.
+        memory_format: ``"contiguous_format"`` (NCHW) or ``"channels_last"``, or torch's constant of that name.
+            Channels-last costs no copy, because DALI's output is a view. For clips it means ``channels_last_3d``.
 
     Raises:
-        ConfigError: something in the list is not a transform.
-        PipelineError: the transforms do not fit together, such as Normalize before ToTensor; names the one.
+        ConfigError: an item of the list is not a transform.
+        PipelineError: the transforms do not fit together, such as Normalize before ToTensor. The error names the
+            transform.
 
     >>> from gpupipe.transforms import CenterCrop, ToTensor
     >>> Compose([CenterCrop(224), ToTensor()]).output
@@ -84,25 +84,30 @@ class Compose:
         for t in self.transforms:
             cls = type(t).__name__
             counts[cls] = counts.get(cls, 0) + 1
-            # By name and not by place: adding a transform does not change what the others draw.
+            # Key draws by name and not by position, so that adding a transform does not change the draws of the others.
             keys.append(key_of(f"{cls}#{counts[cls]}"))
         self._keys = tuple(keys)
-        _ = self.outputs  # refuse here what does not fit together
+        _ = self.outputs  # raises if the transforms do not fit together
 
     def resolve(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]) -> Resolved:
-        """Every number of a batch.
+        """Resolve all transforms for a batch.
 
         Args:
             seed, epoch: as in :func:`gpupipe.rng.uniforms`.
-            keys: u64[B], the keys of the samples.
-            sizes: int[B, 2], height and width of the images as decoded.
+            keys: u64[B], keys of the samples.
+            sizes: int[B, 2], height and width of the decoded images.
         """
         return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
-        """What the temporal transforms leave of the frames of clips: i64[B, T'] of ``frames`` i64[B, T].
+        """Apply the temporal transforms, which :meth:`resolve` ignores, to the frame numbers of clips.
 
-        ``seed``, ``epoch``, ``keys`` as in :meth:`resolve`, which knows nothing of these transforms.
+        Args:
+            seed, epoch, keys: as in :meth:`resolve`.
+            frames: i64[B, T].
+
+        Returns:
+            i64[B, T'], the selected frame numbers.
         """
         for transform, key in zip(self.transforms, self._keys, strict=True):
             if transform.temporal:
@@ -111,16 +116,16 @@ class Compose:
 
     @property
     def temporal(self) -> tuple[Transform, ...]:
-        """Those that choose frames, and so need clips."""
+        """Transforms that select frames, and therefore need clips."""
         return tuple(t for t in self.transforms if t.temporal)
 
     @property
     def draw_keys(self) -> tuple[int, ...]:
-        """For each transform what its draws are keyed by: its name, and how often it came before."""
+        """Key of each transform's draws, made from its name and the number of earlier transforms of that name."""
         return self._keys
 
     def resolve_with(self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]) -> Resolved:
-        """Like :meth:`resolve`, with ``draw(key, draws)`` for the numbers f64[B, draws] of the transform with a key."""
+        """Resolve like :meth:`resolve`, taking uniform numbers f64[B, draws] from ``draw(key, draws)``."""
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
         mixing: list[Mixing] = []
@@ -130,10 +135,10 @@ class Compose:
                 continue
             u = draw(key, transform.draws)
             if transform.on_batch:
-                # One draw for the whole batch: that of the first sample.
+                # The whole batch uses the draw of its first sample.
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
             elif on_batch is not None:
-                raise transform.refuse(f"it comes after {on_batch!r}, which needs the finished batch; put it before")
+                raise transform.refuse(f"it follows {on_batch!r}, which needs the finished batch; swap the two")
             if images.views:
                 ops[-1], images = _each(transform, u, ops[-1], images)
                 continue
@@ -146,31 +151,31 @@ class Compose:
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
-        """What goes out, one for each view, found by resolving images of several sizes with several draws."""
+        """Outputs of the pipeline, one for each view, found by resolving images of several sizes with several draws."""
         images = self._probed.images
         return tuple(_output(view) for view in images.views or (images,))
 
     @property
     def output(self) -> Output:
-        """What goes out. Raises :class:`PipelineError` if that are several views."""
+        """Output of a pipeline with one view. Raises :class:`PipelineError` if there are several."""
         if len(self.outputs) > 1:
             raise PipelineError(f"the pipeline makes {len(self.outputs)} views of each image; see its .outputs")
         return self.outputs[0]
 
     @property
     def skeleton(self) -> Ops:
-        """The ops with numbers that mean nothing: what a graph can be built from."""
+        """Ops with placeholder numbers, from which an engine can build a graph."""
         return self._probed.ops
 
     @property
     def mixing(self) -> tuple[Mixing, ...]:
-        """What is done to the finished batch and its targets, with numbers that mean nothing."""
+        """Ops on the finished batch and its targets, with placeholder numbers."""
         return self._probed.mixing
 
     @cached_property
     def _probed(self) -> Resolved:
         sizes = np.tile(_PROBE, (3, 1))
-        for scale in (1, 8, 64, 4096):  # a crop may need larger images than the first ones
+        for scale in (1, 8, 64, 4096):  # a crop may need larger images
             try:
                 return self.resolve_with(_probing, sizes * scale)
             except PipelineError:
@@ -206,8 +211,8 @@ class Compose:
 
 
 def _probing(key: int, draws: int) -> F64:
-    """f64[3 * probes, draws]: any, then the lowest, then the highest. So if only some images have a transform,
-    there are some with it and some without."""
+    """f64[3 * probes, draws]: arbitrary numbers, then the lowest, then the highest. If a transform applies to some
+    images only, this covers images with it and without it."""
     n = len(_PROBE)
     edge = 2.0**-40
     u = uniforms(0, 0, key, np.arange(3 * n), draws)
@@ -216,12 +221,12 @@ def _probing(key: int, draws: int) -> F64:
 
 
 def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
-    """A list of what a Compose takes as transforms.
+    """Turn the list given to a Compose into transforms.
 
     Args:
-        where: whose list it is, for the error.
+        where: owner of the list, for errors.
 
-    Raises :class:`ConfigError` if something is neither a transform nor a function.
+    Raises :class:`ConfigError` if an item is neither a transform nor a function.
     """
     flat: list[Transform] = []
     for t in transforms:
@@ -230,33 +235,33 @@ def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
         elif isinstance(t, Transform):
             flat.append(t)
         elif isinstance(t, type) and issubclass(t, Transform):
-            raise ConfigError(f"{where}: {t.__name__} is a class; call it: {t.__name__}(...)")
+            raise ConfigError(f"{where}: {t.__name__} is a class; create an instance: {t.__name__}(...)")
         elif callable(t) and not isinstance(t, type) and not _of_torchvision(t):
             flat.append(Lambda(t))
         else:
             raise ConfigError(
                 f"{where}: {t!r} ({type(t).__module__}.{type(t).__qualname__}) is not a gpupipe transform; "
-                "gpupipe.interop.translate_transform() turns torchvision's into ours"
+                "gpupipe.interop.translate_transform() converts torchvision's transforms"
             )
     return tuple(flat)
 
 
 def _of_torchvision(t: Any) -> bool:
-    """Also by inheritance: those draw and have settings, which interop knows how to read."""
+    """Return whether ``t`` is a torchvision transform or inherits from one; ``interop`` translates those."""
     return any(cls.__module__.partition(".")[0] == "torchvision" for cls in type(t).__mro__)
 
 
 def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[Views, Images]:
-    """The same transform, with the same draws, on every view."""
+    """Apply one transform, with the same draws, to every view."""
     if transform.on_batch:
         raise transform.refuse(
-            "it works on a batch of single images, and these are views of each; leave one of them out"
+            "it needs a batch of single images, but each image has several views here; remove one of the two"
         )
     branches, out = [], []
     for branch, view in zip(views.branches, images.views, strict=True):
         resolved, after = transform.resolved(u, view)
         if after.views:
-            raise transform.refuse("the image has become several views already; make all of them in one place")
+            raise transform.refuse("the image already has several views; create all views in one transform")
         branches.append((*branch, *resolved))
         out.append(after)
     return Views(tuple(branches)), replace(images, views=tuple(out))
@@ -269,7 +274,7 @@ def _output(images: Images) -> Output:
 
 
 def as_compose(transform: Any) -> Compose:
-    """What a dataset was given as ``transform``, as a pipeline: ``None``, one transform, several, or a Compose."""
+    """Convert a dataset's ``transform`` argument to a pipeline: ``None``, one transform, several, or a Compose."""
     if isinstance(transform, Compose):
         return transform
     if transform is None:

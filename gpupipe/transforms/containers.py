@@ -1,7 +1,7 @@
-"""Transforms that hold others, and let each image have some of them.
+"""Transforms that contain others and apply some of them to each image.
 
-Every image gets the numbers of all of them, and masks say which of them count for it: so the sequence of the ops is
-the same for all images.
+Every image gets numbers for all contained transforms, and masks select the ones that apply. The sequence of ops is
+therefore the same for all images.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["RandomApply", "RandomChoice", "RandomOrder"]
 
 @frozen
 class _Sequence(Transform):
-    """Transforms one after another, as one of several of a container."""
+    """Transforms in a row, as one member of a container."""
 
     transforms: tuple[Transform, ...]
 
@@ -44,7 +44,7 @@ class _Sequence(Transform):
         for t in self.transforms:
             found, images = t.resolve(u[:, start : start + t.draws], images)
             if images.views:
-                raise t.refuse("it makes several views of each image, and belongs into the Compose itself")
+                raise t.refuse("it creates several views of each image; put it into the Compose itself")
             ops.extend(found)
             start += t.draws
         return tuple(ops), images
@@ -54,8 +54,8 @@ class _Sequence(Transform):
 
 
 def _members(*, flat: bool) -> Callable[[Any, str], tuple[Transform, ...]]:
-    """Converter of a list of any that a Compose takes, each of which may also be a Compose or a list: one transform of
-    each, or with ``flat`` all of them in one row."""
+    """Return a converter from a list to transforms. An item may also be a Compose or a list; it becomes one transform,
+    or with ``flat`` its transforms join the list."""
 
     def convert(value: Any, what: str) -> tuple[Transform, ...]:
         name = what.partition(":")[0]
@@ -70,7 +70,9 @@ def _members(*, flat: bool) -> Callable[[Any, str], tuple[Transform, ...]]:
             members += parts if flat else (parts[0] if len(parts) == 1 else _Sequence(parts),)
         batch = {t.on_batch for m in members for t in (m.transforms if isinstance(m, _Sequence) else (m,))}
         if len(batch) == 2:
-            raise ConfigError(f"{name}: some transforms work on whole batches and some on images; make two of it")
+            raise ConfigError(
+                f"{name}: some transforms work on whole batches and some on images; use a {name} for each kind"
+            )
         return tuple(members)
 
     return convert
@@ -81,13 +83,13 @@ Members: TypeAlias = Converted[Iterable[Any], tuple[Transform, ...]]
 
 @frozen
 class _Container(Transform):
-    """What all of them have: ways to give members their uniforms and masks."""
+    """Base class of containers: distributes uniform numbers and masks to the members."""
 
     transforms: Members = Converted(_members(flat=False))
 
     @property
     def own(self) -> int:
-        """How many uniforms it needs itself."""
+        """Number of uniform numbers that the container itself needs."""
         return 1
 
     @property
@@ -99,26 +101,26 @@ class _Container(Transform):
         return all(t.on_batch for t in self.transforms)
 
     def _uniforms(self, u: F64) -> list[F64]:
-        """Those of each member."""
+        """Return the uniform numbers of each member."""
         ends = np.cumsum([self.own, *(t.draws for t in self.transforms)]).tolist()
         return [u[:, a:b] for a, b in pairwise(ends)]
 
     def _masked(self, member: Transform, u: F64, images: Images, mask: Mask, passing: I64) -> tuple[Ops, I64]:
-        """What a member does, to the images whose mask is set only: (ops, sizes of all images after them).
+        """Apply a member to the images in ``mask``: (ops, sizes of all images afterwards).
 
         Args:
-            images: what comes in if the mask is set.
-            passing: i64[B, 2], sizes of what comes in if it is not, which may have been changed by others.
+            images: incoming images in ``mask``.
+            passing: i64[B, 2], sizes of the images outside ``mask``, which other members may have changed.
         """
         ops, after = member.resolve(u, images)
         if after.views:
-            raise member.refuse(f"it makes several views of each image and cannot be within {type(self).__name__}")
+            raise member.refuse(f"it creates several views of each image and cannot be part of {type(self).__name__}")
         if (after.kind, after.dtype, after.channels) != (images.kind, images.dtype, images.channels):
             raise self.refuse(
                 f"{member!r} changes the type of the image ({_type(images)} to {_type(after)}), which all images of a "
-                "batch must share; take it out"
+                "batch must share; move it out of the container"
             )
-        # An image that passes has the same size at every one of the ops.
+        # An image that passes keeps its size at every op.
         return tuple(op.where(mask, passing) for op in ops), np.where(mask[:, None], after.sizes, passing)
 
 
@@ -138,7 +140,7 @@ def _type(images: Images) -> str:
 
 @frozen
 class RandomApply(_Container):
-    """All of ``transforms``, one after another, with probability ``p``; otherwise none of them.
+    """Apply all of ``transforms`` in a row with probability ``p``, otherwise none of them.
 
     >>> from gpupipe.transforms import GaussianBlur
     >>> RandomApply([GaussianBlur(3)], p=0.1).p
@@ -160,7 +162,8 @@ class RandomApply(_Container):
 
 @frozen
 class RandomChoice(_Container):
-    """One of ``transforms``, with probabilities ``p``; equal ones if none are given. They need not sum to 1.
+    """Apply one of ``transforms``, drawn with the probabilities ``p``, which need not sum to 1. By default all are
+    equally likely.
 
     >>> from gpupipe.transforms import RandomEqualize, RandomInvert
     >>> RandomChoice([RandomInvert(1), RandomEqualize(1)], p=[3, 1]).p
@@ -179,13 +182,13 @@ class RandomChoice(_Container):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         p = np.array(self.p or [1.0] * len(self.transforms))
         ends = np.cumsum(p / p.sum())
-        ends[np.flatnonzero(p)[-1] :] = 1.0  # whatever the sum was rounded to
+        ends[np.flatnonzero(p)[-1] :] = 1.0  # whatever the sum rounds to
         choice = np.searchsorted(ends, u[:, 0], side="right")
         ops: list[Op] = []
         sizes = images.sizes
         for k, (member, numbers) in enumerate(zip(self.transforms, self._uniforms(u), strict=True)):
             if p[k] == 0:
-                continue  # it needs no place in the graph
+                continue  # the graph does not need it
             found, sizes = self._masked(member, numbers, images, choice == k, sizes)
             ops.extend(found)
         return tuple(ops), replace(images, sizes=sizes)
@@ -193,10 +196,10 @@ class RandomChoice(_Container):
 
 @frozen
 class RandomOrder(_Container):
-    """All of ``transforms``, in a random order for each image.
+    """Apply all of ``transforms``, in a random order for each image.
 
-    The graph must have every order within it, so two of them cost 3 steps, three 7 and four 12, each on a part of the
-    images (see :mod:`gpupipe.transforms.orders`). There may be four at most.
+    The graph must contain every order: two transforms take 3 steps, three take 7 and four, the maximum, take 12. Each
+    step applies to a part of the images (see :mod:`gpupipe.transforms.orders`).
 
     >>> from gpupipe.transforms import ColorJitter
     >>> len(RandomOrder([ColorJitter(brightness=0.4), ColorJitter(contrast=0.4)]).transforms)
@@ -209,9 +212,9 @@ class RandomOrder(_Container):
         n = len(self.transforms)
         if n > orders.MOST:
             raise ConfigError(
-                f"RandomOrder: {n} transforms would become about {n * n - 2 * n + 4} steps for every image, because "
-                f"every order must be within them; use {orders.MOST} at most, such as two RandomOrder one after "
-                "another, or a RandomChoice between a few fixed orders"
+                f"RandomOrder: {n} transforms would take about {n * n - 2 * n + 4} steps, because these must contain "
+                f"every order; use at most {orders.MOST}, for example two RandomOrder in a row, or a RandomChoice "
+                "between a few fixed orders"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""Data type and range of values: from PIL images to normalised tensors."""
+"""Conversions of data types and value ranges, from PIL images to normalized tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _floats(value: Any, what: str) -> tuple[float, ...]:
 
 @frozen
 class ToTensor(Transform):
-    """A PIL image to float32 in 0..1, channels first.
+    """Convert a PIL image to a float32 tensor in [0, 1], channels first.
 
     >>> ToTensor()
     ToTensor()
@@ -33,13 +33,13 @@ class ToTensor(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "pil":
-            raise self.refuse("the image is a tensor already at this place; remove one of the two conversions")
+            raise self.refuse("the image is already a tensor at this point; remove one of the two conversions")
         return (ToDtypeOp("float32"),), replace(images, kind="tensor", dtype="float32")
 
 
 @frozen
 class PILToTensor(Transform):
-    """A PIL image to a uint8 tensor, channels first.
+    """Convert a PIL image to a uint8 tensor, channels first.
 
     >>> PILToTensor()
     PILToTensor()
@@ -47,13 +47,13 @@ class PILToTensor(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "pil":
-            raise self.refuse("the image is a tensor already at this place; remove one of the two conversions")
+            raise self.refuse("the image is already a tensor at this point; remove one of the two conversions")
         return (), replace(images, kind="tensor")
 
 
 @frozen
 class ToImage(Transform):
-    """A PIL image to a uint8 tensor, channels first; a tensor stays as it is.
+    """Convert a PIL image to a uint8 tensor, channels first. Tensors stay as they are.
 
     >>> ToImage()
     ToImage()
@@ -65,10 +65,11 @@ class ToImage(Transform):
 
 @frozen
 class ToDtype(Transform):
-    """Change the data type. With ``scale``, integer 0..255 becomes float 0..1; without, the values stay.
+    """Convert the data type. With ``scale``, integers in [0, 255] become floats in [0, 1]; otherwise values stay the
+    same.
 
-    float32, float16 and bfloat16 as a target; uint8 only for what is uint8 already (torchvision's way back from floats
-    truncates, and nothing that trains needs it).
+    The target may be float32, float16 or bfloat16. uint8 is accepted only for images that are uint8 already:
+    torchvision's conversion from floats truncates, and training does not need it.
 
     >>> ToDtype("float16", scale=True)
     ToDtype(dtype='float16', scale=True)
@@ -81,19 +82,20 @@ class ToDtype(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "tensor":
-            raise self.refuse("the image is still a PIL image at this place; put ToImage() or PILToTensor() before it")
+            raise self.refuse("the image is still a PIL image at this point; put ToImage() or PILToTensor() before it")
         if self.dtype == images.dtype:
             return (), images
         if self.dtype == "uint8":
-            raise self.refuse(f"the image is {images.dtype} here and cannot become uint8 again; leave this step out")
+            raise self.refuse(f"the image is {images.dtype} here and cannot become uint8 again; remove this step")
         op = ToDtypeOp(self.dtype, scale=self.scale, kind="pil" if self._divides else "tensor")
         return (op,), replace(images, dtype=self.dtype)
 
 
 @frozen
 class ConvertImageDtype(ToDtype):
-    """``ToDtype(dtype, scale=True)`` as torchvision's first transforms have it: they divide by 255, the second ones
-    multiply by 1/255, which rounds differently.
+    """Convert like ``ToDtype(dtype, scale=True)``, rounding like torchvision's transforms v1.
+
+    Version 1 divides by 255, version 2 multiplies by 1/255.
 
     >>> ConvertImageDtype()
     ConvertImageDtype(dtype='float32', scale=True)
@@ -107,7 +109,9 @@ class ConvertImageDtype(ToDtype):
 
 @frozen
 class Normalize(Transform):
-    """``(x - mean) / std`` by channel, on a float tensor.
+    """Compute ``(x - mean) / std`` per channel of a float tensor.
+
+    ``inplace`` is accepted for compatibility with torchvision; it has no effect on the result.
 
     >>> Normalize(0.5, 0.25)
     Normalize(mean=(0.5,), std=(0.25,), inplace=False)
@@ -116,7 +120,6 @@ class Normalize(Transform):
     mean: Channels = Converted(_floats)
     std: Channels = Converted(_floats)
     inplace: bool = False
-    """Accepted for torchvision's sake: the tensor is held once, so both values mean the same."""
 
     def __post_init__(self) -> None:
         counts = len(self.mean), len(self.std)
@@ -130,7 +133,7 @@ class Normalize(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "tensor" or images.dtype == "uint8":
             raise self.refuse(
-                f"the image is {'a PIL image' if images.kind == 'pil' else 'uint8'} at this place and must be a float "
+                f"the image is {'a PIL image' if images.kind == 'pil' else 'uint8'} at this point and must be a float "
                 "tensor; put ToTensor(), or ToDtype(torch.float32, scale=True), before it"
             )
         if len(self.mean) not in (1, images.channels):

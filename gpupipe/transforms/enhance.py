@@ -1,4 +1,4 @@
-"""Changes of an image's values that happen or do not: inversion, fewer levels, sharpness, histograms, JPEG."""
+"""Random changes of pixel values: inversion, posterization, solarization, sharpness, histograms, JPEG compression."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _quality(value: int | Sequence[int], what: str) -> tuple[int, int]:
 
 @frozen
 class RandomInvert(Transform):
-    """Replace every value by the largest one minus it, with probability ``p``.
+    """Subtract every value from the largest possible value, with probability ``p``.
 
     >>> RandomInvert()
     RandomInvert(p=0.5)
@@ -61,7 +61,7 @@ class RandomInvert(Transform):
 
 @frozen
 class RandomPosterize(Transform):
-    """Keep the upper ``bits`` (0 to 8) of every value, with probability ``p``.
+    """Keep the upper ``bits`` (0 to 8) bits of every value, with probability ``p``.
 
     >>> RandomPosterize(4)
     RandomPosterize(bits=4, p=0.5)
@@ -79,9 +79,9 @@ class RandomPosterize(Transform):
 
 @frozen
 class RandomSolarize(Transform):
-    """Invert the values of ``threshold`` and above, with probability ``p``.
+    """Invert values of at least ``threshold``, with probability ``p``.
 
-    ``threshold`` is in the image's own units: 0 to 255 of uint8, 0 to 1 of a float type.
+    ``threshold`` is in units of the image: 0 to 255 for uint8, 0 to 1 for floats.
 
     >>> RandomSolarize(128)
     RandomSolarize(threshold=128.0, p=0.5)
@@ -96,7 +96,7 @@ class RandomSolarize(Transform):
         largest = 255.0 if images.dtype == "uint8" else 1.0
         if images.kind == "tensor" and self.threshold > largest:
             raise self.refuse(
-                f"the image is {images.dtype} at this place, whose largest value is {largest:g}; give threshold in "
+                f"the image is {images.dtype} at this point, whose largest value is {largest:g}; give threshold in "
                 "these units"
             )
         mask, always = by_chance(u[:, 0], self.p)
@@ -107,8 +107,9 @@ class RandomSolarize(Transform):
 
 @frozen
 class RandomAdjustSharpness(Transform):
-    """Blend with a smoothed image, with probability ``p``: ``sharpness_factor`` 0 smoothes, 1 changes nothing, 2
-    sharpens.
+    """Adjust the sharpness with probability ``p``, by blending with a smoothed image.
+
+    A ``sharpness_factor`` of 0 smooths, 1 changes nothing, and 2 sharpens.
 
     >>> RandomAdjustSharpness(2)
     RandomAdjustSharpness(sharpness_factor=2.0, p=0.5)
@@ -127,7 +128,7 @@ class RandomAdjustSharpness(Transform):
 
 @frozen
 class RandomAutocontrast(Transform):
-    """Stretch every channel over the whole range of values, with probability ``p``.
+    """Stretch every channel to the whole range of values, with probability ``p``.
 
     >>> RandomAutocontrast(1)
     RandomAutocontrast(p=1.0)
@@ -144,7 +145,7 @@ class RandomAutocontrast(Transform):
 
 @frozen
 class RandomEqualize(Transform):
-    """Make the histogram of every channel as even as it can be, with probability ``p``.
+    """Equalize the histogram of every channel, with probability ``p``.
 
     >>> RandomEqualize()
     RandomEqualize(p=0.5)
@@ -161,10 +162,10 @@ class RandomEqualize(Transform):
 
 @frozen
 class JPEG(Transform):
-    """Encode as JPEG (4:2:0) and decode again.
+    """Compress as JPEG (4:2:0) and decode again.
 
     Args:
-        quality: 1 to 100, or (lowest, highest), both included. Lower means more compression.
+        quality: 1 to 100, or (lowest, highest), both included. Lower means stronger compression.
 
     >>> JPEG(75)
     JPEG(quality=(75, 75))
@@ -176,7 +177,7 @@ class JPEG(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.dtype != "uint8":
-            raise self.refuse(f"the image is {images.dtype} at this place and must be uint8; put it before ToTensor()")
+            raise self.refuse(f"the image is {images.dtype} at this point and must be uint8; put it before ToTensor()")
         low, high = self.quality
         quality = i32(np.minimum(low + (u[:, 0] * (high - low + 1)).astype(np.int32), high))
         return (ops.JPEG(everywhere(len(u)), quality, kind=images.kind, always=True),), images

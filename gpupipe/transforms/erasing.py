@@ -1,4 +1,4 @@
-"""Random erasing, with torchvision's arguments, and with the counts and colours of timm's."""
+"""Random erasing with torchvision's arguments, plus timm's window counts and colors."""
 
 from __future__ import annotations
 
@@ -54,13 +54,20 @@ def _count(value: int | Sequence[int], what: str) -> tuple[int, int]:
 
 @frozen
 class RandomErasing(Transform):
-    """With probability ``p`` overwrite a window (Zhong et al., *Random Erasing Data Augmentation*, 2020).
+    """Overwrite a window of a tensor with probability ``p`` (Zhong et al., *Random Erasing Data Augmentation*, 2020).
 
-    Ten attempts draw an area uniform in ``scale``, as a share of the image, and a shape, height over width,
-    log-uniform in ``ratio``. The first window that is smaller than the image is taken at a uniform place; if none is,
-    nothing happens. ``value`` is a number, one for each channel, ``"random"``: normal noise (timm's mode "pixel"), or
-    ``"color"``: one normal colour per window (timm's mode "rand"). With ``count`` (low, high) so many windows, each of
-    a share of the area, as in timm.
+    Each of ten attempts draws an area uniform in ``scale``, as a share of the image, and an aspect ratio (height over
+    width) log-uniform in ``ratio``. The first window smaller than the image is placed uniformly; if no window is, the
+    image stays as it is.
+
+    Args:
+        p: probability of erasing.
+        scale: (low, high) share of the image's area.
+        ratio: (low, high) height over width.
+        value: a number, one number per channel, ``"random"`` for normal noise (timm's mode "pixel"), or ``"color"`` for
+            one normal color per window (timm's mode "rand").
+        inplace: accepted for compatibility with torchvision; it has no effect on the result.
+        count: number of windows, or (low, high). Each window gets an equal part of the area, as in timm.
 
     >>> RandomErasing(0.25, value="random").value
     'random'
@@ -71,7 +78,6 @@ class RandomErasing(Transform):
     ratio: Range = Converted(_shapes, default=(0.3, 3.3))
     value: Converted[Any, str | Colour] = Converted(_value, default=0.0)
     inplace: bool = False
-    """Accepted for torchvision's sake: the tensor is held once, so both values mean the same."""
     count: Converted[int | Sequence[int], tuple[int, int]] = Converted(_count, default=1)
 
     @property
@@ -81,12 +87,12 @@ class RandomErasing(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "tensor":
             raise self.refuse(
-                "it erases tensors, and torchvision leaves PIL images as they are; put it after ToTensor()"
+                "it erases tensors only, and torchvision ignores it on PIL images; put it after ToTensor()"
             )
         colour = None if isinstance(self.value, str) else self.value
         if colour is None and images.dtype == "uint8":
             raise self.refuse(
-                "normal noise around zero means nothing in uint8; put it after ToTensor() or ToDtype(torch.float32)"
+                "uint8 cannot hold normal noise around zero; put it after ToTensor() or ToDtype(torch.float32)"
             )
         if colour is not None and len(colour) not in (1, images.channels):
             raise self.refuse(f"{len(colour)} values for an image of {images.channels} channel(s)")
@@ -94,7 +100,7 @@ class RandomErasing(Transform):
         count = low + below(u[:, 1], high - low + 1)
         drawn, each = u[:, 0] < self.p, 2 * _ATTEMPTS + 3
         ops = []
-        # As many windows as any image may have, each with a mask: the sequence of ops is the same for all images.
+        # The sequence of ops is the same for all images: as many windows as any image may have, each with a mask.
         for k in range(high):
             v = u[:, 2 + k * each : 2 + (k + 1) * each]
             fits, *window = self._window(v, images, count)
@@ -114,10 +120,10 @@ class RandomErasing(Transform):
         return tuple(ops), images
 
     def _window(self, v: F64, images: Images, count: I64) -> tuple[Mask, I64, I64, I64, I64]:
-        """(whether there is one, top, left, height, width), each [B]."""
+        """Return (found, top, left, height, width) of the window, each [B]."""
         h, w = images.height, images.width
         (low, high), (flat, steep) = self.scale, np.log(self.ratio)
-        # As for RandomResizedCrop: area times shape is the square of one side, area over shape that of the other.
+        # As in RandomResizedCrop, area * ratio is the square of one side, and area / ratio that of the other.
         area = (h * w / count)[:, None] * (low + (high - low) * v[:, 3 : 3 + _ATTEMPTS])
         shape = np.exp(flat + (steep - flat) * v[:, 3 + _ATTEMPTS :])
         heights = np.rint(np.sqrt(area * shape)).astype(np.int64)

@@ -1,13 +1,13 @@
-"""Fields of transforms: what a user may give, and the one form in which it is kept.
+"""Fields of transforms that convert and check their values.
 
-A field names its converter, which checks what is given and returns what is kept::
+A field names a converter, which checks the given value and returns the value to keep::
 
     @frozen
     class CenterCrop(Transform):
-        size: Pair = Converted(pair)  # takes int | Sequence[int], and is tuple[int, int] from then on
+        size: Pair = Converted(pair)  # accepts int | Sequence[int], keeps tuple[int, int]
 
-Converters get the value and the words that an error begins with, such as ``CenterCrop: size``. What concerns several
-fields at once is checked in ``__post_init__``.
+A converter gets the value and a prefix for errors, such as ``CenterCrop: size``. Checks that involve several fields
+belong in ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import dataclass_transform
 else:
 
-    def dataclass_transform(**_: Any) -> Any:  # Python 3.10 has none, and it only tells type checkers something
+    def dataclass_transform(**_: Any) -> Any:  # missing in Python 3.10; only type checkers use it
         return lambda decorator: decorator
 
 
@@ -63,10 +63,10 @@ _REQUIRED: Any = object()
 
 
 class Converted(Generic[Given, Kept]):
-    """A field that keeps ``convert(value, what)`` of what it is given.
+    """A dataclass field that keeps ``convert(value, what)`` of the value it is given.
 
-    It is a data descriptor, which dataclasses support: they take what it gives for the class as the default, and set it
-    as any other field. So a transform stays a frozen dataclass, and type checkers know both types.
+    This is a data descriptor, which dataclasses support: they read the default from the class and set the field as any
+    other. A transform stays a frozen dataclass, and type checkers know both the accepted and the kept type.
     """
 
     def __init__(self, convert: Callable[[Given, str], Kept], *, default: Given = _REQUIRED):
@@ -85,7 +85,7 @@ class Converted(Generic[Given, Kept]):
             kept: Kept = instance.__dict__[self._name]
             return kept
         if self._default is _REQUIRED:
-            raise AttributeError(self._name)  # which tells a dataclass that there is no default
+            raise AttributeError(self._name)  # tells the dataclass that there is no default
         return self._default
 
     def __set__(self, instance: object, value: Given) -> None:
@@ -94,13 +94,15 @@ class Converted(Generic[Given, Kept]):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Converted,))
 def frozen(cls: type[T]) -> type[T]:
-    """A frozen dataclass that has ``repr``, ``==`` and ``hash`` from :class:`~gpupipe.transforms.Transform`, and not
-    code of its own for each of them, which would take a tenth of the time that an import takes."""
+    """Make a frozen dataclass that inherits ``repr``, ``==`` and ``hash`` from :class:`~gpupipe.transforms.Transform`.
+
+    Generating these methods for each class would take a tenth of the import time.
+    """
     return dataclass(frozen=True, repr=False, eq=False)(cls)
 
 
 Colour = tuple[float, ...]
-"""One number for all channels, or one each."""
+"""One number for all channels, or one number per channel."""
 
 Pair: TypeAlias = Converted["int | Sequence[int]", tuple[int, int]]
 Probability: TypeAlias = Converted[float, float]
@@ -112,12 +114,12 @@ Fill: TypeAlias = Converted["float | Sequence[float] | None", Colour]
 
 
 def items(value: Any) -> tuple[Any, ...]:
-    """What a list argument holds; one value that is no list stands for a list of itself."""
+    """Return the items of a list argument; a single value counts as a list of one."""
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
 
 
 def pair(value: int | Sequence[int], what: str) -> tuple[int, int]:
-    """(height, width) of a torchvision size argument: one number means a square."""
+    """Convert torchvision's size argument to (height, width); a single number means a square."""
     numbers = items(value)
     if len(numbers) == 1:
         numbers = numbers * 2
@@ -133,7 +135,7 @@ def probability(value: float, what: str) -> float:
 
 
 def number(*, least: float) -> Callable[[Any, str], float]:
-    """Converter to a finite number of at least ``least``."""
+    """Return a converter to a finite number of at least ``least``."""
 
     def convert(value: Any, what: str) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not least <= value < np.inf:
@@ -145,7 +147,7 @@ def number(*, least: float) -> Callable[[Any, str], float]:
 
 
 def numbers(*counts: int) -> Callable[[Any, str], tuple[float, ...]]:
-    """Converter to as many numbers as one of ``counts``."""
+    """Return a converter to a tuple whose length is one of ``counts``."""
 
     def convert(value: Any, what: str) -> tuple[float, ...]:
         values = items(value)
@@ -157,7 +159,7 @@ def numbers(*counts: int) -> Callable[[Any, str], tuple[float, ...]]:
 
 
 def increasing(value: Sequence[float], what: str) -> tuple[float, float]:
-    """(low, high) above zero."""
+    """Convert to (low, high) with 0 < low <= high."""
     bounds = items(value)
     if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1]:
         raise ConfigError(f"{what} must be (low, high) with 0 < low <= high, not {value!r}")
@@ -165,7 +167,7 @@ def increasing(value: Sequence[float], what: str) -> tuple[float, float]:
 
 
 def fill(value: float | Sequence[float] | None, what: str) -> Colour:
-    """A colour; ``None`` is black."""
+    """Convert to a color; ``None`` means black."""
     values = (0.0,) if value is None else items(value)
     if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
         raise ConfigError(f"{what} must be a number or three of them, not {value!r}")
@@ -173,7 +175,7 @@ def fill(value: float | Sequence[float] | None, what: str) -> Colour:
 
 
 def optional_fill(value: float | Sequence[float] | None, what: str) -> Colour | None:
-    """A colour; ``None`` stays, because to the maps of tensors it is not the same as black."""
+    """Convert to a color, keeping ``None``: on tensors, affine maps treat it differently from black."""
     return None if value is None else numbers(1, 3)(value, what)
 
 
@@ -182,7 +184,7 @@ def flag(value: Any, what: str) -> bool:
 
 
 def antialias(value: bool | None, what: str) -> bool:
-    """Only ``False`` is no; torchvision's ``None`` means its default."""
+    """Convert torchvision's ``antialias``: only ``False`` disables it, and ``None`` means the default, ``True``."""
     return value is not False
 
 
@@ -190,7 +192,7 @@ _INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "ha
 
 
 def interpolation(value: Any, what: str) -> str:
-    """torchvision's ``InterpolationMode`` or its name, as a name."""
+    """Convert torchvision's ``InterpolationMode``, or the name of one, to the name."""
     name = getattr(value, "value", value)
     if name not in _INTERPOLATIONS:
         raise ConfigError(f"interpolation must be one of {', '.join(_INTERPOLATIONS)}, not {value!r}")
@@ -198,13 +200,13 @@ def interpolation(value: Any, what: str) -> str:
 
 
 def interpolations(value: Any, what: str) -> str | tuple[str, ...]:
-    """One name, or several of which each image draws one."""
+    """Convert to one name, or to several from which each image draws one."""
     names = tuple(interpolation(v, what) for v in items(value))
     return names[0] if len(names) == 1 else names
 
 
 def dtype(value: Any, what: str) -> Dtype:
-    """A torch dtype or its name, as a name."""
+    """Convert a torch dtype, or the name of one, to the name."""
     name = str(value).removeprefix("torch.")
     if name not in get_args(Dtype):
         raise ConfigError(f"dtype must be one of {', '.join(get_args(Dtype))}, not {value!r}")

@@ -1,4 +1,4 @@
-"""Crops, padding and flips. The rules are torchvision's own, in numpy, for a whole batch at once."""
+"""Crops, padding and flips: torchvision's rules in numpy, for a whole batch at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Mode: TypeAlias = Converted[PaddingMode, PaddingMode]
 
 
 def _sides(value: int | Sequence[int], what: str) -> Sides:
-    """(left, top, right, bottom) of torchvision's padding argument."""
+    """Convert torchvision's padding argument to (left, top, right, bottom)."""
     p = items(value)
     if len(p) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in p):
         raise ConfigError(f"{what} must be one, two or four numbers of pixels, none negative, not {value!r}")
@@ -45,7 +45,7 @@ def known_mode(value: Any, what: str) -> PaddingMode:
 
 @frozen
 class CenterCrop(Transform):
-    """The middle ``size`` of the image. A smaller image is filled with zeros, as in torchvision.
+    """Crop the center ``size`` of the image. Smaller images are padded with zeros, as in torchvision.
 
     The offset is ``round((height - size) / 2)``, halves to even.
 
@@ -59,7 +59,7 @@ class CenterCrop(Transform):
         offsets = []
         for have, want in zip((images.height, images.width), self.size, strict=True):
             margin = have - want
-            # Of a smaller image torchvision puts the smaller half of what is missing before it.
+            # torchvision pads a smaller image with the smaller half of the missing pixels in front.
             offsets.append(np.where(margin >= 0, np.rint(margin / 2.0).astype(np.int64), -(-margin // 2)))
         height, width = (filled(len(images.sizes), n) for n in self.size)
         crop = Crop(i32(offsets[0]), i32(offsets[1]), i32(height), i32(width), padded=True)
@@ -68,8 +68,12 @@ class CenterCrop(Transform):
 
 @frozen
 class Pad(Transform):
-    """Add ``padding`` pixels around the image: one number, (left and right, top and bottom), or
-    (left, top, right, bottom).
+    """Pad the image on all sides.
+
+    Args:
+        padding: pixels: one number, (left and right, top and bottom), or (left, top, right, bottom).
+        fill: value of the new pixels, or one value per channel.
+        padding_mode: ``"constant"``, ``"edge"``, ``"reflect"`` or ``"symmetric"``.
 
     >>> Pad((1, 2), fill=9)
     Pad(padding=(1, 2, 1, 2), fill=(9.0,), padding_mode='constant')
@@ -80,7 +84,7 @@ class Pad(Transform):
     padding_mode: Mode = Converted(known_mode, default="constant")
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        # A window that begins outside of the image, and ends there.
+        # Padding is a crop whose window begins and ends outside the image.
         left, top, right, bottom = self.padding
         n = len(images.sizes)
         height, width = images.height + top + bottom, images.width + left + right
@@ -98,10 +102,10 @@ class Pad(Transform):
 
 @frozen
 class RandomCrop(Transform):
-    """A window of ``size`` at a random place, after ``padding`` pixels were added around the image.
+    """Crop a window of ``size`` at a random position, after adding ``padding`` pixels around the image.
 
-    ``pad_if_needed`` adds what is missing on both sides, as torchvision does. Without it, an image that is smaller than
-    ``size`` is an error that names the sizes.
+    ``pad_if_needed`` pads both sides by the missing pixels, as torchvision does. Without it, an image smaller than
+    ``size`` raises an error that names the sizes.
 
     >>> RandomCrop(32, padding=4)
     RandomCrop(size=(32, 32), padding=(4, 4, 4, 4), pad_if_needed=False, fill=(0.0,), padding_mode='constant')
@@ -122,7 +126,7 @@ class RandomCrop(Transform):
         for axis, (have, want, before, after) in enumerate(axes):
             padded, shift = have + before + after, filled(n, before)
             if self.pad_if_needed:
-                # As much on both sides as is missing in all, as in torchvision: so there is room for a random place.
+                # Like torchvision, pad each side by all that is missing, which leaves room for a random position.
                 missing = np.maximum(want - padded, 0)
                 padded, shift = padded + 2 * missing, shift + missing
             if (padded < want).any():
@@ -147,8 +151,6 @@ class RandomCrop(Transform):
 
 @frozen
 class _RandomFlip(Transform):
-    """What both have."""
-
     DRAWS: ClassVar[int] = 1
     axis: ClassVar[Literal["horizontal", "vertical"]]
 
@@ -159,7 +161,7 @@ class _RandomFlip(Transform):
 
 
 class RandomHorizontalFlip(_RandomFlip):
-    """Mirror left and right with probability ``p``.
+    """Flip left and right with probability ``p``.
 
     >>> RandomHorizontalFlip()
     RandomHorizontalFlip(p=0.5)
@@ -169,7 +171,7 @@ class RandomHorizontalFlip(_RandomFlip):
 
 
 class RandomVerticalFlip(_RandomFlip):
-    """Mirror top and bottom with probability ``p``.
+    """Flip top and bottom with probability ``p``.
 
     >>> RandomVerticalFlip(0.1)
     RandomVerticalFlip(p=0.1)

@@ -1,4 +1,4 @@
-"""What a script's own function does to an image, in transforms of gpupipe."""
+"""A script's own transform function, expressed in transforms of gpupipe."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Step(NamedTuple):
 
     transform: Transform
     numbers: tuple[int, ...] = ()
-    """Which of the uniform numbers it gets; none if it is the same whatever it gets."""
+    """Indices of the uniform numbers that the transform gets. Empty if its result does not depend on them."""
 
     def __repr__(self) -> str:
-        # A transform that looks at one of its numbers may get the same one for all.
+        # A transform that uses one of its numbers may get the same index for all of them.
         by = f" by {', '.join(f'u{k}' for k in dict.fromkeys(self.numbers))}" if self.numbers else ""
         return f"{self.transform!r}{by}"
 
 
 class Path(NamedTuple):
-    """What is done if uniform numbers are within ranges."""
+    """Steps that apply if uniform numbers lie in given ranges."""
 
     where: tuple[tuple[int, float, float], ...]
-    """(k, low, high): number k is in [low, high)."""
+    """(k, low, high): number k lies in [low, high)."""
     steps: tuple[Step, ...]
 
     def __repr__(self) -> str:
@@ -46,14 +46,15 @@ class Path(NamedTuple):
 
 @frozen
 class HandWritten(Transform):
-    """What ``name``, a script's own function, was found to do: one of several paths, by uniform numbers.
+    """The transforms equivalent to ``name``, a script's own function: one of several paths, selected by uniform
+    numbers.
 
-    Number k stands for what the function draws as its k-th: given the same numbers, both make the same of an image. It
-    is made by :mod:`gpupipe.interop.handwritten`, which proves that.
+    Number k stands for the function's k-th draw. Given the same numbers, this transform and the function produce the
+    same image; :mod:`gpupipe.interop.handwritten`, which creates this transform, proves it.
 
     Args:
-        name: of the function, as :class:`~gpupipe.transforms.Lambda` has it.
-        paths: of which each vector of numbers takes exactly one.
+        name: qualified name of the function, as in :class:`~gpupipe.transforms.Lambda`.
+        paths: every vector of numbers takes exactly one of them.
 
     >>> from gpupipe.transforms import PILGaussianBlur
     >>> blur = Path(((0, 0.0, 0.1),), (Step(PILGaussianBlur((0.1, 2.0)), (1,)),))
@@ -89,8 +90,10 @@ class HandWritten(Transform):
         return tuple(ops), images
 
     def _places(self) -> list[tuple[Transform, dict[int, tuple[int, ...]]]]:
-        """The steps of all paths in one sequence, and by the number of each path that has one its uniform numbers. An
-        image takes one path only, so what several of them have in the same order stands there once."""
+        """Merge the steps of all paths into one sequence: (transform, its uniform numbers by index of the path).
+
+        An image takes only one path, so steps that several paths have in the same order occur once.
+        """
         places: list[tuple[Transform, dict[int, tuple[int, ...]]]] = []
         for p, path in enumerate(self.paths):
             at = 0
@@ -109,7 +112,7 @@ class HandWritten(Transform):
 
 
 def _within(path: Path, u: F64) -> Mask:
-    """bool[B]: which rows of u f64[B, draws] take a path."""
+    """Return bool[B]: which rows of u f64[B, draws] take a path."""
     mask = np.ones(len(u), np.bool_)
     for k, low, high in path.where:
         mask &= (low <= u[:, k]) & (u[:, k] < high)

@@ -1,4 +1,4 @@
-"""A user's own function in a pipeline."""
+"""User functions in a pipeline."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ __all__ = ["Lambda"]
 
 @dataclass(frozen=True, repr=False, eq=False, init=False)
 class Lambda(Transform):
-    """Call a function on every image. A function in the list of a :class:`Compose` becomes one of these.
+    """Call a function on every image. A function in the list of a :class:`Compose` becomes a ``Lambda``.
 
-    Before ``ToTensor``, ``ToImage`` and ``PILToTensor`` it gets a PIL image, after them a tensor [C, H, W], as from
-    torchvision; it may change what it gets, and returns the same kind, size and data type. What it draws from the
-    global generators of torch, numpy and Python is a function of seed, epoch and sample, and leaves them as they were.
-    A function that returns something else says so with ``returns``.
+    As in torchvision, the function gets a PIL image before ``ToTensor``, ``ToImage`` and ``PILToTensor``, and a tensor
+    [C, H, W] after them. It may modify its argument, and returns the same kind, size and data type unless ``returns``
+    declares something else. Its draws from the global generators of torch, numpy and Python depend only on seed, epoch
+    and sample, and leave the generators unchanged.
 
-    Both engines run it on the host, for every device: DALI then decodes on the CPU, no more than the window of a first
-    crop, threads do what stands before and after the function, and the function runs in the thread that asks for the
-    batch. With ``batch=True`` it gets the tensor [B, C, H, W] on the device, and a GPU decodes as ever; what it draws
-    is then a function of the batch's first sample. Of clips it is called for each frame, with the same draws for all
-    frames of a clip; with ``batch=True`` it gets [B * T, C, H, W].
+    Both engines run the function on the host, for every device. DALI then decodes on the CPU, at most the window of a
+    first crop. Threads run the transforms before and after the function, and the function itself runs in the thread
+    that asks for the batch. For clips it is called for each frame, with the same draws for all frames of a clip.
+
+    With ``batch=True`` the function gets the tensor [B, C, H, W] on the device, or [B * T, C, H, W] for clips, and a
+    GPU decodes as usual. Its draws then depend on the first sample of the batch.
 
     Args:
-        lambd: the function. State, pipeline and fingerprint know it by its qualified name, and by the line of a
-            ``lambda``: what it does can change without a sign.
-        types: call it on images of these types only, as in torchvision.
-        batch: whether it works on whole batches.
-        returns: what it makes of every image, such as ``"float32[9, 3, 32, 32]"`` of a tensor (uint8, float16 or
-            float32) or ``"RGB[64, 64]"`` of a PIL image (RGB or L); ``H`` and ``W`` are those of what it gets. Every
-            result is checked. After tensors that are not [1, H, W] or [3, H, W] only functions can follow.
+        lambd: the function. State, pipeline and fingerprint identify it by its qualified name, and a ``lambda`` by its
+            line. A change of its body goes unnoticed.
+        types: call the function only on images of these types, as in torchvision.
+        batch: whether the function works on whole batches.
+        returns: type and shape of the results, such as ``"float32[9, 3, 32, 32]"`` for a tensor (uint8, float16 or
+            float32) or ``"RGB[64, 64]"`` for a PIL image (RGB or L). ``H`` and ``W`` stand for the size of the incoming
+            image. Every result is checked. Only functions can follow tensors that are not [1, H, W] or [3, H, W].
 
     Raises:
-        ConfigError: it cannot be called, one of ``types`` is torchvision's, or ``returns`` is not such a text, or
-            stands beside ``batch=True``.
+        ConfigError: ``lambd`` is not callable, one of ``types`` is torchvision's, or ``returns`` is malformed or
+            combined with ``batch=True``.
 
     >>> Lambda(abs, batch=True)
     Lambda(abs, batch=True)
@@ -64,19 +65,19 @@ class Lambda(Transform):
         self, lambd: Callable[[Any], Any], *types: type, batch: bool = False, returns: str | Returned | None = None
     ):
         if not callable(lambd):
-            raise ConfigError(f"Lambda needs something that can be called, not {lambd!r}")
+            raise ConfigError(f"Lambda: lambd must be callable, not {lambd!r}")
         for t in types:
             if not isinstance(t, type):
                 raise ConfigError(f"Lambda: types must be classes, such as PIL.Image.Image or torch.Tensor, not {t!r}")
             if t.__module__.partition(".")[0] == "torchvision":
                 raise ConfigError(
-                    f"Lambda: images are never {t.__module__}.{t.__qualname__} here, but PIL images or plain tensors; "
-                    "say torch.Tensor"
+                    f"Lambda: images are PIL images or plain tensors, never {t.__module__}.{t.__qualname__}; "
+                    "use torch.Tensor"
                 )
         if isinstance(returns, str):
             returns = Returned.of(returns)
         if batch and returns is not None:
-            raise ConfigError(f"Lambda: batch=True keeps the shape of the batch, so leave out returns='{returns}'")
+            raise ConfigError(f"Lambda: batch=True keeps the shape of the batch; remove returns='{returns}'")
         for name, value in (("lambd", lambd), ("types", types), ("batch", bool(batch)), ("returns", returns)):
             object.__setattr__(self, name, value)
 
@@ -103,7 +104,7 @@ class Lambda(Transform):
 
 
 def _after(returns: Returned, images: Images) -> Images:
-    """What goes out of a function that returns this."""
+    """Return the properties of the images that a function returns."""
     made = replace(images, kind=returns.kind, dtype=returns.dtype, channels=returns.channels or 1, shape=())
     if not returns.channels:
         one = filled(len(images.sizes), 1)
@@ -114,7 +115,7 @@ def _after(returns: Returned, images: Images) -> Images:
 
 @dataclass(frozen=True)
 class _Typed:
-    """A function that lets what is not of its types pass."""
+    """A function that passes on objects of other types unchanged."""
 
     function: Callable[[Any], Any]
     types: tuple[type, ...]
@@ -124,7 +125,8 @@ class _Typed:
 
 
 def name_of(function: Any) -> str:
-    """A name that is the same in every process: the qualified one, of a ``lambda`` with its line; never an address."""
+    """Return a name that is the same in every process: the qualified name, with the line for a ``lambda``, never an
+    address."""
     if isinstance(function, functools.partial):
         given = [*map(_value, function.args), *(f"{k}={_value(v)}" for k, v in sorted(function.keywords.items()))]
         return f"partial({', '.join([name_of(function.func), *given])})"
@@ -132,11 +134,11 @@ def name_of(function: Any) -> str:
     if owner is not None and not isinstance(owner, type) and hasattr(function, "__func__"):
         return f"{name_of(owner)}.{function.__name__}"
     name = getattr(function, "__qualname__", None)
-    if name is None:  # an object that can be called
+    if name is None:  # a callable object
         cls = type(function)
         try:
             shown = repr(function)
-        except Exception:  # of a script's class
+        except Exception:  # raised by a script's __repr__
             return _qualified(cls, cls.__qualname__)
         return _qualified(cls, cls.__qualname__) if _ADDRESS.search(shown) else shown
     line = f":{function.__code__.co_firstlineno}" if function.__name__ == "<lambda>" else ""

@@ -1,7 +1,7 @@
-"""Matrices of affine maps as torchvision makes them, for a whole batch, and the ops that carry them.
+"""Matrices of affine maps for a whole batch, computed as in torchvision, and the ops that carry them.
 
-Trigonometry is libm's, one number at a time: numpy's own differs in the last bit on some processors, and Pillow and
-torchvision use libm.
+Trigonometric functions are libm's, one number at a time. Pillow and torchvision use libm too; numpy's functions differ
+in the last bit on some processors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _each(function: Callable[[float], float], values: F64) -> F64:
 
 
 def _centers(center: Center, sizes: I64, kind: Kind) -> tuple[F64, F64]:
-    """(x, y) f64[B] of the fixed point: of PIL images from the upper left corner, of tensors from the middle."""
+    """Return (x, y), each f64[B], of the fixed point: from the upper left corner for PIL images, from the center for
+    tensors."""
     half_h, half_w = (sizes * 0.5).astype(np.float64).T
     if kind == "tensor":
         return (half_w * 0, half_h * 0) if center is None else (center[0] - half_w, center[1] - half_h)
@@ -34,26 +35,26 @@ def _centers(center: Center, sizes: I64, kind: Kind) -> tuple[F64, F64]:
 
 
 def affine_matrix(angle: F64, translate: F64, scale: F64, shear: F64, center: Center, sizes: I64, kind: Kind) -> F64:
-    """Maps from places in the output to places in the input: rotation, shear, scale, then translation.
+    """Return matrices that map output positions to input positions: rotation, shear, scale, then translation.
 
-    The formula is that of torchvision's ``_get_inverse_affine_matrix``, in its order of operations.
+    The formula and its order of operations are those of torchvision's ``_get_inverse_affine_matrix``.
 
     Args:
         angle: f64[B], degrees clockwise.
         translate: [B, 2], pixels to the right and down.
         scale: f64[B].
         shear: f64[B, 2], degrees along x and y.
-        center: (x, y) of the fixed point in pixels from the upper left corner; ``None``: the middle of the image.
+        center: (x, y) of the fixed point in pixels from the upper left corner, or ``None`` for the center of the image.
         sizes: i64[B, 2], height and width of the images.
-        kind: ``"pil"``: for ``Image.transform``, from the upper left corner; ``"tensor"``: from the middle of the
-            image, as torchvision hands it to its grid.
+        kind: ``"pil"`` measures positions from the upper left corner, as ``Image.transform`` does; ``"tensor"`` from
+            the center of the image, as torchvision's grid does.
 
     Returns:
         f64[B, 6]: ``x_in = m[0] x + m[1] y + m[2]``, ``y_in = m[3] x + m[4] y + m[5]``.
     """
-    # The map of points is T(centre + shift) · R(rotation) · shear along y and x · scale · T(-centre). Pixels are looked
-    # up the other way round, so its inverse is needed. That of the linear part is [d, -b; -c, a] / scale, because its
-    # determinant without the scale is 1; the rest follows from where the centre has to come from.
+    # Points map by T(center + shift) · R(rotation) · shear along y and x · scale · T(-center). Pixels are looked up in
+    # the opposite direction, so we need the inverse. The inverse of the linear part is [d, -b; -c, a] / scale, because
+    # its determinant without the scale is 1. The offset follows from the position that maps to the center.
     rot, sx, sy = (_each(math.radians, v) for v in (angle, shear[:, 0], shear[:, 1]))
     cx, cy = _centers(center, sizes, kind)
     tx, ty = cx + translate[:, 0], cy + translate[:, 1]
@@ -67,23 +68,22 @@ def affine_matrix(angle: F64, translate: F64, scale: F64, shear: F64, center: Ce
 
 
 def rotation_matrix(angle: F64, expand: bool, center: Center, sizes: I64, kind: Kind) -> tuple[F64, I64, I32]:
-    """Maps of rotations, of PIL images as ``Image.rotate`` makes them, of tensors as torchvision's ``rotate``.
+    """Return matrices of rotations: as ``Image.rotate`` for PIL images, as torchvision's ``rotate`` for tensors.
 
     Args:
         angle: f64[B], degrees anticlockwise.
-        expand: whether the output becomes large enough for the whole rotated image.
+        expand: whether to enlarge the output so that it holds the whole rotated image.
         center, sizes, kind: as in :func:`affine_matrix`.
 
     Returns:
-        (f64[B, 6] as there, i64[B, 2] height and width of the output, i32[B] ``turns`` as in
-        :class:`~gpupipe.transforms.ops.Warp`)
+        Matrices f64[B, 6] as in :func:`affine_matrix`, i64[B, 2] height and width of the output, and i32[B] ``turns``
+        as in :class:`~gpupipe.transforms.ops.Warp`.
     """
     angle = angle % 360.0
     h, w = sizes[:, 0], sizes[:, 1]
     turns = np.full(len(angle), -1, np.int32)
     if center is None:
-        # The ways of quarter turns that torchvision takes without any interpolation: half turns always, others if the
-        # turned image fits.
+        # torchvision does not interpolate half turns, nor other quarter turns if the turned image fits.
         upright = expand | (h == w)
         for k in range(4):
             turns[(angle == 90 * k) & (upright if k % 2 else True)] = k
@@ -100,7 +100,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
     h, w = sizes.astype(np.float64).T
     cx, cy = _centers(center, sizes, "pil")
     radians = -_each(math.radians, angle)
-    # Pillow rounds to 15 digits, so that quarter turns have zeros in them.
+    # Pillow rounds to 15 digits, so that matrices of quarter turns contain exact zeros.
     cos, sin = (np.array([round(f(r), 15) for r in radians.tolist()]) for f in (math.cos, math.sin))
     a, b, d, e = cos, sin, -sin, cos
 
@@ -108,7 +108,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
         return a * x + b * y + c, d * x + e * y + f
 
     zero = np.zeros(len(angle))
-    # The centre stays: what it is turned to is taken back, first for the image, then for the larger canvas.
+    # Keep the center fixed by subtracting its rotated position, first for the image, then for the larger canvas.
     c, f = places(-cx, -cy, zero, zero)
     c, f = c + cx, f + cy
     if expand:
@@ -121,7 +121,7 @@ def _pillow_rotation(angle: F64, expand: bool, center: Center, sizes: I64) -> tu
 
 
 def _torch_expanded(matrix: F64, sizes: I64) -> I64:
-    """torchvision's size of a rotated tensor: in float32, with a tolerance of 1e-4 pixels."""
+    """Return the size of a rotated tensor as torchvision computes it, in float32 with a tolerance of 1e-4 pixels."""
     m = matrix.astype(np.float32)
     half = sizes[:, ::-1].astype(np.float32) * np.float32(0.5)
     size = []
@@ -135,14 +135,14 @@ def _torch_expanded(matrix: F64, sizes: I64) -> I64:
 
 
 def _quarters(matrix: F64, out: I64, turns: I32, sizes: I64, kind: Kind) -> tuple[F64, I64, I32]:
-    """Quarter turns get exact matrices and sizes; Pillow and torchvision transpose the pixels there."""
+    """Replace matrices and sizes of quarter turns by exact ones; Pillow and torchvision transpose the pixels."""
     h, w = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
     zero, one = np.zeros(len(h)), np.ones(len(h))
-    # x_in and y_in of the turns by 0, 90, 180 and 270 degrees anticlockwise
+    # x_in and y_in for turns by 0, 90, 180 and 270 degrees anticlockwise
     exact = np.array([[one, zero, zero, zero, one, zero], [zero, -one, w, one, zero, zero],
                       [-one, zero, w, zero, -one, h], [zero, one, zero, -one, zero, h]])  # fmt: skip
     if kind == "tensor":
-        exact[:, 2::3] = 0  # from the middle
+        exact[:, 2::3] = 0  # from the center
     turned = turns >= 0
     rows = np.arange(len(turns))
     matrix = np.where(turned[:, None], exact[np.maximum(turns, 0), :, rows], matrix)
@@ -155,9 +155,10 @@ def affine_warp(
     scale: F64 | float = 1.0, shear: F64 | tuple[float, float] = (0.0, 0.0), center: Center = None,
     interpolation: str = "nearest", fill: Fill = (0.0,), always: bool = False,
 ) -> Warp:  # fmt: skip
-    """torchvision's ``affine`` as an op; arguments as in :func:`affine_matrix`, each for all samples or one for each.
+    """Return torchvision's ``affine`` as an op.
 
-    ``fill=None`` differs from zero on tensors, as in torchvision: there the border is not blended twice.
+    Arguments are those of :func:`affine_matrix`, given once or per sample. As in torchvision, ``fill=None`` differs
+    from zero on tensors: the border is blended once and not twice.
     """
     n = len(images.sizes)
     matrix = affine_matrix(
@@ -172,7 +173,8 @@ def rotation_warp(
     images: Images, mask: Mask, *, angle: F64 | float, expand: bool = False, center: Center = None,
     interpolation: str = "nearest", fill: Fill = (0.0,), always: bool = False,
 ) -> Warp:  # fmt: skip
-    """torchvision's ``rotate`` as an op; arguments as in :func:`rotation_matrix` and :func:`affine_warp`."""
+    """Return torchvision's ``rotate`` as an op, with the arguments of :func:`rotation_matrix` and
+    :func:`affine_warp`."""
     angle = np.broadcast_to(np.asarray(angle, np.float64), len(images.sizes))
     matrix, out, turns = rotation_matrix(angle, expand, center, images.sizes, images.kind)
     if expand:

@@ -1,4 +1,4 @@
-"""Transforms of whole batches and their targets."""
+"""Transforms that mix the images of a batch and their targets."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["CutMix", "MixUp"]
 
 
 def beta(alpha: float, u: F64) -> F64:
-    """f64[B] distributed as Beta(alpha, alpha), of uniforms u f64[B, 2].
+    """Draw f64[B] from Beta(alpha, alpha), given uniform numbers u f64[B, 2].
 
     Bailey's polar method gives Student's t with 2 alpha degrees of freedom, ``t = sqrt(2 alpha (u0^(-1/alpha) - 1))
     cos(2 pi u1)``, and ``1/2 + t / (2 sqrt(2 alpha + t²))`` has the symmetric beta distribution (R. W. Bailey, *Polar
     generation of random variates with the t-distribution*, Math. Comp. 62, 1994; L. Devroye, *Random variate generation
-    in one line of code*, WSC 1996). Exact for every alpha, without rejection.
+    in one line of code*, WSC 1996). The method is exact for every alpha and rejects nothing.
     """
     with np.errstate(divide="ignore", over="ignore"):
-        # t² / 2 alpha. For a small alpha it overflows, and the result is 0 or 1 to the last bit.
+        # t² / 2 alpha. It overflows for a small alpha; the result is then 0 or 1 to the last bit.
         square = np.expm1(-np.log(u[:, 0]) / alpha) * np.cos(2 * np.pi * u[:, 1]) ** 2
         rest = 1 / (1 + square)
-    low = rest / (2 * (1 + np.sqrt(1 - rest)))  # (1 - sqrt(1 - rest)) / 2, whose digits would cancel
+    low = rest / (2 * (1 + np.sqrt(1 - rest)))  # (1 - sqrt(1 - rest)) / 2 without cancellation
     return np.asarray(np.where(np.cos(2 * np.pi * u[:, 1]) < 0, low, 1 - low))
 
 
@@ -47,8 +47,6 @@ def _classes(value: int | None, what: str) -> int | None:
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class _Mixing(Transform):
-    """What both have."""
-
     alpha: Converted[float, float] = Converted(_positive, default=1.0)
     num_classes: Converted[int | None, int | None] = Converted(_classes, default=None)
     labels_getter: InitVar[Any] = "default"
@@ -56,8 +54,8 @@ class _Mixing(Transform):
     def __post_init__(self, labels_getter: Any) -> None:
         if labels_getter not in ("default", None):
             raise ConfigError(
-                f"{type(self).__name__}: labels_getter={labels_getter!r}: the labels are the dataset's targets, so "
-                "leave it out"
+                f"{type(self).__name__}: labels_getter={labels_getter!r} is not supported: labels are the dataset's "
+                "targets; remove it"
             )
 
     @property
@@ -65,19 +63,19 @@ class _Mixing(Transform):
         return True
 
     def _partner(self, images: Images) -> I64:
-        """The sample before, of the first one the last: ``roll(1)``, as in torchvision."""
+        """Return the previous sample of each one, and the last for the first: ``roll(1)``, as in torchvision."""
         if images.kind == "pil" or images.dtype == "uint8":
-            raise self.refuse("the images are uint8 at this place and must be floats; put ToTensor() before it")
+            raise self.refuse("the images are uint8 at this point and must be floats; put ToTensor() before it")
         return np.roll(np.arange(len(images.sizes)), 1)
 
 
 @frozen
 class MixUp(_Mixing):
-    """``factor * image + (1 - factor) * the image before it in the batch``, and the same of the targets, with one
-    factor of Beta(alpha, alpha) for the batch (Zhang et al., *mixup: Beyond Empirical Risk Minimization*, 2018).
+    """Mix each image and its target with the previous one in the batch (Zhang et al., *mixup*, 2018).
 
-    The targets become shares of classes f32[B, num_classes]; ``num_classes`` may be ``None`` if they are that
-    already. ``labels_getter`` takes no function: the labels are the dataset's targets.
+    The result is ``factor * x + (1 - factor) * previous``, with one factor per batch drawn from Beta(alpha, alpha).
+    Targets become class shares f32[B, num_classes]; ``num_classes`` may be ``None`` if they have that form already.
+    ``labels_getter`` must keep its default, because labels are the dataset's targets.
 
     >>> MixUp(alpha=0.2, num_classes=1000)
     MixUp(alpha=0.2, num_classes=1000)
@@ -91,9 +89,10 @@ class MixUp(_Mixing):
 
 @frozen
 class CutMix(_Mixing):
-    """A window out of the image before it in the batch, and targets mixed by area (Yun et al., *CutMix*, 2019). The
-    window's centre is anywhere; its share of the area is 1 - Beta(alpha, alpha), less what lies outside. One window
-    for the batch.
+    """Paste a window of the previous image of the batch, and mix targets by area (Yun et al., *CutMix*, 2019).
+
+    All images of the batch use the same window. Its center is uniform; its share of the area is 1 - Beta(alpha, alpha),
+    less the part outside the image. Arguments are those of :class:`MixUp`.
 
     >>> CutMix(num_classes=1000)
     CutMix(alpha=1.0, num_classes=1000)
@@ -103,7 +102,7 @@ class CutMix(_Mixing):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         partner = self._partner(images)
-        # A window of the share 1 - factor of the area has the square root of it of both sides.
+        # A window that covers 1 - factor of the area has the square root of that share along both sides.
         half = 0.5 * np.sqrt(1 - beta(self.alpha, u[:, :2]))
         spans = []
         for axis, have in enumerate((images.height, images.width)):
@@ -112,6 +111,6 @@ class CutMix(_Mixing):
             start, end = np.maximum(centre - reach, 0), np.minimum(centre + reach, have)
             spans += [start, end - start]
         top, height, left, width = spans
-        factor = 1 - height * width / (images.height * images.width)  # of what lies within the image
+        factor = 1 - height * width / (images.height * images.width)  # of the part inside the image
         op = CutMixOp(partner, factor, *map(i32, (top, left, height, width)), num_classes=self.num_classes)
         return (op,), images

@@ -1,4 +1,4 @@
-"""Arrays of numbers out of uniform ones, and of one number."""
+"""Arrays of per-sample numbers, made from uniform numbers or constants."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ __all__ = ["below", "between", "by_chance", "everywhere", "filled", "i32", "seed
 
 
 def below(u: F64, n: I64 | int) -> I64:
-    """A uniform integer in [0, n) from a uniform number in [0, 1)."""
+    """Map uniform numbers in [0, 1) to uniform integers in [0, n)."""
     return np.minimum((u * n).astype(np.int64), n - 1)
 
 
 def between(u: F64, low: float, high: float) -> F64:
-    """A number uniform between ``low`` and ``high``."""
+    """Map uniform numbers in [0, 1) to numbers uniform between ``low`` and ``high``."""
     return low + (high - low) * u
 
 
 def by_chance(u: F64, p: float) -> tuple[Mask, bool]:
-    """(bool[B], true with probability ``p`` of uniforms f64[B]; whether it is true in any case)"""
+    """Return (mask bool[B], true with probability ``p``; whether it is always true), given uniform numbers f64[B]."""
     return u < p, p == 1.0
 
 
 def seeds(u: F64) -> U64:
-    """u64[B] of uniform numbers f64[B]: their 53 random bits."""
+    """Return u64[B] seeds: the 53 random bits of uniform numbers f64[B]."""
     return (u * 2.0**53).astype(np.uint64)
 
 
 def everywhere(n: int) -> Mask:
-    """bool[n]: a mask that leaves nothing out."""
+    """Return bool[n], a mask that selects all images."""
     return np.ones(n, np.bool_)
 
 
 def filled(n: int, value: int) -> I64:
-    """i64[n] of one number."""
+    """Return i64[n], filled with ``value``."""
     return np.full(n, value, np.int64)
 
 
 def i32(a: np.ndarray[Any, Any]) -> I32:
-    """As ops have sizes and places."""
+    """Convert to int32, the type of sizes and positions in ops."""
     return a.astype(np.int32)

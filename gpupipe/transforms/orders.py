@@ -1,8 +1,8 @@
-"""Every order of a few steps in one row of places, since all images of a batch go through the same sequence of ops.
+"""Sequences of steps that contain every order of a few steps, since all images of a batch share one sequence of ops.
 
-A row that has every order within it, some places left out, is shorter than n times n places. For two steps it has 3,
-``A B A``, of which an image takes the first two or the last two; for three it has 7, for four 12, and none is shorter
-(M. C. Newey, *Notes on a problem involving permutations as subsequences*, Stanford 1973).
+Omitting some places of such a sequence yields any order, so it is shorter than n times n. For two steps it has 3
+places, ``A B A``, of which an image takes the first two or the last two; three steps need 7 places and four need 12.
+None is shorter (M. C. Newey, *Notes on a problem involving permutations as subsequences*, Stanford 1973).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ PLACES: dict[int, tuple[int, ...]] = {
     3: (0, 1, 0, 2, 0, 1, 0),
     4: (0, 1, 2, 3, 0, 1, 2, 0, 3, 1, 0, 2),
 }
-"""By the number of steps: which one stands at each place. The first steps have the most places."""
+"""Step at each place, by number of steps. The first steps have the most places."""
 
 MOST = max(PLACES)
 
 
 def random_order(u: F64) -> I64:
-    """i64[B, n], a permutation for each image, all with the same probability, of uniforms f64[B, n]."""
+    """Return i64[B, n], a uniformly random permutation per image, given uniform numbers f64[B, n]."""
     return np.argsort(u, axis=1, kind="stable")
 
 
 def places(order: I64, within: Sequence[Mask] | None = None) -> Iterator[tuple[int, Mask]]:
-    """The places one after another: (which step stands there, bool[B], which images take it there).
+    """Yield each place in order: (its step, bool[B] of the images that take it).
 
     Args:
         order: i64[B, n], a permutation for each image.
-        within: bool[B] for each step: which images take it at all.
+        within: bool[B] for each step: the images that take the step at all.
     """
     done = np.zeros(len(order), np.int64)  # steps
-    padded = np.concatenate([order, np.full((len(order), 1), -1)], axis=1)  # what comes after the last step
+    padded = np.concatenate([order, np.full((len(order), 1), -1)], axis=1)  # follows the last step
     rows = np.arange(len(order))
     for step in PLACES[order.shape[1]]:
-        takes = padded[rows, done] == step  # each image takes its steps as soon as they come
+        takes = padded[rows, done] == step  # each image takes a step at the first possible place
         done += takes
         yield step, takes if within is None else takes & within[step]

@@ -1,10 +1,11 @@
-"""Numbers of other distributions out of uniform ones, by the inverse of their distribution function.
+"""Inverse distribution functions, which turn uniform numbers into numbers of other distributions.
 
-One uniform number gives one number, so a transform knows beforehand how many it needs, which rejection methods do not.
-The distribution functions are the series and continued fractions of the NIST Handbook, 8.7.1, 8.9.2 and 8.17.22. They
-are inverted by Newton's method in the logarithm of the probability and in ``log x`` (gamma) or ``log(x / (1 - x))``
-(beta): there the densities are log-concave for all parameters, so their distribution functions are too, and the method
-comes from anywhere in one step to the near side of the root and from then on always closer.
+One uniform number gives one number, so a transform knows beforehand how many it needs. Rejection methods do not.
+
+The distribution functions are the series and continued fractions of the NIST Handbook, 8.7.1, 8.9.2 and 8.17.22.
+Newton's method inverts them, in the logarithm of the probability and in ``log x`` (gamma) or ``log(x / (1 - x))``
+(beta). The densities are log-concave there for all parameters, hence the distribution functions are too: from any
+start, the first step reaches the near side of the root, and every further step comes closer.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _EPS = 1e-15
 
 
 def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
-    """Where the distribution function of Beta(a, b) is ``u``.
+    """Invert the distribution function of Beta(a, b) at ``u``.
 
     Args:
         u: f64[...] in [0, 1].
         a, b: positive.
 
     Returns:
-        f64[...] in [0, 1], within 1e-12; of values near 0 also the leading digits are right.
+        f64[...] in [0, 1], accurate to 1e-12; values near 0 are also accurate in their leading digits.
     """
     u, a, b = _checked(u, 1.0), _positive(a, "beta_quantile: a"), _positive(b, "beta_quantile: b")
     if b == 1:
@@ -41,7 +42,7 @@ def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
     if a == 1:
         with np.errstate(divide="ignore"):
             return np.asarray(-np.expm1(np.log1p(-u) / b))
-    # The lower tail keeps its digits, so what lies in the upper half is one minus a quantile of Beta(b, a).
+    # The lower tail is more accurate, so compute the upper half as one minus a quantile of Beta(b, a).
     flat = u.ravel()
     out = np.empty_like(flat)
     upper = flat > 0.5
@@ -51,31 +52,32 @@ def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
 
 
 def gamma_quantile(u: npt.ArrayLike, a: float) -> F64:
-    """Where the distribution function of Gamma(a) with scale 1 is ``u``.
+    """Invert the distribution function of Gamma(a) with scale 1 at ``u``.
 
     Args:
         u: f64[...] in [0, 1).
         a: positive.
 
     Returns:
-        f64[...], within 1e-12 of its size. What is below the smallest float is 0.
+        f64[...], with a relative accuracy of 1e-12. Results below the smallest float are 0.
     """
     return np.asarray(np.exp(_log_gamma_quantile(_checked(u, np.nextafter(1, 0)), _positive(a, "gamma_quantile: a"))))
 
 
 def dirichlet(u: npt.ArrayLike, alpha: float) -> F64:
-    """Symmetric Dirichlet(alpha) as gamma numbers divided by their sum (Devroye, *Non-Uniform Random Variate
-    Generation*, 1986, XI.4).
+    """Draw from the symmetric Dirichlet(alpha): gamma numbers divided by their sum.
+
+    Source: Devroye, *Non-Uniform Random Variate Generation*, 1986, XI.4.
 
     Args:
         u: f64[..., n] in [0, 1).
         alpha: positive.
 
     Returns:
-        f64[..., n], whose last axis sums up to 1.
+        f64[..., n], whose last axis sums to 1.
     """
     u = np.maximum(_checked(u, np.nextafter(1, 0)), 2.0**-54)
-    logs = _log_gamma_quantile(u, _positive(alpha, "dirichlet: alpha"))  # of small alpha the numbers are below floats
+    logs = _log_gamma_quantile(u, _positive(alpha, "dirichlet: alpha"))  # numbers of a small alpha underflow
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
@@ -89,24 +91,24 @@ def _positive(value: float, what: str) -> float:
 def _checked(u: npt.ArrayLike, most: float) -> F64:
     values = np.asarray(u, np.float64)
     if not ((values >= 0) & (values <= most)).all():
-        raise ConfigError("u must lie between 0 and 1; these are probabilities")
+        raise ConfigError("u must contain probabilities, between 0 and 1")
     return values
 
 
 def _beta_lower(p: F64, a: float, b: float) -> F64:
-    """f64[n]: the quantiles of ``p`` f64[n], at most 0.5."""
+    """Return f64[n], the quantiles of ``p`` f64[n], at most 0.5."""
     log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
     with np.errstate(divide="ignore"):
         log_p = np.log(p)
-    # What the distribution function is near 0: x ** a / (a * beta(a, b)).
+    # Near 0 the distribution function is x ** a / (a * beta(a, b)).
     log_x = np.minimum((log_p + math.log(a) + log_beta) / a, math.log(a / (a + b)))
     t = log_x - np.log1p(-np.exp(log_x))
     todo = np.flatnonzero(np.isfinite(log_p))
     for _ in range(_STEPS):
         log_x, log_y = -np.logaddexp(0, -t[todo]), -np.logaddexp(0, t[todo])
         log_cdf = _log_beta_cdf(log_x, log_y, a, b, log_beta)
-        # Newton in t = log(x / (1 - x)), of which dx/dt = x (1 - x). So the derivative of log F is x^a (1-x)^b / (B F),
-        # and the step is what log F is off, divided by it; in logarithms, because all three may be below any float.
+        # Newton in t = log(x / (1 - x)), where dx/dt = x (1 - x). The derivative of log F is x^a (1-x)^b / (B F), and
+        # the step is the error of log F divided by it. All three may underflow, so use logarithms.
         step = (log_cdf - log_p[todo]) * np.exp(log_cdf - (a * log_x + b * log_y - log_beta))
         t[todo] -= step
         todo = todo[np.abs(step) > 1e-14 * np.maximum(1, np.abs(t[todo]))]
@@ -116,10 +118,10 @@ def _beta_lower(p: F64, a: float, b: float) -> F64:
 
 
 def _log_beta_cdf(log_x: F64, log_y: F64, a: float, b: float, log_beta: float) -> F64:
-    """Logarithm of the distribution function at x; ``log_y`` is that of 1 - x."""
+    """Return the logarithm of the distribution function at x. ``log_y`` is the logarithm of 1 - x."""
     front = a * log_x + b * log_y - log_beta
     x, y = np.exp(log_x), np.exp(log_y)
-    # Here the fraction converges fast, in some sqrt(max(a, b)) terms; beyond, that of the other tail does.
+    # Here the fraction converges fast, in about sqrt(max(a, b)) terms; elsewhere the fraction of the other tail does.
     near = x <= (a + 1) / (a + b + 2)
     out = np.empty_like(x)
     out[near] = front[near] - math.log(a) - np.log(_beta_fraction(x[near], a, b))
@@ -130,7 +132,7 @@ def _log_beta_cdf(log_x: F64, log_y: F64, a: float, b: float, log_beta: float) -
 
 
 def _beta_fraction(x: F64, a: float, b: float) -> F64:
-    """1 + d1 / (1 + d2 / (1 + ...)) of NIST 8.17.22, by the method of Lentz."""
+    """Evaluate 1 + d1 / (1 + d2 / (1 + ...)) of NIST 8.17.22 with Lentz's method."""
     f, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
     for k in range(1, _TERMS):
         m = k // 2
@@ -147,7 +149,7 @@ def _beta_fraction(x: F64, a: float, b: float) -> F64:
 
 
 def _log_gamma_quantile(u: F64, a: float) -> F64:
-    """f64[...]: logarithms of the quantiles; of 0 minus infinity."""
+    """Return f64[...], logarithms of the quantiles; minus infinity for a quantile of 0."""
     with np.errstate(divide="ignore"):
         if a == 1:
             return np.asarray(np.log(-np.log1p(-u)))
@@ -159,8 +161,8 @@ def _log_gamma_quantile(u: F64, a: float) -> F64:
     todo = np.flatnonzero(flat > 0)
     for _ in range(_STEPS):
         below, above = _log_gamma_cdf(t[todo], a)
-        # Newton in t = log x, of which dx/dt = x, so the density in t is x^a e^-x / Gamma(a). In the upper half the
-        # probability above is the one that keeps its digits.
+        # Newton in t = log x, where dx/dt = x, so the density in t is x^a e^-x / Gamma(a). In the upper half the upper
+        # probability is the accurate one.
         density = a * t[todo] - np.exp(t[todo]) - math.lgamma(a)
         step = np.where(
             upper[todo],
@@ -175,11 +177,11 @@ def _log_gamma_quantile(u: F64, a: float) -> F64:
 
 
 def _log_gamma_cdf(t: F64, a: float) -> tuple[F64, F64]:
-    """Logarithms of the probabilities below and above ``exp(t)``."""
+    """Return the logarithms of the probabilities below and above ``exp(t)``."""
     x = np.exp(t)
     front = a * t - x - math.lgamma(a)
     below, above = np.empty_like(x), np.empty_like(x)
-    near = x < a + 1  # here the series is short; beyond, the fraction is
+    near = x < a + 1  # here the series is short; elsewhere the fraction is
     below[near] = front[near] + np.log(_gamma_series(x[near], a))
     above[near] = np.log1p(-np.minimum(np.exp(below[near]), 1 - 2**-53))
     far = ~near
@@ -189,7 +191,7 @@ def _log_gamma_cdf(t: F64, a: float) -> tuple[F64, F64]:
 
 
 def _gamma_series(x: F64, a: float) -> F64:
-    """1/a + x/(a (a+1)) + ... of NIST 8.7.1."""
+    """Evaluate 1/a + x/(a (a+1)) + ... of NIST 8.7.1."""
     term = np.full_like(x, 1 / a)
     total = term.copy()
     for n in range(1, _TERMS):
@@ -201,7 +203,7 @@ def _gamma_series(x: F64, a: float) -> F64:
 
 
 def _gamma_fraction(x: F64, a: float) -> F64:
-    """1/(x + 1 - a - 1 (1 - a)/(x + 3 - a - ...)) of NIST 8.9.2, by the method of Lentz."""
+    """Evaluate 1/(x + 1 - a - 1 (1 - a)/(x + 3 - a - ...)) of NIST 8.9.2 with Lentz's method."""
     base = x + 1 - a
     c = np.full_like(x, 1 / _TINY)
     d = 1 / _not_zero(base)

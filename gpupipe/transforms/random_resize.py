@@ -1,4 +1,4 @@
-"""Random sizes, as detection training draws them. Numbers are float32 if torchvision's are."""
+"""Random sizes for detection training. Numbers are float32 where torchvision's are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _sizes(value: int | Sequence[int], what: str) -> tuple[int, ...]:
 
 @frozen
 class ScaleJitter(Transform):
-    """Resize so that the image would just fit into ``target_size``, times a factor uniform in ``scale_range``.
+    """Resize so that the image just fits into ``target_size``, times a factor uniform in ``scale_range``.
 
     >>> ScaleJitter((480, 640)).scale_range
     (0.1, 2.0)
@@ -73,7 +73,7 @@ class ScaleJitter(Transform):
 
 @frozen
 class RandomShortestSize(Transform):
-    """Resize the shorter edge to one of ``min_size``, or less if the longer one would exceed ``max_size``.
+    """Resize the shorter edge to a size drawn from ``min_size``, or less if the longer edge would exceed ``max_size``.
 
     >>> RandomShortestSize([480, 512], max_size=640).min_size
     (480, 512)
@@ -101,8 +101,10 @@ class RandomShortestSize(Transform):
 
 @frozen
 class RandomZoomOut(Transform):
-    """With probability ``p`` put the image at a random place on a canvas whose sides are larger by a factor uniform in
-    ``side_range`` (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
+    """Place the image at a random position on a larger canvas, with probability ``p``.
+
+    The sides of the canvas are larger by a factor uniform in ``side_range`` (Liu et al., *SSD: Single Shot MultiBox
+    Detector*, 2016).
 
     >>> RandomZoomOut()
     RandomZoomOut(fill=(0.0,), side_range=(1.0, 4.0), p=0.5)
@@ -119,10 +121,10 @@ class RandomZoomOut(Transform):
             raise self.refuse(f"fill has {len(self.fill)} numbers for an image of {images.channels} channel(s)")
         low, high = self.side_range
         drawn = u[:, 0] < self.p
-        # Who did not draw it has a canvas as large as the image.
+        # Images that do not draw it get a canvas of their own size.
         r = np.where(drawn, low + u[:, 1] * (high - low), 1.0).astype(np.float32)
         sides, starts = [], []
-        # torchvision draws the place along the width first.
+        # torchvision draws the position along the width first.
         for have, place in ((images.height, u[:, 3]), (images.width, u[:, 2])):
             side = np.where(drawn, (have.astype(np.float32) * r).astype(np.int64), have)
             sides.append(side)

@@ -1,4 +1,4 @@
-"""Resizing, with torchvision's rules for sizes, in numpy for a whole batch at once."""
+"""Resizes: torchvision's rules for sizes in numpy, for a whole batch at once."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ __all__ = ["RandomResizedCrop", "Resize"]
 
 
 def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | None = None) -> Ops:
-    """Resize ops with the transform's ``interpolation`` and ``antialias``; of several interpolations, ``u`` f64[B]
-    chooses one for each image."""
+    """Return resize ops with the transform's ``interpolation`` and ``antialias``.
+
+    If there are several interpolations, ``u`` f64[B] selects one for each image.
+    """
     modes = items(transform.interpolation)
-    antialias = transform.antialias or images.kind == "pil"  # PIL always filters when it reduces
+    antialias = transform.antialias or images.kind == "pil"  # PIL always filters when it shrinks
     if images.kind == "tensor" and not {"box", "hamming"}.isdisjoint(modes):
         raise transform.refuse(f"interpolation {transform.interpolation!r} exists for PIL images only")
     if images.kind == "array" and (images.dtype != "uint8" or not {"nearest", "bilinear"}.issuperset(modes)):
-        raise transform.refuse(f"of arrays, OpenCV resizes bytes here, nearest or bilinear, and not {images.dtype}")
+        raise transform.refuse(f"OpenCV resizes arrays of uint8, nearest or bilinear, not {images.dtype}")
     ops: list[Op] = []
     choice = np.zeros(len(height), np.int64) if u is None else below(u, len(modes))
     for k, mode in enumerate(modes):
         op: Op = ResizeOp(i32(height), i32(width), interpolation=mode, antialias=antialias, kind=images.kind)
         if len(modes) > 1:
-            # Every filter is an op of its own. Who chose another one passes it, in the size that the image has by then.
+            # Every filter is a separate op. An image that drew another filter passes it with its current size.
             op, mine = op.where(choice == k, images.sizes), choice == k
             images = images.sized(np.where(mine, height, images.height), np.where(mine, width, images.width))
         ops.append(op)
@@ -40,7 +42,7 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
 
 
 def _size(value: int | Sequence[int] | None, what: str) -> int | tuple[int, int] | None:
-    """One number for the shorter edge stays one."""
+    """Convert to (height, width); a single number, for the shorter edge, stays one."""
     if value is None:
         return None
     size = fields.pair(value, what)
@@ -49,10 +51,10 @@ def _size(value: int | Sequence[int] | None, what: str) -> int | tuple[int, int]
 
 @frozen
 class Resize(Transform):
-    """Resize to ``size``: (height, width), or one number for the shorter edge, keeping the shape.
+    """Resize to ``size``: (height, width), or one number for the shorter edge, keeping the aspect ratio.
 
-    The longer edge is ``int(size * long / short)`` as in torchvision; with ``max_size`` it is at most that.
-    ``size=None`` with ``max_size`` makes the longer edge ``max_size``.
+    The longer edge is ``int(size * long / short)`` as in torchvision, at most ``max_size``. ``size=None`` resizes the
+    longer edge to ``max_size``.
 
     >>> Resize((480, 640), "bicubic")
     Resize(size=(480, 640), interpolation='bicubic', max_size=None, antialias=True)
@@ -69,7 +71,7 @@ class Resize(Transform):
                 raise ConfigError(f"Resize(size=None) needs max_size, a positive integer, not {self.max_size!r}")
         elif self.max_size is not None:
             if isinstance(self.size, tuple):
-                raise ConfigError("Resize: max_size goes with one number as size, not with (height, width)")
+                raise ConfigError("Resize: max_size needs a single number as size, not (height, width)")
             if self.max_size <= self.size:
                 raise ConfigError(f"Resize: max_size={self.max_size} must be greater than size={self.size}")
 
@@ -83,7 +85,7 @@ class Resize(Transform):
             if self.size is not None:
                 new_short, new_long = filled(len(h), self.size), (self.size * long / short).astype(np.int64)
             if self.max_size is not None:
-                # Too long, or only the longer edge was asked for: that becomes max_size, and the shorter one follows.
+                # The longer edge becomes max_size if it is too long or if size is None; the shorter one follows.
                 over = (new_long > self.max_size) | (self.size is None)
                 new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
                 new_long = np.where(over, self.max_size, new_long)
@@ -94,13 +96,13 @@ class Resize(Transform):
 
 @frozen
 class RandomResizedCrop(Transform):
-    """A window of random area and shape, resized to ``size``: the training crop of Szegedy et al.,
-    *Going deeper with convolutions* (2015), with torchvision's rule.
+    """Crop a window of random area and aspect ratio, and resize it to ``size``, with torchvision's rule.
 
-    Ten attempts draw an area uniform in ``scale`` and a shape log-uniform in ``ratio``; the first window that fits is
-    taken at a uniform place. If none fits, the largest centred window within ``ratio`` is.
+    This is the training crop of Szegedy et al., *Going deeper with convolutions* (2015). Each of ten attempts draws an
+    area uniform in ``scale`` and an aspect ratio log-uniform in ``ratio``. The first window that fits is placed
+    uniformly; if none fits, the largest centered window within ``ratio`` is used.
 
-    Of several ``interpolation`` each image draws one, as timm's form of this transform does by default.
+    If ``interpolation`` names several filters, each image draws one, as timm's version does by default.
 
     >>> RandomResizedCrop(224, scale=(0.35, 1)).scale
     (0.35, 1.0)
@@ -119,7 +121,7 @@ class RandomResizedCrop(Transform):
         return 2 + 2 * self.ATTEMPTS + isinstance(self.interpolation, tuple)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        # Uniforms: two for the place, ten for areas, ten for shapes, and of several filters one for the choice.
+        # Uniform numbers: two for the position, ten for areas, ten for ratios, and one to choose among several filters.
         fits, height, width = self._attempts(u[:, 2 : 2 + 2 * self.ATTEMPTS], images)
         fallback_height, fallback_width = self._fallback(images)
         height = np.where(fits, height, fallback_height)
@@ -133,10 +135,10 @@ class RandomResizedCrop(Transform):
         return (crop, *ops), images.sized(out_h, out_w)
 
     def _attempts(self, u: F64, images: Images) -> tuple[Mask, I64, I64]:
-        """The first of ten windows that fits: (whether there is one, height, width), each [B].
+        """Return the first of ten windows that fits: (found, height, width), each [B].
 
-        A window of area ``a`` and shape ``s`` = width / height is ``sqrt(a s)`` wide and ``sqrt(a / s)`` high. Shapes
-        are log-uniform, so that twice as wide is as likely as twice as high.
+        A window of area ``a`` and aspect ratio ``s`` = width / height is ``sqrt(a s)`` wide and ``sqrt(a / s)`` high.
+        Ratios are log-uniform, so that twice as wide is as likely as twice as high.
         """
         (low, high), (ratio_low, ratio_high) = self.scale, np.log(self.ratio)
         h, w = images.height[:, None], images.width[:, None]
@@ -149,8 +151,8 @@ class RandomResizedCrop(Transform):
         return fits[rows, first], height[rows, first], width[rows, first]
 
     def _fallback(self, images: Images) -> tuple[I64, I64]:
-        """The largest window of an allowed shape: (height i64[B], width i64[B])."""
-        # Whole along the axis that is too short for the shape, and cut along the other.
+        """Return the largest window of an allowed aspect ratio: (height i64[B], width i64[B])."""
+        # Keep the axis that is too short for the ratio, and cut the other.
         narrowest, widest = self.ratio
         h, w = images.height, images.width
         shape = w / h

@@ -1,7 +1,7 @@
-"""Transforms that choose among the frames of a clip.
+"""Transforms that select frames of a clip.
 
-They work on frame numbers while a batch is planned, before anything is decoded: a frame that is left out costs nothing,
-and no engine knows of them. All other transforms draw once per clip and do the same to all of its frames.
+They work on frame numbers while a batch is planned, before decoding: omitted frames cost nothing, and engines do not
+see these transforms. All other transforms draw once per clip and treat all its frames alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["RandomTemporalReverse", "TemporalSubsample", "UniformTemporalSubsamp
 
 @frozen
 class _Temporal(Transform):
-    """What all of them have: no ops."""
+    """Base class of temporal transforms, which have no ops."""
 
     @property
     def temporal(self) -> bool:
@@ -29,18 +29,19 @@ class _Temporal(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         raise self.refuse(
-            "it chooses frames of the whole clip, before images are there; put it into the Compose itself, and not "
+            "it selects frames of the whole clip before any image exists; put it into the Compose itself, not "
             "into views, RandomApply, RandomChoice or RandomOrder"
         )
 
 
 @frozen
 class TemporalSubsample(_Temporal):
-    """``num_samples`` frames spread evenly over the clip, the first and the last among them: torchvision's
-    ``UniformTemporalSubsample``, which is that of pytorchvideo, to the last bit of its rounding. A clip with fewer
-    frames repeats some.
+    """Select ``num_samples`` frames spread evenly over the clip, including the first and the last.
 
-    Raises :class:`ConfigError` if ``num_samples`` is no positive integer.
+    The selection equals torchvision's ``UniformTemporalSubsample`` (originally pytorchvideo's) to the last bit of its
+    rounding. A clip with fewer frames repeats some.
+
+    Raises :class:`ConfigError` if ``num_samples`` is not a positive integer.
 
     >>> TemporalSubsample(8).choose(np.zeros((1, 0)), np.arange(0, 64, 2)[None]).tolist()
     [[0, 8, 16, 26, 34, 44, 52, 62]]
@@ -59,7 +60,7 @@ class TemporalSubsample(_Temporal):
 
 @frozen
 class UniformTemporalSubsample(TemporalSubsample):
-    """torchvision's name of :class:`TemporalSubsample`.
+    """Alias of :class:`TemporalSubsample` with torchvision's name.
 
     >>> UniformTemporalSubsample(8)
     UniformTemporalSubsample(num_samples=8)
@@ -68,7 +69,7 @@ class UniformTemporalSubsample(TemporalSubsample):
 
 @frozen
 class RandomTemporalReverse(_Temporal):
-    """Play the clip backwards with probability ``p``.
+    """Reverse the clip with probability ``p``.
 
     >>> RandomTemporalReverse(0.25)
     RandomTemporalReverse(p=0.25)
@@ -83,11 +84,12 @@ class RandomTemporalReverse(_Temporal):
 
 
 def positions(length: int, count: int) -> I64:
-    """i64[count]: ``torch.linspace(0, length - 1, count).long()``, which rounds in float32 and from both ends."""
+    """Return ``torch.linspace(0, length - 1, count).long()``, i64[count], which rounds in float32 and from both
+    ends."""
     if count == 1:
         return np.zeros(1, np.int64)
     at, end = np.arange(count), float(length - 1)
     step = float(np.float32(np.float32(end) / np.float32(count - 1)))
-    # In double precision and rounded once, as by a fused multiply-add.
+    # Double precision, rounded once like a fused multiply-add.
     values = np.where(at < count // 2, step * at, end - step * (count - 1 - at))
     return values.astype(np.float32).astype(np.int64)

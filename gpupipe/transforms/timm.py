@@ -1,6 +1,6 @@
-"""What timm's ``create_transform`` builds and torchvision has not: its policies, with their own operations and levels.
+"""Policies of timm's ``create_transform`` that torchvision lacks, with timm's own operations and levels.
 
-Colours and choices are drawn as in timm's ``auto_augment``; if it calls Pillow, so does the reference.
+Colors and choices are drawn as in timm's ``auto_augment``; the reference calls Pillow wherever timm does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _steps(value: Sequence[Any], what: str) -> tuple[Step, ...]:
     found = tuple(Step(*step) for step in value)
     for step in found:
         if step.name not in NAMES:
-            raise ConfigError(f"{name}: no operation {step.name!r}; there are {', '.join(NAMES)}")
+            raise ConfigError(f"{name}: unknown operation {step.name!r}; choose from {', '.join(NAMES)}")
         if not 0 <= step.prob <= 1:
             raise ConfigError(f"{name}: {step}: prob must be between 0 and 1")
     return found
@@ -42,7 +42,7 @@ def _policy(value: Sequence[Sequence[Any]], what: str) -> tuple[tuple[Step, ...]
 
 
 def _weights(value: Sequence[float] | None, what: str) -> tuple[float, ...] | None:
-    """With a sum of 1."""
+    """Convert to weights with a sum of 1."""
     if value is None:
         return None
     weights = tuple(float(w) for w in value)
@@ -56,14 +56,17 @@ Steps: TypeAlias = Converted[Sequence[Any], tuple[Step, ...]]
 
 @frozen
 class _Timm(Transform):
-    """What the policies have in common."""
-
     def _check_images(self, images: Images) -> None:
         if images.kind != "pil" or images.dtype != "uint8":
-            raise self.refuse("it takes PIL images; put it before ToTensor")
+            raise self.refuse("it needs PIL images; put it before ToTensor")
 
     def _step(self, u: F64, options: Sequence[Step], choice: I64, images: Images, levels: Levels) -> list[Op]:
-        """One step for each image: ``choice`` i64[B] is an index into ``options``, or -1; u f64[B, 6]."""
+        """Return the ops of one step per image.
+
+        Args:
+            u: f64[B, 6].
+            choice: i64[B], index into ``options``, or -1 for none.
+        """
         prob, magnitude = (np.array([getattr(s, k) for s in options])[choice] for k in ("prob", "magnitude"))
         if math.isinf(levels.magnitude_std):
             magnitude = magnitude * u[:, 1]
@@ -83,7 +86,7 @@ class _Timm(Transform):
 
 @frozen
 class TimmRandAugment(_Timm):
-    """``num_layers`` steps one after another, chosen among ``steps``: with ``weights`` no step twice.
+    """Apply ``num_layers`` steps in a row, drawn from ``steps``. With ``weights``, no step is drawn twice.
 
     >>> TimmRandAugment([("Invert", 0.5, 9), ("Rotate", 0.5, 9)], 1, weights=[1, 3]).weights
     (0.25, 0.75)
@@ -115,7 +118,7 @@ class TimmRandAugment(_Timm):
             if left is None:
                 choice = below(v[:, 0], len(self.steps))
             else:
-                # Without replacement: what was taken has no weight any more, as numpy's choice does it.
+                # Draw without replacement like numpy's choice: a drawn step loses its weight.
                 cumulative = np.cumsum(left, axis=1)
                 at = v[:, :1] * cumulative[:, -1:]
                 choice = np.minimum((cumulative <= at).sum(axis=1), len(self.steps) - 1)
@@ -126,7 +129,7 @@ class TimmRandAugment(_Timm):
 
 @frozen
 class TimmAutoAugment(_Timm):
-    """One of several sequences of steps.
+    """Apply one of several sequences of steps.
 
     >>> len(TimmAutoAugment([[("Invert", 0.5, 9)], [("Rotate", 0.5, 9)]]).policy)
     2
@@ -145,7 +148,7 @@ class TimmAutoAugment(_Timm):
         ops: list[Op] = []
         for k in range(max(map(len, self.policy))):
             options = [steps[k] for steps in self.policy if len(steps) > k]
-            # Sequences may be of different lengths: the number of each one's step among those that have one here.
+            # Sequences may differ in length: number the sequences that have a step k.
             number = np.cumsum([len(steps) > k for steps in self.policy]) - 1
             has = np.array([len(steps) > k for steps in self.policy])
             choice = np.where(has, number, -1)[chosen]
@@ -156,9 +159,9 @@ class TimmAutoAugment(_Timm):
 
 @frozen
 class TimmAugMix(_Timm):
-    """A weighted sum of chains of steps, and a weighted sum of that and the image (Hendrycks et al., 2020).
+    """Blend the image with a weighted sum of chains of steps (Hendrycks et al., 2020).
 
-    The second sum is Pillow's ``blend`` in timm, and a sum in float32 here: at most one grey level apart.
+    timm blends with Pillow, and this with a sum in float32: the results differ by at most one gray level.
 
     >>> TimmAugMix([("Invert", 0.5, 9)], width=4).depth
     -1
@@ -168,7 +171,7 @@ class TimmAugMix(_Timm):
     alpha: float = 1.0
     width: int = 3
     depth: int = -1
-    """Steps of a chain; if it is not positive, 1 to 3 of them."""
+    """Steps of a chain; 1 to 3 if not positive."""
     levels: Levels = Levels()
 
     @property

@@ -1,4 +1,4 @@
-"""timm's ways to a common size, beside torchvision's."""
+"""timm's transforms to a common size that torchvision lacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _bounds(value: Sequence[float], what: str) -> tuple[float, float]:
 
 @frozen
 class CenterCropOrPad(CenterCrop):
-    """:class:`CenterCrop` with a choice of what surrounds a smaller image."""
+    """Crop like :class:`CenterCrop`, with a choice of the padding of smaller images."""
 
     fill: Fill = Converted(fields.fill, default=0)
     padding_mode: Mode = Converted(known_mode, default="constant")
@@ -43,11 +43,11 @@ class CenterCropOrPad(CenterCrop):
 
 @frozen
 class ResizeKeepRatio(Transform):
-    """Resize so that both edges are ``size`` or more (``longest=0``) or less (``longest=1``), keeping the shape but for
-    a random zoom and a random stretch.
+    """Resize to at least ``size`` (``longest=0``) or at most ``size`` (``longest=1``), keeping the aspect ratio.
 
-    Each edge becomes ``round(edge / ratio)`` times the factors, halves to even. With ``random_scale_area`` the zoom is
-    one over the square root of the number drawn, as for a share of the area.
+    A random zoom and a random stretch may change that. Each edge becomes ``round(edge / ratio)`` times the factors,
+    halves to even. With ``random_scale_area`` the zoom is one over the square root of the drawn number, which is then a
+    share of the area.
     """
 
     size: Pair = Converted(fields.pair)

@@ -1,6 +1,6 @@
-"""The operations of timm's policies as ops, and how their strengths follow from levels.
+"""Operations of timm's policies as ops, and their strengths by level.
 
-The levels are those of timm's ``auto_augment``, which follows the TPU implementation of EfficientNet.
+Levels are those of timm's ``auto_augment``, which follows the TPU implementation of EfficientNet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
 
 
 class Step(NamedTuple):
-    """timm's ``AugmentOp``."""
+    """One step of a policy: timm's ``AugmentOp``."""
 
     name: str
     prob: float = 0.5
@@ -53,39 +53,41 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Levels:
-    """What all steps of a policy share: timm's ``hparams``.
+    """Settings that all steps of a policy share: timm's ``hparams``.
 
     >>> Levels(magnitude_std=0.5, fill=(124, 116, 104)).fill
     (124.0, 116.0, 104.0)
     """
 
     magnitude_std: float = 0.0
-    """Of normal noise on the magnitude; infinity means uniform from 0 to it."""
+    """Standard deviation of normal noise on the magnitude. Infinity draws the magnitude uniformly from 0 to the given
+    one."""
     magnitude_max: float = 10.0
     translate_const: float = 250.0
-    """Pixels of ``TranslateX`` and ``TranslateY`` at magnitude 10."""
+    """Pixels that ``TranslateX`` and ``TranslateY`` move at magnitude 10."""
     translate_pct: float = 0.45
-    """Share of the image of ``TranslateXRel`` and ``TranslateYRel`` at magnitude 10."""
+    """Share of the image that ``TranslateXRel`` and ``TranslateYRel`` move at magnitude 10."""
     fill: Converted[float | Sequence[float], Colour] = Converted(_colour, default=(128.0, 128.0, 128.0))
     interpolation: Converted[Any, tuple[str, ...]] = Converted(_names, default=("bilinear", "bicubic"))
-    """One of them for each step, at random."""
+    """Each step draws one of these."""
 
 
 DRAWS = 6
-"""Of a step: whether, two for the magnitude, the sign, which interpolation, one more for what draws itself."""
+"""Uniform numbers of a step: probability, two for the magnitude, sign, interpolation, one for the operation's own draw.
+"""
 
 
 class Drawn(NamedTuple):
-    """Rows of one operation in one step."""
+    """Draws of one operation in one step."""
 
     mask: Mask
     level: F64
-    """Magnitude over 10."""
+    """Magnitude / 10."""
     sign: F64
     extra: F64
 
 
-# What a level, about 0 to 1, means to each operation: timm's functions whose names end in level_to_arg.
+# Arguments of each operation by level, about 0 to 1: timm's functions whose names end in level_to_arg.
 
 
 def _increasing(d: Drawn) -> F64:
@@ -126,7 +128,8 @@ NAMES = (*_FACTORS, *_BITS, *_THRESHOLDS, *_RADII, *_PLAIN, *_MOVES, "Rotate", "
 
 
 def operation(name: str, d: Drawn, modes: I64, images: Images, levels: Levels) -> list[Op]:
-    """One operation on the samples that drew it; ``modes`` i64[B] is the number of each one's interpolation."""
+    """Return one operation on the samples that drew it. ``modes`` i64[B] holds the index of each sample's
+    interpolation."""
     if name in _PLAIN:
         return [_PLAIN[name](d.mask)]
     if name in _FACTORS:
@@ -140,7 +143,7 @@ def operation(name: str, d: Drawn, modes: I64, images: Images, levels: Levels) -
         return [BoxBlur(d.mask, np.where(d.mask, _RADII[name](d), 0.0))]
     if name == "SolarizeAdd":
         return [SolarizeAdd(d.mask, i32(np.minimum(128, np.trunc(d.level * 110))))]
-    # A map for each interpolation, of which every image drew one.
+    # One op for each interpolation; every image drew one of them.
     masks = [d.mask & (modes == k) for k in range(len(levels.interpolation))]
     return [
         _move(name, d._replace(mask=mask), images, mode, levels)
@@ -149,7 +152,7 @@ def operation(name: str, d: Drawn, modes: I64, images: Images, levels: Levels) -
 
 
 def _move(name: str, d: Drawn, images: Images, mode: str, levels: Levels) -> Warp:
-    # Pillow's matrices lead from the output to the input, and so do timm's arguments.
+    # Pillow's matrices map the output to the input, and so do timm's arguments.
     signed = d.sign * d.level
     if name == "Rotate":
         return rotation_warp(images, d.mask, angle=30.0 * signed, interpolation=mode, fill=levels.fill)

@@ -1,4 +1,5 @@
-"""Several images out of one. The batch is then ``[(view, view, ...), target]``, each view [B, C, h, w]."""
+"""Transforms that create several images from one. The batch is then ``[(view, view, ...), target]``, each view [B, C,
+h, w]."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ __all__ = ["FiveCrop", "MultiView", "TenCrop"]
 
 @frozen
 class MultiView(Transform):
-    """Several views of each image, as contrastive and self-distilling methods need them. Each is drawn for itself.
+    """Create several views of each image, as contrastive and self-distilling methods need them. Each view has its own
+    draws.
 
-    ``MultiView(pipeline, 2)`` has two views of one pipeline; ``MultiView([a, b, b])`` has one view of each. A pipeline
-    is a Compose, a list of transforms, or a transform. The image is decoded once. What comes before is done once, to
-    the image; what comes after is done to all views, with the same draws.
+    ``MultiView(pipeline, 2)`` creates two views with one pipeline; ``MultiView([a, b, b])`` creates one view with each.
+    A pipeline is a Compose, a list of transforms, or a transform. The image is decoded once. Earlier transforms apply
+    once, to the image; later ones apply to all views, with the same draws.
 
     The batch is ``[(view, view, ...), target]``, and view k is [B, C, h_k, w_k].
 
@@ -42,7 +44,7 @@ class MultiView(Transform):
         if self.views is None:
             if not isinstance(self.transforms, (list, tuple)) or not self.transforms:
                 raise ConfigError(
-                    f"MultiView needs a list with a pipeline for each view, or one pipeline and views=..., not "
+                    f"MultiView needs a list with one pipeline per view, or one pipeline and views=..., not "
                     f"{self.transforms!r}"
                 )
             branches = [_pipeline(t) for t in self.transforms]
@@ -50,11 +52,11 @@ class MultiView(Transform):
             if isinstance(self.views, bool) or not isinstance(self.views, int) or self.views < 1:
                 raise ConfigError(f"MultiView: views must be a positive integer, not {self.views!r}")
             branches = [_pipeline(self.transforms)]
-        object.__setattr__(self, "transforms", tuple(branches))  # what it is depends on the other field
+        object.__setattr__(self, "transforms", tuple(branches))  # depends on the other field
 
     @property
     def branches(self) -> tuple[tuple[Transform, ...], ...]:
-        """The transforms of each view."""
+        """Transforms of each view."""
         found: tuple[tuple[Transform, ...], ...] = self.transforms * (self.views or 1)
         return found
 
@@ -72,7 +74,7 @@ class MultiView(Transform):
                     raise t.refuse("it works on a batch of single images and cannot be part of a view")
                 found, view = t.resolved(u[:, start : start + t.draws], view)
                 if view.views:
-                    raise t.refuse("it makes several views, and is part of one already; make all of them in one place")
+                    raise t.refuse("it creates views within a view; create all views in one transform")
                 ops += found
                 start += t.draws
             made.append(tuple(ops))
@@ -90,8 +92,9 @@ def _pipeline(value: Any) -> tuple[Transform, ...]:
 
 @frozen
 class FiveCrop(Transform):
-    """Five windows of ``size``: top left, top right, bottom left, bottom right, and the middle. They are views: what
-    comes after is done to each, and the batch is ``[(5 × [B, C, h, w]), target]``.
+    """Crop the four corners and the center to ``size``: top left, top right, bottom left, bottom right, center.
+
+    The crops are views: later transforms apply to each, and the batch is ``[(5 × [B, C, h, w]), target]``.
 
     >>> FiveCrop(224)
     FiveCrop(size=(224, 224))
@@ -104,7 +107,7 @@ class FiveCrop(Transform):
         return self._views(branches, images)
 
     def _crops(self, images: Images, from_right: bool, from_bottom: bool) -> list[Crop]:
-        """The windows of the image, or of the mirrored image, with places in the image as it is."""
+        """Return the crops of the image, or of the mirrored image, with positions in the original image."""
         h, w = self.size
         down, right = images.height - h, images.width - w
         if (down < 0).any() or (right < 0).any():
@@ -131,7 +134,7 @@ class FiveCrop(Transform):
 
 @frozen
 class TenCrop(FiveCrop):
-    """:class:`FiveCrop` of the image, then of the image mirrored; top and bottom with ``vertical_flip``.
+    """Crop as :class:`FiveCrop` the image and then its mirror image, flipped top to bottom with ``vertical_flip``.
 
     >>> TenCrop(224).vertical_flip
     False
@@ -140,7 +143,7 @@ class TenCrop(FiveCrop):
     vertical_flip: bool = False
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        # The window first: to mirror it is less work than to mirror the image.
+        # Crop first, because mirroring the crop is less work than mirroring the image.
         flip = Flip(everywhere(len(u)), axis="vertical" if self.vertical_flip else "horizontal")
         mirrored = self._crops(images, not self.vertical_flip, self.vertical_flip)
         crops = self._crops(images, False, False)

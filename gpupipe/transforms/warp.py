@@ -1,4 +1,4 @@
-"""Rotations, affine maps, perspective and elastic fields, with torchvision's arguments and distributions."""
+"""Rotations, affine maps, perspective and elastic transforms with torchvision's arguments and distributions."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ OptionalLimits: TypeAlias = Converted[float | Sequence[float] | None, Numbers | 
 OptionalPoint: TypeAlias = Converted[Sequence[float] | None, Point | None]
 OptionalFill: TypeAlias = Converted[float | Sequence[float] | None, Colour | None]
 
-# What Pillow's Image.transform and torchvision's grid_sample take.
+# Supported by Pillow's Image.transform and by torchvision's grid_sample.
 MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}
 
 
 def _limits(*counts: int) -> Callable[[Any, str], Numbers]:
-    """Converter of torchvision's angle arguments: one number means from minus it to it."""
+    """Return a converter of torchvision's angle arguments; one number d means (-d, d)."""
 
     def convert(value: Any, what: str) -> Numbers:
         values = fields.numbers(*counts)(value, what)
         if len(values) == 1:
             if values[0] < 0:
-                raise ConfigError(f"{what} must not be negative as a single number, which means (-d, d); not {value!r}")
+                raise ConfigError(f"{what} must not be negative as one number d, which means (-d, d); not {value!r}")
             return -values[0], values[0]
         if any(low > high for low, high in zip(values[::2], values[1::2], strict=True)):
             raise ConfigError(f"{what} must be (low, high) with low <= high, not {value!r}")
@@ -88,11 +88,11 @@ def _deviations(value: Any, what: str) -> Point:
 
 
 def _check(transform: Any, images: Images) -> None:
-    """What can only be known with the image: whether its library has the interpolation, and its channels."""
+    """Check against the image: whether its library has the interpolation, and the number of channels."""
     if transform.interpolation not in MODES[images.kind]:
         of = "PIL images" if images.kind == "pil" else "tensors"
         raise transform.refuse(
-            f"interpolation {transform.interpolation!r} does not exist for this on {of}; use "
+            f"{of} do not support interpolation {transform.interpolation!r} here; use "
             f"{' or '.join(repr(m) for m in MODES[images.kind])}"
             + (", or put it before ToTensor or ToImage" if transform.interpolation in MODES["pil"] else "")
         )
@@ -102,9 +102,12 @@ def _check(transform: Any, images: Images) -> None:
 
 @frozen
 class RandomRotation(Transform):
-    """Rotate anticlockwise by an angle uniform in ``degrees``: (low, high), or one number for (-d, d).
+    """Rotate by an angle uniform in ``degrees``.
 
-    ``expand`` makes the output large enough for the whole image. ``center`` is (x, y) from the upper left corner.
+    Args:
+        degrees: (low, high) anticlockwise, or one number d for (-d, d).
+        expand: enlarge the output to hold the whole rotated image.
+        center: (x, y) in pixels from the upper left corner; the center of the image by default.
 
     >>> RandomRotation(30).degrees
     (-30.0, 30.0)
@@ -135,10 +138,14 @@ class RandomRotation(Transform):
 
 @frozen
 class RandomAffine(Transform):
-    """Rotate clockwise, shear, scale and shift about ``center``, each uniform in its range.
+    """Rotate, shear, scale and translate, each by an amount uniform in its range.
 
-    ``translate`` are the largest shares of width and height, ``scale`` is (low, high), ``shear`` in degrees along x,
-    or along x and y: d, (low, high) or (low, high, low, high).
+    Args:
+        degrees: (low, high) clockwise, or one number d for (-d, d).
+        translate: largest shift along x and y, as fractions of width and height.
+        scale: (low, high).
+        shear: degrees along x, as d or (low, high), or along x and y, as (low, high, low, high).
+        center: (x, y) in pixels from the upper left corner; the center of the image by default.
 
     >>> RandomAffine(15, translate=(0.1, 0.1), shear=(-5, 5, -9, 9)).shear
     (-5.0, 5.0, -9.0, 9.0)
@@ -159,7 +166,7 @@ class RandomAffine(Transform):
         shift, shear = np.zeros((len(u), 2)), np.zeros((len(u), 2))
         if self.translate is not None:
             for axis, length in enumerate((images.width, images.height)):
-                # Whole pixels, uniform between the largest shifts to both sides.
+                # Shifts are whole pixels, uniform between the largest shifts in both directions.
                 most = self.translate[axis] * length
                 shift[:, axis] = np.rint(-most + 2 * most * u[:, 1 + axis])
         limits = self.shear or ()
@@ -181,11 +188,11 @@ class RandomAffine(Transform):
 
 
 def _coefficients(corners: F64, images: Images) -> F64:
-    """f64[B, 8] with the precision of float32, as torchvision's: the plane map that leads from ``corners`` f64[B, 4, 2]
-    of the output, (x, y) clockwise from the upper left, to the corners of the image.
+    """Return f64[B, 8], in float32 precision like torchvision's: plane maps from ``corners`` to the image's corners.
 
-    With ``x' = (a x + b y + c) / (g x + h y + 1)`` and ``y' = (d x + e y + f) / (g x + h y + 1)`` every corner gives
-    two equations that are linear in the eight numbers: ``a x + b y + c - x' (g x + h y) = x'``, and the same for y'.
+    ``corners`` f64[B, 4, 2] lie in the output, (x, y) clockwise from the upper left. With ``x' = (a x + b y + c) / (g x
+    + h y + 1)`` and ``y' = (d x + e y + f) / (g x + h y + 1)`` every corner gives two equations that are linear in the
+    eight numbers: ``a x + b y + c - x' (g x + h y) = x'``, and likewise for y'.
     """
     n, right, bottom = len(corners), images.width - 1.0, images.height - 1.0
     zero = np.zeros(n)
@@ -205,7 +212,7 @@ def _coefficients(corners: F64, images: Images) -> F64:
 
 @frozen
 class RandomPerspective(Transform):
-    """With probability ``p`` move every corner inwards by up to ``distortion_scale`` of half the sides.
+    """Move every corner inwards with probability ``p``, by up to ``distortion_scale`` of half the sides.
 
     >>> RandomPerspective(0.3, p=1)
     RandomPerspective(distortion_scale=0.3, p=1.0, interpolation='bilinear', fill=(0.0,))
@@ -222,8 +229,8 @@ class RandomPerspective(Transform):
         _check(self, images)
         corners = np.empty((len(u), 4, 2))
         for axis, length in enumerate((images.width, images.height)):
-            # So many places, the corner's own among them, lie inwards of each corner. What torchvision draws for the
-            # far ones counts from the inside.
+            # Number of positions from each corner inwards, including the corner. For far corners torchvision counts
+            # from the inside.
             room = (self.distortion_scale * (length // 2)).astype(np.int64) + 1
             for corner in range(4):
                 far = corner in ((1, 2), (2, 3))[axis]  # on the right; at the bottom
@@ -243,8 +250,10 @@ class RandomPerspective(Transform):
 
 @frozen
 class ElasticTransform(Transform):
-    """Move every pixel by a random field: uniform noise, smoothed by a Gaussian of ``sigma`` pixels, times ``alpha``
-    half pixels, along x and y (Simard et al., *Best practices for convolutional neural networks*, 2003).
+    """Move every pixel by a smooth random field (Simard et al., *Best practices for convolutional neural networks*,
+    2003).
+
+    The field is uniform noise, smoothed by a Gaussian of ``sigma`` pixels, times ``alpha`` half pixels, along x and y.
 
     >>> ElasticTransform(alpha=[30, 50]).alpha
     (30.0, 50.0)
@@ -259,9 +268,9 @@ class ElasticTransform(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if self.interpolation not in MODES["tensor"]:
-            raise self.refuse("torchvision moves pixels as tensors; use interpolation 'nearest' or 'bilinear'")
+            raise self.refuse("torchvision applies it to tensors; use interpolation 'nearest' or 'bilinear'")
         _check(self, images)
-        # Half of the kernel, which is as long as torchvision's: the next odd number from 8 sigma + 1 on.
+        # Half of the kernel. As in torchvision, its length is 8 sigma + 1, or the next odd number.
         reach = (int(8 * max(self.sigma)) + 1 | 1) // 2 if max(self.sigma) else 0
         if (images.sizes <= reach).any():
             h, w = images.sizes[int(np.argmin(images.sizes.min(axis=1)))]

@@ -218,7 +218,7 @@ LABELS = np.array([0, 1, 2, 3, 4, 5])
 def test_arguments(cls: Any) -> None:
     assert repr(cls(num_classes=3)) == f"{cls.__name__}(alpha=1.0, num_classes=3)"
     assert cls(num_classes=3, labels_getter=None) == cls(num_classes=3)
-    with pytest.raises(ConfigError, match=r"labels_getter=.*leave it out"):
+    with pytest.raises(ConfigError, match=r"labels_getter=.*remove it"):
         cls(num_classes=3, labels_getter=len)
     for alpha in (0, -1, "x", True, float("inf")):
         with pytest.raises(ConfigError, match="alpha must be a positive number"):
@@ -227,11 +227,11 @@ def test_arguments(cls: Any) -> None:
         with pytest.raises(ConfigError, match="num_classes must be a positive integer or None"):
             cls(num_classes=n)
     for before in ([], [T.PILToTensor()]):
-        with pytest.raises(PipelineError, match="uint8 at this place and must be floats"):
+        with pytest.raises(PipelineError, match="uint8 at this point and must be floats"):
             T.Compose([*before, cls(num_classes=3)])
-    with pytest.raises(PipelineError, match=rf"comes after {cls.__name__}.*needs the finished batch"):
+    with pytest.raises(PipelineError, match=rf"follows {cls.__name__}.*needs the finished batch"):
         T.Compose([T.ToTensor(), cls(num_classes=3), T.RandomHorizontalFlip()])
-    with pytest.raises(PipelineError, match="these are views"):
+    with pytest.raises(PipelineError, match="each image has several views here"):
         T.Compose([T.MultiView(T.ToTensor(), 2), cls(num_classes=3)])
     with pytest.raises(PipelineError, match="cannot be part of a view"):
         T.Compose([T.MultiView([[T.ToTensor(), cls(num_classes=3)]])])

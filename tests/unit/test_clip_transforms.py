@@ -88,7 +88,7 @@ def test_a_probability_that_is_none(p: object) -> None:
 
 def test_containers_and_views_refuse_them() -> None:
     for wrapped in (T.RandomApply([T.RandomTemporalReverse()]), T.MultiView([T.TemporalSubsample(2)], 2)):
-        with pytest.raises(PipelineError, match="chooses frames of the whole clip"):
+        with pytest.raises(PipelineError, match="selects frames of the whole clip"):
             T.Compose([T.CenterCrop(8), wrapped])
 
 

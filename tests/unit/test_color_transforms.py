@@ -141,7 +141,7 @@ def test_jitter_of_gray_images_and_of_tensors() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"brightness": -0.1}, "brightness as one number must not be negative"),
+        ({"brightness": -0.1}, "brightness must not be negative if it is a single number"),
         ({"contrast": (-0.1, 1)}, "within 0 to inf"),
         ({"saturation": (2, 1)}, "must be increasing"),
         ({"hue": 0.6}, "within -0.5 to 0.5"),

@@ -180,11 +180,11 @@ TENSOR = "changes the type of the image"
         (lambda: T.RandomApply(T.RandomGrayscale()), "must be a list of transforms"),
         (lambda: T.RandomApply([T.Resize(3)], p=2), "between 0 and 1"),
         (lambda: T.RandomApply([3]), "RandomApply: 3 .* is not a gpupipe transform"),
-        (lambda: T.RandomApply([T.RandomGrayscale]), "RandomGrayscale is a class; call it"),
+        (lambda: T.RandomApply([T.RandomGrayscale]), "RandomGrayscale is a class; create an instance"),
         (lambda: T.RandomChoice([T.Resize(3)], [0.5, 0.5]), "2 probabilities for 1 transforms"),
         (lambda: T.RandomChoice([T.Resize(3)], [0]), "sum above 0"),
         (lambda: T.RandomChoice([T.Resize(3), T.Pad(1)], [-1, 2]), "at least 0"),
-        (lambda: T.RandomOrder([T.Pad(1)] * 5), "5 transforms would become about 19 steps"),
+        (lambda: T.RandomOrder([T.Pad(1)] * 5), "5 transforms would take about 19 steps"),
         (lambda: T.RandomChoice([T.MixUp(), T.Pad(1)]), "some on images"),
         (lambda: T.RandomApply([[T.Pad(1)], T.MixUp()]), "some on images"),
         (lambda: T.Compose([T.RandomApply([T.ToTensor()])]), TENSOR),
@@ -192,7 +192,7 @@ TENSOR = "changes the type of the image"
         (lambda: T.Compose([T.RandomChoice([T.Grayscale(1), T.Pad(1)])]), TENSOR),
         (lambda: T.Compose([T.RandomApply([T.FiveCrop(3)])]), "several views"),
         (lambda: T.Compose([T.RandomApply([T.Lambda(len, batch=True)])]), "len works on the whole batch and cannot"),
-        (lambda: T.Lambda(3), "something that can be called, not 3"),
+        (lambda: T.Lambda(3), "lambd must be callable, not 3"),
         (lambda: T.Lambda(len, "x"), "types must be classes"),
     ],
 )
@@ -203,7 +203,9 @@ def test_what_cannot_be_is_refused(make: Any, match: str) -> None:
 
 def test_types_of_torchvision_are_refused() -> None:
     tv_tensors = pytest.importorskip("torchvision.tv_tensors")
-    with pytest.raises(ConfigError, match=r"images are never torchvision\.tv_tensors\._image\.Image"):
+    with pytest.raises(
+        ConfigError, match=r"images are PIL images or plain tensors, never torchvision\.tv_tensors\._image\.Image"
+    ):
         T.Lambda(len, tv_tensors.Image)
 
 
@@ -312,17 +314,17 @@ def test_a_function_that_does_something_else_is_named(function: Any, pipeline: A
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: T.Lambda(abs, returns="float64[3, 4]"), "returns='float64.*say the type and the shape"),
-        (lambda: T.Lambda(abs, returns="RGB[3, 4, 5]"), "a PIL image has height and width"),
-        (lambda: T.Lambda(abs, returns="uint8[9, H, W]"), "H and W are for images"),
-        (lambda: T.Lambda(abs, batch=True, returns="uint8[9]"), "so leave out returns='uint8"),
+        (lambda: T.Lambda(abs, returns="float64[3, 4]"), "returns='float64.*give type and shape"),
+        (lambda: T.Lambda(abs, returns="RGB[3, 4, 5]"), r"a PIL image is \[height, width\]"),
+        (lambda: T.Lambda(abs, returns="uint8[9, H, W]"), "H and W need an image"),
+        (lambda: T.Lambda(abs, batch=True, returns="uint8[9]"), "remove returns='uint8"),
         (
             lambda: T.Compose([T.ToTensor(), T.Lambda(abs, returns="float32[9, 3, 4, 4]"), T.Normalize(0.5, 0.5)]),
-            r"Normalize.*after a function that returns tensors \[9, 3, 4, 4\]",
+            r"Normalize.*follows a function that returns tensors \[9, 3, 4, 4\]",
         ),
         (
             lambda: T.Compose([T.RandomApply([T.Lambda(abs, returns="RGB[H, W]")])]),
-            r"returns RGB\[H, W\], and cannot be done to some images",
+            r"returns RGB\[H, W\] and must apply to all images",
         ),
     ],
 )

@@ -117,9 +117,9 @@ def test_dirichlet_of_small_alpha_is_one_corner() -> None:
         (lambda: beta_quantile(0.5, 1, math.inf), "b must be a positive number, not inf"),
         (lambda: gamma_quantile(0.5, "1"), "gamma_quantile: a must be a positive number, not '1'"),  # type: ignore[arg-type]
         (lambda: dirichlet([0.5], -1), "dirichlet: alpha must be a positive number, not -1"),
-        (lambda: beta_quantile(1.5, 1, 1), "u must lie between 0 and 1"),
-        (lambda: gamma_quantile([0.5, math.nan], 1), "u must lie between 0 and 1"),
-        (lambda: gamma_quantile(1.0, 1), "u must lie between 0 and 1"),
+        (lambda: beta_quantile(1.5, 1, 1), "u must contain probabilities"),
+        (lambda: gamma_quantile([0.5, math.nan], 1), "u must contain probabilities"),
+        (lambda: gamma_quantile(1.0, 1), "u must contain probabilities"),
     ],
 )
 def test_wrong_arguments(call: Any, message: str) -> None:

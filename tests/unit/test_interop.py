@@ -253,7 +253,7 @@ def test_all_that_cannot_be_translated_are_named_at_once() -> None:
 
 
 def test_transforms_that_do_not_fit_together() -> None:
-    with pytest.raises(TranslationError, match=r"do not fit together.*Normalize.*PIL image at this place"):
+    with pytest.raises(TranslationError, match=r"do not fit together.*Normalize.*PIL image at this point"):
         translate_transform(v1.Compose([v1.Normalize([0.5], [0.5]), v1.ToTensor()]))
 
 

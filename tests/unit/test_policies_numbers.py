@@ -292,11 +292,11 @@ def test_wrong_arguments(call: Any, message: str) -> None:
 
 
 def test_places_where_they_cannot_be() -> None:
-    with pytest.raises(PipelineError, match=r"RandAugment.*is float32 at this place and must be uint8"):
+    with pytest.raises(PipelineError, match=r"RandAugment.*is float32 at this point and must be uint8"):
         T.Compose([T.ToTensor(), T.RandAugment()])
-    with pytest.raises(PipelineError, match="tensors cannot be turned with it; use one of nearest, bilinear"):
+    with pytest.raises(PipelineError, match="tensors cannot be rotated with 'bicubic'; use one of nearest, bilinear"):
         T.Compose([T.ToImage(), T.RandAugment(interpolation="bicubic")])
-    with pytest.raises(PipelineError, match="PIL images cannot be turned with it"):
+    with pytest.raises(PipelineError, match="PIL images cannot be rotated with"):
         T.Compose([T.RandAugment(interpolation="lanczos")])
     T.Compose([T.RandAugment(interpolation="bicubic"), T.ToTensor()])
 

@@ -191,7 +191,7 @@ def test_what_has_no_form_is_named() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: TimmRandAugment([("Cutout", 1.0, 3)]), "no operation 'Cutout'"),
+        (lambda: TimmRandAugment([("Cutout", 1.0, 3)]), "unknown operation 'Cutout'"),
         (lambda: TimmRandAugment([("Invert", 2.0, 3)]), "prob must be between 0 and 1"),
         (lambda: TimmRandAugment([("Invert", 1.0, 3)], 2, [1.0]), "weights must be"),
         (lambda: TimmAutoAugment([]), "policy is empty"),

@@ -162,7 +162,7 @@ def test_half_precision_counts_once_and_views_are_asked_one_by_one() -> None:
     assert rows_of(ops_of(*half)[1]) == ["arithmetic float16"]
     with pytest.raises(ConfigError, match="each view has promises of its own"):
         tolerance("dali/torch", T.Compose([T.FiveCrop(9)]))
-    with pytest.raises(ConfigError, match="Op has no promise; write one beside it, after measuring"):
+    with pytest.raises(ConfigError, match="Op has no promise; measure it, and add one to the class"):
         tolerance("dali/torch", [ops.Op()])
 
 

@@ -236,10 +236,10 @@ def test_bad_arguments(make: Any, message: str) -> None:
     ("chain", "message"),
     [
         ([T.RandomErasing()], "put it after ToTensor"),
-        ([T.ToImage(), T.RandomErasing(value="random")], "means nothing in uint8"),
+        ([T.ToImage(), T.RandomErasing(value="random")], "uint8 cannot hold normal noise"),
         ([T.Grayscale(), T.ToTensor(), T.RandomErasing(value=(1, 2, 3))], "3 values for an image of 1"),
         ([T.ToImage(), T.RandomRotation(3, interpolation="bicubic")], "before ToTensor or ToImage"),
-        ([T.RandomRotation(3, interpolation="lanczos")], "does not exist for this on PIL images"),
+        ([T.RandomRotation(3, interpolation="lanczos")], "PIL images do not support interpolation 'lanczos'"),
         ([T.Grayscale(), T.RandomAffine(3, fill=(1, 2, 3))], "fill has 3 numbers"),
         ([T.CenterCrop(12), T.ElasticTransform()], "smaller than the 20 pixels"),
     ],

@@ -1,11 +1,11 @@
-"""The few operations that every transform resolves into.
+"""Operations that transforms resolve into.
 
-A transform is what the user names (``RandomResizedCrop``); an op is what an engine executes (``Crop``, then
-``Resize``), with one number per sample. Engines implement ops, not transforms: a new transform that is made of known
-ops runs everywhere at once, and a new op needs one form of an image and one of a batch or of a DALI graph.
+A transform is what a user names (``RandomResizedCrop``); an op is what an engine executes (``Crop``, then ``Resize``),
+with one number per sample. Engines implement ops, not transforms. A new transform made of existing ops therefore runs
+on every engine; a new op needs a kernel for images, and one for batches or for DALI's graph.
 
-An op has two kinds of fields: arrays with one row per sample (:meth:`Op.numbers`), which change with every plan, and
-plain values (:meth:`Op.settings`), which belong to the pipeline and are what a DALI graph is built from.
+An op has two kinds of fields. Arrays have one row per sample and change with every plan (:meth:`Op.numbers`). Plain
+values belong to the pipeline, and DALI's graph is built from them (:meth:`Op.settings`).
 """
 
 from __future__ import annotations
@@ -39,4 +39,4 @@ OPS: tuple[type[Op], ...] = tuple(
     for name, op in vars(module).items()
     if name in module.__all__ and isinstance(op, type)
 )
-"""Every op there is. A test walks through them and fails if an engine, or the proof of one, lacks something."""
+"""All ops. A test fails if an engine, or the proof of one, lacks any of them."""

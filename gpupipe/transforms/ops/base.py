@@ -1,4 +1,4 @@
-"""What all ops have in common."""
+"""Base classes of ops."""
 
 from __future__ import annotations
 
@@ -22,82 +22,84 @@ Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
 Kind = Literal["pil", "tensor", "array"]
-"""Which image library a transform would have met at this place: of torchvision's two, PIL before ``ToTensor`` and
-``ToImage``, tensors after; or OpenCV, after ``ToArray``. They round and resize differently."""
+"""Image library that a transform would meet at this point: PIL before torchvision's ``ToTensor`` and ``ToImage``,
+tensors after them, or OpenCV after ``ToArray``. They round and resize differently."""
 
 _Op = TypeVar("_Op", bound="Op")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Op:
-    """Base class; see the package."""
+    """Base class of ops; see :mod:`gpupipe.transforms.ops`."""
 
     PROMISES: ClassVar[tuple[Promise, ...]] = ()
-    """How far an engine may be from the reference: a row for each case that :meth:`promise` tells apart."""
+    """How far an engine may differ from the reference: one row for each case that :meth:`promise` distinguishes."""
 
     def promise(self, dtype: Dtype) -> str:
-        """The key of the row that it comes under on images of ``dtype``. There may be no such row: then nothing was
-        measured, and nothing is promised."""
+        """Return the key of the promise that applies to images of ``dtype``.
+
+        A key without a row means that the case was not measured, and nothing is promised.
+        """
         if not self.PROMISES:
-            raise ConfigError(f"{type(self).__name__} has no promise; write one beside it, after measuring")
+            raise ConfigError(f"{type(self).__name__} has no promise; measure it, and add one to the class")
         return self.PROMISES[0].key
 
     @property
     def branches(self) -> tuple[tuple[Op, ...], ...]:
-        """Sequences of ops within this one."""
+        """Sequences of ops inside this op."""
         return ()
 
     @property
     def geometric(self) -> bool:
-        """Whether pixels move, so that what belongs to them, such as masks, boxes and keypoints, must follow."""
+        """Whether pixels move, so that masks, boxes and keypoints must follow."""
         return any(op.geometric for branch in self.branches for op in branch)
 
     @property
     def sendable(self) -> bool:
-        """Whether another process can be sent it; not if it holds a function."""
+        """Whether the op can be sent to another process. False if it holds a function."""
         return all(op.sendable for branch in self.branches for op in branch)
 
     @property
     def rows(self) -> int:
-        """How many samples its arrays have numbers of; 0 of an op without arrays."""
+        """Number of samples that the arrays hold; 0 for an op without arrays."""
         for values in self.numbers().values():
             return len(values)
         return max((op.rows for branch in self.branches for op in branch), default=0)
 
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
-        """The per-sample arrays by name."""
+        """Return the per-sample arrays by name."""
         return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), np.ndarray)}
 
     def settings(self) -> dict[str, Any]:
-        """The plain values by name."""
+        """Return the plain values by name."""
         return {f.name: v for f in fields(self) if not isinstance(v := getattr(self, f.name), np.ndarray)}
 
     def __repr__(self) -> str:
-        """With shapes in the place of numbers."""
+        """Show shapes instead of numbers."""
         numbers = {k: f"{v.dtype}{list(v.shape)}" for k, v in self.numbers().items()}
         shown = {f.name: numbers.get(f.name) or repr(getattr(self, f.name)) for f in fields(self)}
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in shown.items())})"
 
     def passes(self, i: int) -> bool:
-        """Whether image ``i`` comes out as it came in, because the mask leaves it out."""
+        """Return whether image ``i`` passes unchanged because the mask excludes it."""
         return False
 
     def where(self, mask: Mask, sizes: I64) -> Op:
-        """The same op, but the samples whose mask is not set pass as they are.
+        """Return this op restricted to some samples; all others pass unchanged.
 
         Args:
-            mask: bool[B].
-            sizes: i64[B, 2], height and width of what comes in.
+            mask: bool[B], the samples to apply it to.
+            sizes: i64[B, 2], height and width of the incoming images.
 
-        Raises :class:`PipelineError` if that is impossible.
+        Raises :class:`PipelineError` if the op cannot be restricted.
         """
         raise PipelineError(
-            f"{type(self).__name__} changes the type of the image and cannot be done to some images of a batch only; "
-            "take it out of RandomApply, RandomChoice or RandomOrder"
+            f"{type(self).__name__} changes the type of the image and must apply to all images of a batch; "
+            "move it out of RandomApply, RandomChoice or RandomOrder"
         )
 
     def take(self: _Op, rows: Any) -> _Op:
-        """The op of some samples: ``rows`` is whatever numpy takes as an index of the first axis."""
+        """Select samples. ``rows`` is any numpy index of the first axis."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: _take(v, rows) for k, v in values.items() if isinstance(v, (np.ndarray, tuple))})
 
@@ -112,7 +114,7 @@ def _take(value: Any, rows: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HasMask(Op):
-    """An op that leaves the samples alone whose mask is not set."""
+    """An op that applies only to the samples in its mask."""
 
     mask: Mask
 
@@ -125,10 +127,10 @@ class HasMask(Op):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Masked(HasMask):
-    """One that says beforehand whether a graph needs the mask."""
+    """A masked op that declares in advance whether a graph needs the mask."""
 
     always: bool = field(default=False, kw_only=True)
-    """Whether the mask is set for every sample of every plan."""
+    """Whether the mask selects every sample of every plan."""
 
     def where(self, mask: Mask, sizes: I64) -> Op:
         return replace(self, mask=self.mask & mask, always=False)

@@ -1,4 +1,4 @@
-"""Ops that blur, and noise."""
+"""Blur and noise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Blur", "BoxBlur", "Noise"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Blur(Masked):
-    """Convolve with a Gaussian of ``sigma`` pixels, cut off at ``kernel_size`` (width, height), edges reflected."""
+    """Convolve with a Gaussian of ``sigma`` pixels, truncated to ``kernel_size`` (width, height), reflecting edges."""
 
     PROMISES = (
         Promise("blur uint8", "blur", {CPU: Tolerance(Bound(1, 0.001), reason="sums that end in .5 round apart")}),
@@ -38,7 +38,7 @@ class BoxBlur(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Noise(Masked):
-    """Add normal noise, one number per value, drawn by ``seed`` of the sample."""
+    """Add normal noise to every value, drawn with ``seed`` of the sample."""
 
     PROMISES = (ON_BATCH,)
 

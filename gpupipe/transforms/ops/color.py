@@ -1,4 +1,4 @@
-"""Ops that change colours."""
+"""Changes of color."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _GRAYS = "torchvision cuts the fraction of gray off, DALI rounds"
 
 
 def adjusted(bound: Bound, *, gain: float, mean_gain: float = 1.5, why: str = SUMS) -> Tolerance:
-    """What is promised of a blend, which stretches differences by its factor."""
+    """Return the tolerance of a blend, which multiplies differences by its factor."""
     return Tolerance(bound, gain=gain, mean_gain=mean_gain, reason=f"for factors of up to 2: {why}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Gray(HasMask):
-    """Take the colour out of the samples whose mask is set. ``channels`` is 1 only if all masks are set."""
+    """Convert the samples in the mask to grayscale. ``channels`` is 1 only if the mask selects all samples."""
 
     PROMISES = (
         Promise(
@@ -51,21 +51,24 @@ class Gray(HasMask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Adjust(Masked):
-    """Blend with a picture that has less of something: ``less + factor * (image - less)``, clipped, and its fraction
-    cut off if the image is uint8 (Pillow's ``ImageEnhance``, and torchvision's ``_blend``)."""
+    """Blend with a reduced image: ``reduced + factor * (image - reduced)``, clipped, and truncated if the image is
+    uint8.
+
+    This is Pillow's ``ImageEnhance`` and torchvision's ``_blend``.
+    """
 
     factor: F64
     kind: Kind = "pil"
 
 
 class Brightness(Adjust):
-    """Less of it: black."""
+    """Blend with black."""
 
     PROMISES = (Promise("brightness", "brightness", {CPU: adjusted(Bound(1, 0.01), gain=2)}),)
 
 
 class Contrast(Adjust):
-    """Less of it: the mean of the image in gray; of PIL images rounded."""
+    """Blend with the mean gray value of the image, rounded for PIL images."""
 
     PROMISES = (
         Promise("contrast pil", "contrast of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
@@ -77,7 +80,7 @@ class Contrast(Adjust):
 
 
 class Saturation(Adjust):
-    """Less of it: the image in gray."""
+    """Blend with the image in grayscale."""
 
     PROMISES = (
         Promise("saturation pil", "saturation of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
@@ -90,7 +93,7 @@ class Saturation(Adjust):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hue(Masked):
-    """Turn the hue of HSV by ``factor`` of the circle, -0.5 to 0.5."""
+    """Rotate the hue of HSV by ``factor`` of the circle, -0.5 to 0.5."""
 
     PROMISES = (
         Promise(
@@ -113,7 +116,7 @@ class Hue(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChannelPermutation(Masked):
-    """Put the channels into another order: channel k becomes what channel ``permutation[:, k]`` was, i32[B, C]."""
+    """Reorder the channels: channel k becomes the previous channel ``permutation[:, k]``, i32[B, C]."""
 
     PROMISES = (Promise("channelpermutation", "channel permutation", {CPU: Tolerance(EQUAL)}),)
 

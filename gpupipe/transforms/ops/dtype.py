@@ -1,4 +1,4 @@
-"""Ops that change the type and the range of values."""
+"""Changes of the data type and the range of values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .promise import CPU, Bound, Promise, Tolerance
 
 __all__ = ["Normalize", "ToDtype"]
 
-# Once for a whole pipeline: in half precision it is the type that limits, and not how often it is used.
+# Counts once for a whole pipeline: in half precision the type limits accuracy, not the number of operations.
 _ARITHMETIC = (
     Promise(
         "arithmetic float32",
@@ -44,14 +44,14 @@ _ARITHMETIC = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ToDtype(Op):
-    """Change the data type; with ``scale``, 0..255 of uint8 becomes 0..1 of a float type."""
+    """Convert the data type. With ``scale``, uint8 values in [0, 255] become floats in [0, 1]."""
 
     PROMISES = _ARITHMETIC
 
     dtype: Dtype = "float32"
     scale: bool = True
     kind: Kind = "pil"
-    """``ToTensor`` (pil) divides by 255; torchvision's ``ToDtype`` (tensor) multiplies by 1/255, which rounds
+    """``ToTensor`` ("pil") divides by 255; torchvision's ``ToDtype`` ("tensor") multiplies by 1/255, which rounds
     differently."""
 
     def promise(self, dtype: Dtype) -> str:
@@ -60,7 +60,7 @@ class ToDtype(Op):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Normalize(Op):
-    """``(x - mean) / std`` by channel."""
+    """Compute ``(x - mean) / std`` per channel."""
 
     PROMISES = _ARITHMETIC
 

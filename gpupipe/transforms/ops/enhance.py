@@ -1,4 +1,4 @@
-"""Ops on values and histograms: sharpness, fewer levels, inversions, stretched and even histograms, JPEG."""
+"""Changes of values and histograms: sharpness, posterize, solarize, invert, autocontrast, equalize, JPEG."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STEPPED = Tolerance(EQUAL, gain=255, mean_gain=2, reason=_STEPS)
 
 
 class Sharpness(Adjust):
-    """Less of it: the image under the filter 1 1 1, 1 5 1, 1 1 1 over 13, whose outermost pixels stay."""
+    """Blend with the image under the filter 1 1 1, 1 5 1, 1 1 1 divided by 13, whose outermost pixels stay."""
 
     PROMISES = (Promise("sharpness", "sharpness", {CPU: adjusted(Bound(1, 0.001), gain=3, mean_gain=2)}),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterize(Masked):
-    """Keep the upper ``bits`` of every value, 0 to 8."""
+    """Keep the upper ``bits`` bits of every value, 0 to 8."""
 
     PROMISES = (Promise("posterize", "posterize", {CPU: _STEPPED}),)
 
@@ -31,7 +31,7 @@ class Posterize(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solarize(Masked):
-    """Invert the values of ``threshold`` and above; in the image's own units."""
+    """Invert values of at least ``threshold``, which is in units of the image."""
 
     PROMISES = (Promise("solarize", "solarize", {CPU: _STEPPED}),)
 
@@ -40,7 +40,7 @@ class Solarize(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolarizeAdd(Masked):
-    """Add ``addend``, 0 to 128, to the values below 128 of a uint8 image."""
+    """Add ``addend``, 0 to 128, to values below 128 of a uint8 image."""
 
     PROMISES = (Promise("solarizeadd", "timm's SolarizeAdd", {CPU: _STEPPED}),)
 
@@ -49,14 +49,14 @@ class SolarizeAdd(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Invert(Masked):
-    """The largest value minus the value."""
+    """Subtract values from the largest possible value."""
 
     PROMISES = (Promise("invert", "invert", {CPU: Tolerance(EQUAL)}),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AutoContrast(Masked):
-    """Stretch every channel so that its lowest value becomes 0 and its highest the largest."""
+    """Stretch every channel so that its lowest value becomes 0 and its highest the largest possible value."""
 
     PROMISES = (
         Promise(
@@ -71,7 +71,7 @@ class AutoContrast(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Equalize(Masked):
-    """Spread every channel so that its histogram is as even as it can be."""
+    """Equalize the histogram of every channel."""
 
     PROMISES = (
         Promise(
@@ -93,7 +93,7 @@ class Equalize(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JPEG(Masked):
-    """Encode as JPEG of ``quality`` 1 to 100 and decode again."""
+    """Compress as JPEG with ``quality`` 1 to 100, and decode again."""
 
     PROMISES = (
         Promise(

@@ -1,4 +1,4 @@
-"""Windows overwritten."""
+"""Erasing of windows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ __all__ = ["Erase"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Erase(Masked):
-    """Overwrite a window of a tensor with ``value``: one for all channels or one each; ``None``: normal noise drawn by
-    ``seed`` of the sample, one number per value, or without ``per_pixel`` one per channel."""
+    """Overwrite a window of a tensor.
+
+    ``value`` has one number for all channels or one per channel. ``None`` means normal noise drawn with ``seed`` of the
+    sample: one number per value, or one per channel without ``per_pixel``.
+    """
 
     PROMISES = (ON_BATCH,)
 

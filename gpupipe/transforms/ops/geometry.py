@@ -26,7 +26,7 @@ _CLIPS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Crop(Op):
-    """A window of the image. If ``padded``, it may reach outside, and what is outside is filled."""
+    """Crop a window. If ``padded``, the window may extend beyond the image, and the outside is filled."""
 
     PROMISES = (Promise("crop", "crop, pad", {CPU: Tolerance(EQUAL)}),)
     geometric = True
@@ -37,7 +37,7 @@ class Crop(Op):
     width: I32
     padded: bool = False
     fill: tuple[float, ...] = (0.0,)
-    """One value for all channels, or one each; in the image's own units."""
+    """One value for all channels, or one per channel, in units of the image."""
     mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
 
     def where(self, mask: Mask, sizes: I64) -> Op:
@@ -133,7 +133,7 @@ class Resize(Op):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Flip(HasMask):
-    """Mirror the samples whose mask is set."""
+    """Mirror the samples in the mask."""
 
     PROMISES = (Promise("flip", "flip", {CPU: Tolerance(EQUAL)}),)
     geometric = True

@@ -1,6 +1,6 @@
-"""Ops that mix the samples of a whole batch, together with their targets.
+"""Ops that mix the samples of a batch, together with their targets.
 
-They come last, and apart from all others: see :attr:`gpupipe.types.Plan.mixing`.
+They run last, separate from all other ops; see :attr:`gpupipe.types.Plan.mixing`.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ __all__ = ["CutMix", "MixUp"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixing(Op):
-    """What all of them have."""
+    """Base class of mixing ops."""
 
     PROMISES = (ON_BATCH,)
 
     partner: I64
-    """Rows of the batch: which sample each one is mixed with."""
+    """Row of the batch that each sample is mixed with."""
     factor: F64
-    """The sample's own share of image and target; 1 leaves both as they are. The same for the whole batch."""
+    """The sample's own share of image and target, equal for the whole batch. 1 leaves both unchanged."""
     num_classes: int | None = field(default=None, kw_only=True)
-    """Integer targets become one-hot f32[B, num_classes]; ``None`` if they are shares of classes already."""
+    """Number of classes of integer targets, which become one-hot f32[B, num_classes]. ``None`` if targets are class
+    shares already."""
 
     def where(self, mask: Mask, sizes: I64) -> Op:
         return replace(self, factor=np.where(mask, self.factor, 1.0))
 
 
 class MixUp(Mixing):
-    """``factor * image + (1 - factor) * image of partner``, and the same of the targets (Zhang et al., *mixup*,
-    2018)."""
+    """Compute ``factor * own + (1 - factor) * partner`` for images and targets (Zhang et al., *mixup*, 2018)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CutMix(Mixing):
-    """A window is taken from the image of ``partner``, and targets are mixed by area (Yun et al., *CutMix*, 2019):
-    ``factor`` is 1 minus the window's share of the area."""
+    """Paste a window of the ``partner`` image and mix targets by area (Yun et al., *CutMix*, 2019).
+
+    ``factor`` is 1 minus the window's share of the area.
+    """
 
     top: I32
     left: I32

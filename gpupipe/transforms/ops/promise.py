@@ -1,8 +1,8 @@
-"""How far two engines may be apart in one op, in grey levels of 0 to 255.
+"""How far two engines may differ in one op, in gray levels of 0 to 255.
 
-The numbers stand beside the op that they are about. ``max`` holds for every image, also for noise and for black and
-white blocks, on which it was measured. ``mean`` and ``over_1`` hold for photographs. A device has a promise only after
-it was measured there. :mod:`gpupipe.parity.tolerances` adds them up for a pipeline.
+The numbers are attached to the op. ``max`` holds for every image, including noise and black and white blocks, on which
+it was measured. ``mean`` and ``over_1`` hold for photographs. A device has a promise only after a measurement there.
+:mod:`gpupipe.parity.tolerances` combines the promises of a pipeline.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["CPU", "CUDA", "EQUAL", "GRAPH", "ON_BATCH", "Bound", "Promise", "Tol
 CPU = ("dali", "cpu")
 CUDA = ("dali", "cuda")
 GRAPH = ("dali", "graph")
-"""On the CPU with ``engines.Dali(graph="whole")``: DALI's own operators, which are those of a GPU too."""
+"""``engines.Dali(graph="whole")`` on the CPU: DALI's own operators, which a GPU uses too."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The most that may differ, in grey levels; ``over_1`` is the share of values that differ by more than one."""
+    """Largest allowed difference, in gray levels. ``over_1`` is the share of values that differ by more than one."""
 
     max: float
     mean: float
@@ -38,15 +38,15 @@ EQUAL = Bound(0, 0)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What is promised of one op, and why it is not less."""
+    """Promised tolerance of one op, and why it is not smaller."""
 
     interior: Bound
     border: Bound | None = None
-    """Of pixels that a filter reached over the edge for; as ``interior`` if ``None``."""
+    """Bound for pixels whose filter reaches over the edge; ``None`` means ``interior``."""
     gain: float = 1.0
-    """How much a difference in the input can grow: filters with negative weights overshoot."""
+    """Largest growth of a difference in the input; filters with negative weights overshoot."""
     mean_gain: float | None = None
-    """How much the mean of many differences grows; as ``gain`` if ``None``."""
+    """Growth of the mean of many differences; ``None`` means ``gain``."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -55,18 +55,17 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Promise:
-    """One row of the table: an op, or one case of it, by each engine against the reference."""
+    """One row of the table of promises: an op, or one case of it, for each engine against the reference."""
 
     key: str
     what: str
     tolerances: Mapping[tuple[str, str], Tolerance]
-    """By engine and device. What is not there was never measured."""
+    """Tolerances by (engine, device). Missing entries were never measured."""
     once: bool = False
-    """Whether it counts once for a whole pipeline, however often the op is in it."""
+    """Whether the promise counts once per pipeline, however often the op occurs."""
 
     def of(self, engine: str, device: str) -> Tolerance | None:
-        """What is promised there; ``None`` if it was never measured. What has no row for :data:`GRAPH` is there as on
-        the CPU."""
+        """Return the tolerance, or ``None`` if it was never measured. :data:`GRAPH` defaults to the CPU."""
         found = self.tolerances.get((engine, device))
         return self.tolerances.get(CPU) if found is None and (engine, device) == GRAPH else found
 

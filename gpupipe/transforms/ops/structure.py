@@ -1,4 +1,4 @@
-"""Ops that are made of other ops or of a function."""
+"""Ops that contain other ops or a function."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Call", "Mix", "Views", "by_view"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mix(Masked):
-    """A weighted sum of what several sequences of ops make of one image, none of which changes its size.
+    """Weighted sum of several sequences of ops on one image, none of which changes its size.
 
-    ``weights`` f32[B, n]; the sum is taken in float32, and its fraction cut off if the image is uint8.
+    ``weights`` are f32[B, n]. The sum is computed in float32, and truncated if the image is uint8.
     """
 
-    # Beside those of its branches: the sum of a branch's bounds holds for the mean of all branches.
+    # Adds to the promises of the branches: the sum of a branch's bounds holds for the mean of all branches.
     PROMISES = (
         Promise(
             "mix",
@@ -41,16 +41,19 @@ class Mix(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Call(HasMask):
-    """A user's function: of one image as torchvision would hand it over, or with ``batch`` of a tensor [B, C, H, W].
-    It keeps size and data type, or makes what ``returns`` says."""
+    """Call a user function on one image as torchvision would pass it, or with ``batch`` on a tensor [B, C, H, W].
+
+    The function keeps size and data type, or returns what ``returns`` declares.
+    """
 
     geometric = True
-    """It may move pixels, and only the user knows."""
+    """The function may move pixels; only the user knows."""
 
     sendable = False
 
     seed: U64
-    """Of the global generators while the function runs for a sample; for a batch those of the first sample."""
+    """Seeds of the global generators while the function runs for a sample; a batch uses the seed of its first sample.
+    """
     function: Callable[[Any], Any]
     name: str = ""
     batch: bool = False
@@ -60,29 +63,29 @@ class Call(HasMask):
     def where(self, mask: Mask, sizes: I64) -> Op:
         if self.batch:
             raise PipelineError(
-                f"{self.name} works on the whole batch and cannot be done to some images of it only; take it out of "
-                "RandomApply, RandomChoice or RandomOrder, or leave out batch=True"
+                f"{self.name} works on the whole batch and cannot apply to some of its images; move it out of "
+                "RandomApply, RandomChoice or RandomOrder, or remove batch=True"
             )
         if self.returns is not None:
             raise PipelineError(
-                f"{self.name} returns {self.returns}, and cannot be done to some images of a batch only; take it out "
+                f"{self.name} returns {self.returns} and must apply to all images of a batch; move it out "
                 "of RandomApply, RandomChoice or RandomOrder"
             )
         return super().where(mask, sizes)
 
     def promise(self, dtype: Dtype) -> str:
-        return "a function"  # only the user knows what it makes of a difference
+        return "a function"  # only the user knows how it changes a difference
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Views(Op):
-    """Several images out of one; always the last of the sample's ops."""
+    """Create several images from one. Always the last of a sample's ops."""
 
     branches: tuple[tuple[Op, ...], ...] = ()
 
 
 def by_view(ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
-    """The ops that each view goes through, from the decoded image on; one sequence if there are no views."""
+    """Return the ops of each view, starting from the decoded image; a single sequence if there are no views."""
     if ops and isinstance(ops[-1], Views):
         return tuple((*ops[:-1], *branch) for branch in ops[-1].branches)
     return (tuple(ops),)

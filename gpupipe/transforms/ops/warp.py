@@ -20,8 +20,8 @@ _PLACES = "places are computed in float32 on both sides, in another order"
 
 
 def _row(what: str, interpolation: str, kind: Kind, dtype: Dtype) -> str:
-    """The key of a map's promise."""
-    if interpolation == "bicubic":  # DALI has none
+    """Return the key of a map's promise."""
+    if interpolation == "bicubic":  # not supported by DALI
         return ON_BATCH.key
     if interpolation != "bilinear":
         return f"{what} nearest"
@@ -30,11 +30,11 @@ def _row(what: str, interpolation: str, kind: Kind, dtype: Dtype) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Warp(Masked):
-    """An affine map. ``matrix`` f64[B, 6] leads from the pixels of the output to those of the input.
+    """Apply an affine map. ``matrix`` f64[B, 6] maps output pixels to input pixels.
 
-    Of PIL images as in ``Image.transform(AFFINE)``: ``x_in = a (x + 0.5) + b (y + 0.5) + c``. Of tensors relative to
-    the centre of the image, as torchvision's ``affine`` hands it to its grid. See :mod:`gpupipe.transforms.matrices`,
-    which makes these.
+    Positions of PIL images follow ``Image.transform(AFFINE)``: ``x_in = a (x + 0.5) + b (y + 0.5) + c``. Positions of
+    tensors are relative to the center of the image, as torchvision's ``affine`` passes them to its grid.
+    :mod:`gpupipe.transforms.matrices` creates these ops.
     """
 
     PROMISES = (
@@ -64,16 +64,16 @@ class Warp(Masked):
 
     matrix: F64
     height: I32
-    """Of the output."""
+    """Height of the output."""
     width: I32
     source: I32
     """[B, 2]: height and width of the input."""
     turns: I32
-    """0 to 3: an exact rotation by so many quarters, anticlockwise, for which torchvision transposes the pixels;
-    -1 if ``matrix`` counts alone."""
+    """0 to 3: an exact rotation by that many quarters anticlockwise, for which torchvision transposes pixels; -1 if
+    only ``matrix`` counts."""
     interpolation: str = "nearest"
     fill: tuple[float, ...] | None = (0.0,)
-    """``None`` is black too, but on tensors torchvision blends the border with it once and not twice."""
+    """``None`` is black too, but torchvision then blends the border of tensors once instead of twice."""
     kind: Kind = "pil"
 
     def promise(self, dtype: Dtype) -> str:
@@ -87,7 +87,7 @@ class Warp(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Perspective(Masked):
-    """A map of planes in space. ``coefficients`` f64[B, 8] as Pillow's ``Image.transform(PERSPECTIVE)`` takes them."""
+    """Apply a perspective map. ``coefficients`` f64[B, 8] are those of Pillow's ``Image.transform(PERSPECTIVE)``."""
 
     PROMISES = (
         Promise(
@@ -125,7 +125,7 @@ class Perspective(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Elastic(Masked):
-    """Move every pixel by a smooth random field, drawn by ``seed`` of the sample."""
+    """Move every pixel by a smooth random field, drawn with ``seed`` of the sample."""
 
     PROMISES = (ON_BATCH,)
     geometric = True
