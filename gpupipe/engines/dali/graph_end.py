@@ -2,7 +2,7 @@
 
 On a GPU the graph is whole: it does all that DALI has, and torch does the rest on the batch, on the device. On a CPU
 threads of the host go on image by image (:mod:`gpupipe.engines.host.image_threads`) as soon as that is cheaper, which
-it mostly is right after the decoder. For each op both costs stand beside its lowering (:class:`.lowering.Cost`), in
+it mostly is right after the decoder. The costs of every op are in ``lowering/costs.json``, in
 milliseconds of one core per image of 224 x 224 pixels; the graph ends before the op from which on the sum of the costs
 is the least. ``benchmarks/op_costs.py`` measures them, and its table is in docs/promises.md.
 
@@ -124,7 +124,7 @@ def _cheapest(ops: Sequence[Op], first: int) -> GraphEnd:
 
 def _is_far(op: Op) -> bool:
     lowering = LOWERINGS.get(type(op))
-    return (lowering is not None and lowering.cost.far) or any(_is_far(one) for b in op.branches for one in b)
+    return (lowering is not None and lowering.far) or any(_is_far(one) for b in op.branches for one in b)
 
 
 @dataclass(frozen=True)

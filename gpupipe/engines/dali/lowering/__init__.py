@@ -5,12 +5,11 @@ The modules named here register the lowerings of their ops (:mod:`.registry`).
 
 from . import blur_noise, color, dtype, enhance, geometry, structure, warp
 from .canvas import Canvas, Input, OpAddress
-from .registry import LOWERINGS, Cost, lacks, paint
+from .registry import LOWERINGS, lacks, paint
 
 __all__ = [
     "LOWERINGS",
     "Canvas",
-    "Cost",
     "Input",
     "OpAddress",
     "blur_noise",

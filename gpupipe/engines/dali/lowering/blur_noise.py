@@ -11,10 +11,10 @@ from nvidia.dali import fn, types
 from ....transforms import ops
 from ....transforms.ops.base import Array
 from .canvas import Selected
-from .registry import Cost, lowering
+from .registry import lowering
 
 
-@lowering(ops.Blur, cost=Cost(0.95, 0.9, 0.9))
+@lowering(ops.Blur)
 def blur(drawn: Selected, op: ops.Blur) -> Any:
     out = drawn.image  # the filter is symmetric, so flips may wait
     width, height = op.kernel_size

@@ -13,7 +13,7 @@ from nvidia.dali import fn, types
 
 from ....transforms import ops
 from .canvas import Canvas, OpAddress, Selected
-from .registry import Cost, canvas_lowering, lowering
+from .registry import canvas_lowering, lowering
 
 __all__ = ["CUT_OFF", "blend", "contrasted", "factor_of", "to_bytes"]
 
@@ -23,7 +23,7 @@ _FLOORED = 0.5
 """By how much torchvision's gray, whose fraction is cut off, is darker than DALI's on the average."""
 
 
-@canvas_lowering(ops.Gray, cost=Cost(0.1, 0.13, 0.14), only="uint8")
+@canvas_lowering(ops.Gray, only="uint8")
 def gray(canvas: Canvas, address: OpAddress, op: ops.Gray) -> None:
     image = canvas.pixels()
     gray = _luma(image, canvas.channels)
@@ -37,13 +37,13 @@ def gray(canvas: Canvas, address: OpAddress, op: ops.Gray) -> None:
         canvas.image = image * keep + gray * mask  # uint8 throughout; gray is broadcast over the channels
 
 
-@lowering(ops.Brightness, cost=Cost(0.05, 0.09, 0.07), only="uint8")
+@lowering(ops.Brightness, only="uint8")
 def brightness(drawn: Selected, op: ops.Brightness) -> Any:
     image = drawn.image
     return fn.brightness_contrast(image, brightness=factor_of(drawn), brightness_shift=CUT_OFF / 255)
 
 
-@lowering(ops.Contrast, cost=Cost(0.09, 0.17, 0.2), only="uint8")
+@lowering(ops.Contrast, only="uint8")
 def contrast(drawn: Selected, op: ops.Contrast) -> Any:
     image, channels = drawn.image, drawn.canvas.channels
     mean = fn.reductions.mean(_luma(image, channels))
@@ -63,7 +63,7 @@ def contrasted(image: Any, factor: Any, mean: Any, channels: int) -> Any:
     return to_bytes(image * factor + ((1.0 - factor) * mean + 1e-3), channels)
 
 
-@lowering(ops.Saturation, cost=Cost(0.43, 0.19, 0.24), only="uint8")
+@lowering(ops.Saturation, only="uint8")
 def saturation(drawn: Selected, op: ops.Saturation) -> Any:
     if drawn.canvas.channels == 1:
         return None
@@ -95,7 +95,7 @@ def _luma(image: Any, channels: int) -> Any:
     return fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY) if channels == 3 else image
 
 
-@lowering(ops.ChannelPermutation, cost=Cost(0.33, 0.12, 0.14))
+@lowering(ops.ChannelPermutation)
 def permute_channels(drawn: Selected, op: ops.ChannelPermutation) -> Any:
     order = drawn.number("order", types.INT32, 1, lambda op: op.permutation)
     planes = (fn.slice(drawn.image, start=order[k : k + 1], shape=[1], axes=[2]) for k in range(3))

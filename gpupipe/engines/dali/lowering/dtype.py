@@ -6,16 +6,16 @@ import numpy as np
 
 from ....transforms import ops
 from .canvas import Canvas, OpAddress
-from .registry import Cost, canvas_lowering
+from .registry import canvas_lowering
 
 
-@canvas_lowering(ops.ToDtype, cost=Cost(0.08, 0.05, 0.05))
+@canvas_lowering(ops.ToDtype)
 def to_dtype(canvas: Canvas, address: OpAddress, op: ops.ToDtype) -> None:
     if canvas.dtype == "uint8":
         canvas.arithmetic(np.zeros(1), np.full(1, 255.0 if op.scale else 1.0))
     canvas.dtype = op.dtype
 
 
-@canvas_lowering(ops.Normalize, cost=Cost(0.08, 0.05, 0.05))
+@canvas_lowering(ops.Normalize)
 def normalize(canvas: Canvas, address: OpAddress, op: ops.Normalize) -> None:
     canvas.arithmetic(np.array(op.mean), np.array(op.std))

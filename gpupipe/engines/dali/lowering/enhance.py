@@ -10,14 +10,14 @@ from nvidia.dali import fn, math, types
 from ....transforms import ops
 from .canvas import Selected
 from .color import CUT_OFF, blend, factor_of, to_bytes
-from .registry import Cost, lowering
+from .registry import lowering
 
 __all__ = ["stretched"]
 
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
 
-@lowering(ops.Sharpness, cost=Cost(0.85, 0.3, 0.92), only="uint8")
+@lowering(ops.Sharpness, only="uint8")
 def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
     factor, image = factor_of(drawn), drawn.image
     # What smoothing changes, but not in the outermost rows and columns.
@@ -36,13 +36,13 @@ def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
     return blend(image, less, factor, drawn.canvas.channels)
 
 
-@lowering(ops.Posterize, cost=Cost(0.04, 0.01, 0.01), only="uint8")
+@lowering(ops.Posterize, only="uint8")
 def posterize(drawn: Selected, op: ops.Posterize) -> Any:
     keep = drawn.number("keep", types.UINT8, 0, lambda op: (256 - (1 << (8 - op.bits))).astype(np.uint8))
     return drawn.image & drawn.beside(keep)
 
 
-@lowering(ops.Solarize, cost=Cost(0.14, 0.03, 0.03), only="uint8")
+@lowering(ops.Solarize, only="uint8")
 def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     least = drawn.number("least", types.UINT8, 0, lambda op: np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
     # All bits are turned, or none if no byte reaches the threshold.
@@ -50,14 +50,14 @@ def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     return drawn.image ^ ((drawn.image >= drawn.beside(least)) * drawn.beside(bits))
 
 
-@lowering(ops.SolarizeAdd, cost=Cost(0.13, 0.03, 0.03), only="uint8")
+@lowering(ops.SolarizeAdd, only="uint8")
 def solarize_add(drawn: Selected, op: ops.SolarizeAdd) -> Any:
     addend = drawn.number("addend", types.UINT8, 0, lambda op: op.addend.astype(np.uint8))
     dark = fn.cast(drawn.image < 128, dtype=types.UINT8)
     return drawn.image + dark * addend  # 127 + 128 is the most: nothing overflows
 
 
-@lowering(ops.Invert, cost=Cost(0.04, 0.01, 0.01), only="uint8")
+@lowering(ops.Invert, only="uint8")
 def invert(drawn: Selected, op: ops.Invert) -> Any:
     return _inverse(drawn.image)
 
@@ -66,7 +66,7 @@ def _inverse(image: Any) -> Any:
     return image ^ np.uint8(255)
 
 
-@lowering(ops.AutoContrast, cost=Cost(0.48, 0.2, 1.2), only="uint8")
+@lowering(ops.AutoContrast, only="uint8")
 def autocontrast(drawn: Selected, op: ops.AutoContrast) -> Any:
     image = drawn.image
     # The lowest and the highest value of every channel, [1, 1, C].
@@ -86,7 +86,7 @@ def stretched(image: Any, low: Any, spread: Any, channels: int) -> Any:
     return to_bytes((image - low) * (255.0 / spread) + 1e-3, channels)
 
 
-@lowering(ops.Equalize, cost=Cost(1.1, 0.25, 0.35), only="uint8")
+@lowering(ops.Equalize, only="uint8")
 def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     """Pillow counts the values below each, in whole steps of 1/255 of all but the highest; OpenCV, which DALI calls,
     those up to it, in fractions of all but the lowest. Of the inverted image that is the same, but for the step."""
@@ -103,7 +103,7 @@ def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     return to_bytes(even * stretch + 0.5 + image * fn.cast(stays, dtype=types.FLOAT), drawn.canvas.channels)
 
 
-@lowering(ops.JPEG, cost=Cost(0.3, 0.46, 0.47), only="uint8", upright=True)  # blocks begin at the upper left corner
+@lowering(ops.JPEG, only="uint8", upright=True)  # blocks begin at the upper left corner
 def jpeg(drawn: Selected, op: ops.JPEG) -> Any:
     quality = drawn.number("quality", types.INT32, 0, lambda op: op.quality.astype(np.int32))
     image, channels = drawn.image, drawn.canvas.channels

@@ -12,7 +12,7 @@ from ....errors import EngineError
 from ....transforms import ops
 from ....transforms.ops.base import Array
 from .canvas import Canvas, Input, OpAddress
-from .registry import Cost, canvas_lowering
+from .registry import canvas_lowering
 
 _INTERPOLATION = {
     "nearest": types.INTERP_NN,
@@ -23,7 +23,7 @@ _INTERPOLATION = {
 }
 
 
-@canvas_lowering(ops.Crop, cost=Cost(0.08, 0.01, 0.01), unless=lambda op: op.mode != "constant")
+@canvas_lowering(ops.Crop, unless=lambda op: op.mode != "constant")
 def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
     start = canvas.feed(address, "start", types.INT32, 1, lambda op: np.stack([op.top, op.left], axis=1))
     shape = canvas.feed(address, "shape", types.INT32, 1, lambda op: np.stack([op.height, op.width], axis=1))
@@ -48,7 +48,7 @@ def _is_another_filter(op: ops.Resize) -> bool:
     return op.kind != "pil" and (op.interpolation == "nearest" or (op.interpolation == "bicubic" and not op.antialias))
 
 
-@canvas_lowering(ops.Resize, cost=Cost(0.65, 0.1, 0.1, far=True), unless=_is_another_filter)
+@canvas_lowering(ops.Resize, far=True, unless=_is_another_filter)
 def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     size: Any
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
@@ -78,6 +78,6 @@ def _expect(size: list[int]) -> Callable[[ops.Resize], Array]:
     return check
 
 
-@canvas_lowering(ops.Flip, cost=Cost(0.06, 0.02, 0.02))
+@canvas_lowering(ops.Flip)
 def flip(canvas: Canvas, address: OpAddress, op: ops.Flip) -> None:
     canvas.flip(op.axis, canvas.feed(address, "mask", types.INT32, 0, lambda op: op.mask.astype(np.int32)))

@@ -9,31 +9,34 @@ that is the same for all ops, so it is done here::
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ....transforms.ops import Op
 from .canvas import Canvas, OpAddress, Selected
 
-__all__ = ["LOWERINGS", "Cost", "Lowering", "canvas_lowering", "lacks", "lowering", "paint"]
+__all__ = ["COSTS", "LOWERINGS", "Cost", "Lowering", "canvas_lowering", "lacks", "lowering", "paint"]
 
 _Drawn = TypeVar("_Drawn", bound=Callable[[Selected, Any], Any])
 _OnCanvas = TypeVar("_OnCanvas", bound=Callable[[Canvas, OpAddress, Any], None])
 
 
 class Cost(NamedTuple):
-    """Milliseconds of one core for an image of 224 x 224 pixels: what :mod:`..graph_end` decides by. Measured by
-    ``benchmarks/op_costs.py``."""
+    """Milliseconds of one core for an image of 224 x 224 pixels, by which :mod:`..graph_end` decides."""
 
     dali: float
     """In DALI's graph on the CPU."""
     pil: float
-    """By the form for one image (:mod:`gpupipe.kernels`), of what torchvision would have as a PIL image."""
+    """By the form for one image (:mod:`gpupipe.kernels`), if torchvision would have a PIL image."""
     tensor: float
-    """The same of what torchvision would have as a tensor."""
-    far: bool = False
-    """Whether DALI is so far from the reference that a CPU's graph ends before it whatever it costs."""
+    """By the form for one image, if torchvision would have a tensor."""
+
+
+COSTS: dict[str, list[float]] = json.loads(Path(__file__).with_name("costs.json").read_text())
+"""The fields of :class:`Cost` by the name of the op, as ``benchmarks/op_costs.py --write`` measures them."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class Lowering:
     unless: Callable[[Any], bool]
     """Asked with the op: whether DALI lacks it as it is set."""
     cost: Cost
+    far: bool
+    """Whether DALI is so far from the reference that a CPU's graph ends before the op whatever it costs."""
+
+
+def _cost(kind: type[Op]) -> Cost:
+    if kind.__name__ not in COSTS:
+        raise LookupError(
+            f"costs.json has no costs of {kind.__name__}; write a guess, then measure: benchmarks/op_costs.py --write"
+        )
+    return Cost(*COSTS[kind.__name__])
 
 
 LOWERINGS: dict[type[Op], Lowering] = {}
@@ -55,7 +68,7 @@ LOWERINGS: dict[type[Op], Lowering] = {}
 def lowering(
     kind: type[Op],
     *,
-    cost: Cost,
+    far: bool = False,
     only: Literal["uint8"] | None = None,
     unless: Callable[[Any], bool] = lambda op: False,
     upright: bool = False,
@@ -64,7 +77,7 @@ def lowering(
     numbers, and returns the changed image, or ``None`` if it has nothing to do.
 
     Args:
-        cost: what it takes on a CPU, and what the same takes on the host without DALI.
+        far: whether DALI is so far from the reference that a CPU's graph ends before the op whatever it costs.
         only: the type of values that it works on; behind ``ToTensor`` torch does the rest.
         unless: whether DALI lacks the op as it is set; torch does it then.
         upright: whether it matters to the op where in the image a pixel is, so that flips cannot be held back. Of ops
@@ -78,7 +91,7 @@ def lowering(
             if made is not None:
                 drawn.done(made)
 
-        LOWERINGS[kind] = Lowering(paint, only, unless, cost)
+        LOWERINGS[kind] = Lowering(paint, only, unless, _cost(kind), far)
         return function
 
     return register
@@ -87,7 +100,7 @@ def lowering(
 def canvas_lowering(
     kind: type[Op],
     *,
-    cost: Cost,
+    far: bool = False,
     only: Literal["uint8"] | None = None,
     unless: Callable[[Any], bool] = lambda op: False,
 ) -> Callable[[_OnCanvas], _OnCanvas]:
@@ -95,7 +108,7 @@ def canvas_lowering(
     op)`` changes the canvas."""
 
     def register(function: _OnCanvas) -> _OnCanvas:
-        LOWERINGS[kind] = Lowering(function, only, unless, cost)
+        LOWERINGS[kind] = Lowering(function, only, unless, _cost(kind), far)
         return function
 
     return register

@@ -14,10 +14,10 @@ from ....transforms import ops
 from ....transforms.ops.base import Array
 from .canvas import Canvas, OpAddress
 from .color import CUT_OFF
-from .registry import Cost, canvas_lowering, paint
+from .registry import canvas_lowering, paint
 
 
-@canvas_lowering(ops.Mix, cost=Cost(0.5, 0.4, 0.4))
+@canvas_lowering(ops.Mix)
 def mix(canvas: Canvas, address: OpAddress, op: ops.Mix) -> None:
     image = canvas.settle()
     total: Any = None

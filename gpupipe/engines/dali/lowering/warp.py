@@ -21,19 +21,19 @@ from ....transforms import ops
 from ....transforms.ops.base import Array
 from .canvas import Selected
 from .color import CUT_OFF
-from .registry import Cost, lowering
+from .registry import lowering
 
 
 def _is_another_filter(op: ops.Warp | ops.Perspective) -> bool:
     return op.interpolation not in ("nearest", "nearest-exact", "bilinear")
 
 
-@lowering(ops.Warp, cost=Cost(0.95, 0.83, 1, far=True), unless=_is_another_filter)
+@lowering(ops.Warp, far=True, unless=_is_another_filter)
 def warp(drawn: Selected, op: ops.Warp) -> Any:
     return _mapped(drawn, op, _affine_matrix, affine=True)
 
 
-@lowering(ops.Perspective, cost=Cost(1, 0.79, 1.4, far=True), unless=_is_another_filter)
+@lowering(ops.Perspective, far=True, unless=_is_another_filter)
 def perspective(drawn: Selected, op: ops.Perspective) -> Any:
     return _mapped(drawn, op, _perspective_matrix, affine=False)
 
