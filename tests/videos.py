@@ -39,10 +39,12 @@ def make_video(
     rotation: tuple[int, bool, bool] | None = None,
     audio: bool = False,
     format: str | None = None,
+    shown: Sequence[U8] | None = None,
 ) -> Path:
     """Encode ``frames`` pictures of ``size`` (height, width).
 
     Args:
+        shown: the pictures u8[H, W, 3], instead of :func:`pictures`.
         times: of each frame in units of ``time_base``; at ``rate`` where ``None``.
         rotation: degrees counter-clockwise, flipped left to right, top to bottom.
     """
@@ -59,7 +61,7 @@ def make_video(
         if rotation is not None:
             stream.set_display_rotation(rotation[0], hflip=rotation[1], vflip=rotation[2])
         sound: Any = out.add_stream("aac", rate=16000, layout="mono") if audio else None
-        for k, picture in enumerate(pictures(frames, *size)):
+        for k, picture in enumerate(pictures(frames, *size) if shown is None else shown):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             if times is not None:
                 frame.pts, frame.time_base = times[k], time_base
@@ -171,7 +173,7 @@ def _make_all(folder: Path, size: tuple[int, int]) -> dict[str, Path]:
 
     made = {}
     for name, (codec, arguments) in KINDS.items():
-        # PyAV before 17 writes no rotation.
+        # PyAV before 17.1 writes no rotation.
         able = "rotation" not in arguments or hasattr(av.video.stream.VideoStream, "set_display_rotation")
         if codec in av.codecs_available and able:
             made[name] = make_video(folder / name, codec, **{"size": size, **arguments})

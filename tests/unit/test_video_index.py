@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 from fractions import Fraction
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from index_files import arrays_of
+from odd_files import encode
+from PIL import Image
 
 from gpupipe.codecs.coding import VideoCoding
 
@@ -237,7 +240,22 @@ class TestBad:
         (tmp_path / "list.mp4").write_text(lines)
         (tmp_path / "concat.mp4").write_text("ffconcat version 1.0\nfile part.ts\n")
         dataset = VideoList([tmp_path / "list.mp4", tmp_path / "concat.mp4"])
-        assert [b.kind for b in dataset.bad(np.arange(2))] == ["undecodable"] * 2
+        bad = dataset.bad(np.arange(2))
+        assert [b.kind for b in bad] == ["undecodable"] * 2 and "playlists" in bad[1].reason
+
+    def test_a_sound_file_with_a_cover_picture_is_named(self, tmp_path: Path) -> None:
+        """FFmpeg would call the picture a video."""
+        import av
+
+        picture = b"\0image/jpeg\0\3\0" + encode(Image.new("RGB", (32, 32)))
+        tag = b"APIC" + struct.pack(">IH", len(picture), 0) + picture
+        head = b"ID3\3\0\0" + bytes(len(tag) >> 7 * i & 127 for i in (3, 2, 1, 0))
+        frames = (b"\xff\xfb\x90\xc4" + bytes(413)) * 20  # MPEG-1, layer 3, silence
+        (tmp_path / "song.mp4").write_bytes(head + tag + frames)
+        with av.open(str(tmp_path / "song.mp4")) as container:
+            assert [s.type for s in container.streams] == ["audio", "video"]
+        (bad,) = VideoList([tmp_path / "song.mp4"]).bad(np.arange(1))
+        assert bad.kind == "undecodable" and "cover picture" in bad.reason and "ArgumentError" not in bad.reason
 
     def test_names_that_are_not_text(self, tmp_path: Path, videos: dict[str, Path]) -> None:
         path = os.fsencode(tmp_path) + b"/\xff\xfe caf\xe9, 100%d.mp4"
@@ -251,7 +269,10 @@ class TestBitstream:
         recovery = bytes([6, 6, 1, 0x84, 0x80])  # SEI, recovery point, 1 byte, recovery_frame_cnt = 0
         later = bytes([6, 6, 1, 0x44, 0x80])
         other = bytes([6, 5, 2, 1, 2, 6, 1, 0xC4, 0x80])
-        slice_, idr = bytes([0x41, 0x9A]), bytes([0x65, 0x88])
+        first, idr = bytes([0x41, 0x88, 0x84]), bytes([0x65, 0x88])  # an I slice: first_mb_in_slice 0, slice_type 7
+        more, last = bytes([0x41, 0b01001100, 0x80]), bytes([0x41, 0b01101100, 0x80])  # slice_type 2, macroblocks 1, 2
+        predicted, second = bytes([0x41, 0x9A]), bytes([0x41, 0x9A, 1])  # slice_type 5
+        mixed = bytes([0x41, 0b01011000])  # macroblock 1, slice_type 0
 
         def avcc(*units: bytes) -> bytes:
             return b"".join(len(u).to_bytes(4, "big") + u for u in units)
@@ -261,10 +282,16 @@ class TestBitstream:
 
         extra = bytes([1, 100, 0, 31, 0xFF])
         for wrap, data in ((avcc, extra), (annex_b, b"")):
-            for units in ((idr,), (recovery, slice_), (other, slice_)):
-                assert bitstream.is_entry("h264", data, wrap(*units))
-            for no_entry in ((slice_,), (later, slice_), (slice_, idr), ()):
-                assert not bitstream.is_entry("h264", data, wrap(*no_entry))
+            for units in (
+                (idr,),
+                (other, first),
+                *((recovery, first, *rest) for rest in ((), (more, last), (second,))),
+            ):
+                assert bitstream.is_entry("h264", data, wrap(*units)), units
+            for no_entry in ((first,), (later, first), (first, idr), ()):
+                assert not bitstream.is_entry("h264", data, wrap(*no_entry)), no_entry
+            for rest in ((), (predicted,), (first, mixed), (first[:1],)):
+                assert not bitstream.is_entry("h264", data, wrap(recovery, *rest)), rest
 
     def test_key_frames_that_are_none(self) -> None:
         assert bitstream.is_entry("vp8", b"", b"\x10\0\0\x9d\x01\x2a")

@@ -14,7 +14,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 
-__all__ = ["CHECKED", "ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "unreferenced"]
+from .nal import exp_golomb, length_size, messages, stored_sets, units
+
+__all__ = ["CHECKED", "ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "is_known", "unreferenced"]
 
 ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4", "ffv1", "png"})
 """Codecs, in FFmpeg's words, of which every packet that is shown gives one frame. Of others only decoding tells."""
@@ -36,6 +38,11 @@ def is_entry(codec: str, extradata: bytes, packet: bytes) -> bool:
     """
     look = _ENTRIES.get(codec)
     return True if look is None else bool(packet) and look(extradata, packet)
+
+
+def is_known(codec: str) -> bool:
+    """Whether :func:`is_entry` looks at packets of a codec."""
+    return codec in _ENTRIES
 
 
 def frames_shown(codec: str, packet: bytes) -> int:
@@ -62,77 +69,47 @@ def unreferenced(codec: str, extradata: bytes) -> Callable[[bytes], bool] | None
     refer, of the highest one. Beside the slices there must be nothing that is kept for others.
     """
     if codec == "h264":
-        size = _length_size(extradata, 4)
+        size = length_size(codec, extradata)
         return lambda packet: _h264_unreferenced(packet, size)
     return _HevcUnreferenced(extradata) if codec == "hevc" else None
 
 
-# ---- H.264 and HEVC: units
-
-
-def _length_size(extradata: bytes, at: int) -> int:
-    """Bytes of the length before each unit, or 0 if start codes separate them."""
-    return (extradata[at] & 3) + 1 if len(extradata) > at and extradata[0] == 1 else 0
-
-
-def _units(packet: bytes, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of the NAL units of a packet, at least one byte each.
-
-    ``size``: bytes of the length before each, or 0 if start codes separate them.
-    """
-    at, end = 0, len(packet)
-    if size:
-        while at + size < end:
-            length = int.from_bytes(packet[at : at + size], "big")
-            at += size
-            if length and at < end:
-                yield at, min(at + length, end)
-            at += length
-        return
-    at = packet.find(b"\0\0\1")
-    while 0 <= at < end - 3:
-        following = packet.find(b"\0\0\1", at + 3)
-        stop = following if following >= 0 else end
-        yield at + 3, max(stop, at + 4)
-        at = following
-
-
-def _messages(unit: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, content) of the supplemental messages of a unit without its header. (-1, b"") if they cannot be read."""
-    data = unit.replace(b"\0\0\3", b"\0\0")
-    at = 0
-    while at + 2 < len(data):
-        numbers = []
-        for _ in range(2):
-            value = 0
-            while at < len(data) and data[at] == 255:
-                value, at = value + 255, at + 1
-            if at >= len(data):
-                yield -1, b""
-                return
-            numbers.append(value + data[at])
-            at += 1
-        kind, length = numbers
-        yield kind, data[at : at + length]
-        at += length
+# ---- H.264 and HEVC
 
 
 def _h264_entry(extradata: bytes, packet: bytes) -> bool:
-    for start, end in _units(packet, _length_size(extradata, 4)):
+    recovers = intra = False
+    for start, end in units(packet, length_size("h264", extradata)):
         kind = packet[start] & 31
         if kind == 5:
             return True
-        if kind == 6 and _recovers_at_once(packet[start + 1 : end]):
-            return True
+        if kind == 6:
+            recovers |= _recovers_at_once(packet[start + 1 : end])
         if 1 <= kind <= 4:
-            return False
-    return False
+            macroblock, coding = _slice_header(packet[start + 1 : end])
+            if intra and not macroblock:
+                return True  # the second field, which may refer to the first
+            if not recovers or coding not in _INTRA_SLICES:
+                return False
+            intra = True
+    return intra
 
 
-def _recovers_at_once(messages: bytes) -> bool:
-    """Whether there is a recovery point with ``recovery_frame_cnt`` 0: what an open GOP begins with. Others become
-    exact only some frames later."""
-    for kind, content in _messages(messages):
+_INTRA_SLICES = (2, 4, 7, 9)
+"""Values of ``slice_type`` (H.264, table 7-6): I and SI."""
+
+
+def _slice_header(unit: bytes) -> tuple[int, int]:
+    """(first_mb_in_slice, slice_type)"""
+    head = unit[:16].replace(b"\0\0\3", b"\0\0")
+    macroblock, bit = exp_golomb(head, 0)
+    return macroblock, exp_golomb(head, bit)[0]
+
+
+def _recovers_at_once(unit: bytes) -> bool:
+    """Whether there is a recovery point with ``recovery_frame_cnt`` 0, with which an open GOP begins. After others,
+    frames become exact only later."""
+    for kind, content in messages(unit):
         if kind == 6 and content:
             return bool(content[0] & 0x80)  # Exp-Golomb: a first bit of one is a zero
     return False
@@ -140,12 +117,12 @@ def _recovers_at_once(messages: bytes) -> bool:
 
 def _h264_unreferenced(packet: bytes, size: int) -> bool:
     found = False
-    for start, end in _units(packet, size):
+    for start, end in units(packet, size):
         kind, referred = packet[start] & 31, packet[start] & 0xE0
         if kind == 1 and not referred:
             found = True
         elif kind == 6:
-            if not all(m in _HARMLESS_SEI["h264"] for m, _ in _messages(packet[start + 1 : end])):
+            if not all(m in _HARMLESS_SEI["h264"] for m, _ in messages(packet[start + 1 : end])):
                 return False
         elif kind not in (9, 12):  # delimiters and filling
             return False
@@ -153,7 +130,7 @@ def _h264_unreferenced(packet: bytes, size: int) -> bool:
 
 
 def _hevc_entry(extradata: bytes, packet: bytes) -> bool:
-    for start, _ in _units(packet, _length_size(extradata, 21)):
+    for start, _ in units(packet, length_size("hevc", extradata)):
         kind = packet[start] >> 1 & 63
         if kind < 32:  # the first slice: 16 to 21 are random access points
             return 16 <= kind <= 21
@@ -164,13 +141,14 @@ class _HevcUnreferenced:
     """See :func:`unreferenced`."""
 
     def __init__(self, extradata: bytes):
-        self._size = _length_size(extradata, 21)
-        self._layers = max(map(_sub_layers, _parameter_sets(extradata)), default=0)
+        self._size = length_size("hevc", extradata)
+        stored = [unit for unit in stored_sets("hevc", extradata) if unit[0] >> 1 & 63 == 33]
+        self._layers = max(map(_sub_layers, stored), default=0)
         """The most sub-layers of any sequence parameter set so far; 0 if none is known."""
 
     def __call__(self, packet: bytes) -> bool:
         found, leave = False, True
-        for start, end in _units(packet, self._size):
+        for start, end in units(packet, self._size):
             kind, second = packet[start] >> 1 & 63, packet[start + 1] if start + 1 < end else 0
             layer, temporal = (packet[start] & 1) << 5 | second >> 3, (second & 7) - 1
             if kind == 33:
@@ -178,7 +156,7 @@ class _HevcUnreferenced:
             if kind in (0, 2, 4, 6, 8) and not layer and 0 < self._layers <= temporal + 1:
                 found = True
             elif kind in (39, 40):
-                leave &= all(m in _HARMLESS_SEI["hevc"] for m, _ in _messages(packet[start + 2 : end]))
+                leave &= all(m in _HARMLESS_SEI["hevc"] for m, _ in messages(packet[start + 2 : end]))
             elif kind not in (35, 38):
                 leave = False
         return found and leave
@@ -187,24 +165,6 @@ class _HevcUnreferenced:
 def _sub_layers(unit: bytes) -> int:
     """``sps_max_sub_layers_minus1`` + 1 of a sequence parameter set."""
     return (unit[2] >> 1 & 7) + 1 if len(unit) > 2 else 7
-
-
-def _parameter_sets(extradata: bytes) -> Iterator[bytes]:
-    """The sequence parameter sets of HEVC's extradata, in either form (ISO/IEC 14496-15, 8.3.3.1)."""
-    if not _length_size(extradata, 21):
-        yield from (extradata[a:b] for a, b in _units(extradata, 0) if extradata[a] >> 1 & 63 == 33)
-        return
-    at = 23
-    for _ in range(extradata[22] if len(extradata) > 22 else 0):
-        kind, count = extradata[at : at + 1], int.from_bytes(extradata[at + 1 : at + 3], "big")
-        at += 3
-        for _ in range(count):
-            length = int.from_bytes(extradata[at : at + 2], "big")
-            if not length or at + 2 + length > len(extradata):
-                return
-            if kind and kind[0] & 63 == 33:
-                yield extradata[at + 2 : at + 2 + length]
-            at += 2 + length
 
 
 # ---- others

@@ -31,6 +31,10 @@ STRICT = frozenset({"hevc", "mjpeg", "mpeg1video", "mpeg2video", "mpeg4"})
 are told to raise by FFmpeg's ``err_detect=explode``. The missing part of such a picture is whatever the memory held
 before."""
 
+_NOT_ALLOWED = (
+    "FFmpeg does not open it as a video: its container is not one of those allowed, as of sound files with a cover "
+    "picture, images and playlists, or its header is damaged"
+)
 _BOXES = 256
 
 
@@ -94,7 +98,8 @@ def opened(
         known: the container, in FFmpeg's words, of a file that need not be analysed: FFmpeg would otherwise guess it,
             and decode pictures to find out what the index knows. Only packets of the video are read then.
 
-    Raises :class:`Undecodable` of kind ``no-video``, and PyAV's own errors.
+    Raises :class:`Undecodable` of kind ``no-video``, of kind ``undecodable`` for a container that is not in
+    :data:`FORMATS`, and PyAV's own errors.
     """
     import av
 
@@ -103,8 +108,12 @@ def opened(
     if known:
         options["probesize"] = "32"
         how = {"format": known, "options": {"skip_frame": "all"}}
-    # fsdecode, because PyAV encodes it back in the same way.
-    with av.open(os.fsdecode(path), container_options=options, **how) as c:
+    try:
+        # fsdecode, because PyAV encodes it back in the same way.
+        found = av.open(os.fsdecode(path), container_options=options, **how)
+    except av.error.ArgumentError:  # FFmpeg's answer if a format is not in the list
+        raise Undecodable("undecodable", _NOT_ALLOWED) from None
+    with found as c:
         if not c.streams.video:
             kinds = sorted({s.type for s in c.streams})
             raise Undecodable("no-video", f"no video among its streams ({', '.join(kinds) or 'there are none'})")

@@ -25,7 +25,7 @@ def rgb(frame: Any, *, one_scaler: bool = True) -> U8:
     if not one_scaler:
         pixels: U8 = frame.to_ndarray(format="rgb24")
         return pixels
-    made = _scaler().reformat(frame, format="rgb24", **_arguments())
+    made = _scaler().reformat(frame, format="rgb24", threads=1)
     plane = made.planes[0]
     pixels = np.ndarray((made.height, made.width, 3), np.uint8, plane, strides=(plane.line_size, 3, 1))
     pixels.flags.writeable = False
@@ -39,13 +39,3 @@ def _scaler() -> Any:
 
         scaler = _own.scaler = VideoReformatter()
     return scaler
-
-
-def _arguments() -> dict[str, Any]:
-    """PyAV before 17 has no threads for it, and no argument for them."""
-    found: dict[str, Any] | None = getattr(_own, "arguments", None)
-    if found is None:
-        from av.video.reformatter import VideoReformatter
-
-        found = _own.arguments = {"threads": 1} if "threads" in (VideoReformatter.reformat.__doc__ or "") else {}
-    return found

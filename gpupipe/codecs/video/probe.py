@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 from ..coding import VideoCoding
 from ..files import Undecodable, open_regular
 from ..probe import KINDS, OK
-from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry
+from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry, is_known
 from .container import STRICT, codec_of, cut_short, not_its_fault, opened, orientation_of, reading
+from .parameter_sets import ParameterSets
 
 __all__ = ["CUT", "EXACT", "LEADING", "LENIENT", "SURE", "VARIABLE", "VideoProbe", "probe"]
 
@@ -64,6 +65,9 @@ class _Packet(NamedTuple):
     duration: int
     position: int
     entry: bool
+    """Whether it is a key frame from which on all frames can be decoded."""
+    complete: bool
+    """Whether it repeats all parameter sets that are in force."""
     shown: bool
 
 
@@ -72,6 +76,8 @@ class _Seen:
 
     def __init__(self) -> None:
         self.packets: list[_Packet] = []
+        self.changing = False
+        """Whether parameter sets were replaced by different ones, or a palette comes beside the content of packets."""
         self.doubt = ""
         self.first: Any = None
         """(pts, height, width, pixel format, orientation, interlaced) of the first decoded frame."""
@@ -102,11 +108,12 @@ def _read(path: bytes) -> VideoProbe:
             cut = True
     times = sorted(p.pts for p in seen.packets if p.shown and p.pts is not None)
     last = {p.pts: p.duration for p in seen.packets if p.shown}
-    exact, lenient = True, False
+    exact, lenient, intra = True, False, None
     sure = not (seen.doubt or cut or _doubts(codec, form, seen, times))
     if not sure:
         frames, lenient = _decode(path, seen, cut)
         times, last, exact = frames.times(base, guess), frames.durations, frames.exact()
+        intra = None if is_known(codec) else frames.intra
         if form in _COUNTED:
             exact = exact and [p.pts for p in seen.packets if p.shown] == times
     if not times or seen.first is None:
@@ -131,13 +138,14 @@ def _read(path: bytes) -> VideoProbe:
         rate=_pair(rate),
         duration=times[-1] - times[0] + max(tail, 1),
         pts=array("q", times),
-        keys=_keys(times, seen) if exact else array("q", (0, times[0], -1)),
+        keys=_keys(times, seen, intra) if exact else array("q", (0, times[0], -1)),
     )
 
 
 def _demux(container: Any, stream: Any, seen: _Seen) -> None:
     codec = codec_of(stream)
     extradata = bytes(stream.codec_context.extradata or b"")
+    sets = ParameterSets(codec, extradata)
     reads = codec in ("vp8", "vp9")
     for packet in container.demux(stream):
         if seen.first is None and not seen.doubt:
@@ -152,17 +160,27 @@ def _demux(container: Any, stream: Any, seen: _Seen) -> None:
             if packet.pts is not None:
                 seen.doubt = "an empty packet"
             continue
-        shown = 0 if packet.is_discard else frames_shown(codec, bytes(packet)) if reads else 1
+        content = bytes(packet)
+        shown = 0 if packet.is_discard else frames_shown(codec, content) if reads else 1
         if shown > 1 or packet.is_corrupt:
             seen.doubt = "a packet of several frames" if shown > 1 else "a packet that is damaged"
-        entry = packet.is_keyframe and is_entry(codec, extradata, bytes(packet))
+        if packet.has_sidedata("new_extradata"):
+            new = bytes(packet.get_sidedata("new_extradata"))
+            if new != extradata:
+                extradata, seen.doubt = new, "its decoder is configured anew in the middle"
+                sets.begin(extradata)
+        complete = sets.follow(content)
+        seen.changing |= sets.changed or packet.has_sidedata("palette")
+        entry = packet.is_keyframe and is_entry(codec, extradata, content)
         position = -1 if packet.pos is None else packet.pos
-        seen.packets.append(_Packet(packet.pts, packet.duration or 0, position, entry, bool(shown)))
+        seen.packets.append(_Packet(packet.pts, packet.duration or 0, position, entry, complete, bool(shown)))
 
 
 _STRICT = STRICT | {"h264"}
 _LOOKS_AT = 100
 """Packets that a strict decoder is shown, at most, before it is called too strict."""
+_INTRA = 1
+"""FFmpeg's ``AV_PICTURE_TYPE_I``."""
 _COUNTED = ("avi",)
 """Containers that keep no times: FFmpeg counts packets, and guesses where frames are not shown in that order."""
 
@@ -215,6 +233,8 @@ class _Frames:
     marked: list[bool]
     """Whether the decoder says that the frame is damaged."""
     durations: dict[int | None, int]
+    intra: set[int | None]
+    """Times of the frames that the decoder calls intra-coded. Some decoders do not know it, and call none so."""
 
     def exact(self) -> bool:
         return _increase(self.own)
@@ -248,7 +268,7 @@ def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
     A decoder that fails ends it, as it would end a loop over the frames. Of a file that was ``cut`` damaged frames at
     the end are left out; others are counted, and refused when they are asked for.
     """
-    frames = _Frames([], [], [], {})
+    frames = _Frames([], [], [], {}, set())
     lenient = _refused(path)
     seen.first = None
     with opened(path, strict=STRICT if cut and not lenient else frozenset()) as (container, stream):
@@ -259,6 +279,8 @@ def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
                 frames.decoded.append(frame.dts)
                 frames.marked.append(bool(frame.is_corrupt))
                 frames.durations[frame.pts] = getattr(frame, "duration", 0) or 0
+                if frame.pict_type == _INTRA or frame.key_frame:
+                    frames.intra.add(frame.pts)
         except Exception as e:
             if isinstance(e, Undecodable) or not_its_fault(e) or not frames.own:
                 raise
@@ -286,10 +308,17 @@ def _refused(path: bytes) -> bool:
     return errors > 0
 
 
-def _keys(times: list[int], seen: _Seen) -> array[int]:
+def _keys(times: list[int], seen: _Seen, intra: set[int | None] | None) -> array[int]:
+    """See :class:`VideoProbe`. If parameter sets change, only key frames count that repeat them: what the decoder holds
+    depends on what it decoded before.
+
+    Args:
+        intra: times of the only frames that count, if the container alone knows key frames.
+    """
     found: dict[int, tuple[int, int]] = {}
     for packet in seen.packets:
-        if packet.entry and packet.pts is not None:
+        counts = (packet.complete or not seen.changing) and (intra is None or packet.pts in intra)
+        if packet.entry and counts and packet.pts is not None:
             # One that an edit list does not show is where the frames behind it begin all the same.
             frame = bisect_left(times, packet.pts)
             if frame < len(times):

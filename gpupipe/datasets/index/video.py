@@ -31,7 +31,7 @@ __all__ = ["VIDEOS", "VideoIndex"]
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 3
+FORMAT = 4
 """Part of every index file's name: what another version of this code wrote is never opened."""
 _MOST_FRAMES = 1 << 40
 
