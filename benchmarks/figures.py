@@ -30,7 +30,8 @@ PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
-    "docs/sources.md": ("classes", "formats", "stores", "blocks"),
+    "docs/remote.md": ("stores", "blocks"),
+    "docs/sources.md": ("classes", "formats"),
 }
 """What is written into which page, between marks of these names."""
 
@@ -442,34 +443,32 @@ def figures() -> str:
 
 
 def headline() -> str:
-    """The figures in short, with those that speak against us."""
-    intro, lines = [], []
+    """The most important figures."""
+    intro, rows, notes = [], [], []
     if loading := load("compare_loaders_cpu"):
-        m, rounds = loading["machine"], loading["settings"]["rounds"]
+        m, s = loading["machine"], loading["settings"]
         chart = "benchmarks/results/compare_loaders_cpu.png"
-        intro = [
-            f"![images per second on a CPU, relative to torch's DataLoader]({chart})",
-            f"Medians and ranges of {rounds} rounds on {m['cores']} cores of a CPU ({m['cpu']}):",
-        ]
+        intro.append(f"![images per second on a CPU, relative to torch's DataLoader]({chart})")
+        notes.append(f"Images or clips per second, median and range of {s['rounds']} rounds on {m['cores']} CPU cores")
+        notes[0] += f" ({m['cpu']})."
         ours = loading["ratios"]["gpupipe, DALI engine"]
-        theirs, by_hand = ratio(ours["to_torchvision"]), ratio(ours["to_by_hand"])
-        lines.append(
-            f"loading alone, to torch's DataLoader with torchvision: {theirs}; to the graph written by hand: {by_hand}"
-        )
+        rows.append(["loading only", "torch's DataLoader with torchvision", ratio(ours["to_torchvision"])])
+        rows.append(["loading only", "the same DALI graph written by hand", ratio(ours["to_by_hand"])])
     if whole := load("recipes_cpu"):
-        rows = {name: next(iter(found["ratios"].values())) for name, found in whole["recipes"].items()}
-        low, high = (f(rows, key=lambda name: rows[name]["median"]) for f in (min, max))
-        lines.append(f"whole recipes, to torchvision's: from {ratio(rows[low])}, {low}, to {ratio(rows[high])}, {high}")
+        found = {name: next(iter(recipe["ratios"].values())) for name, recipe in whole["recipes"].items()}
+        for pick, which in ((min, "least"), (max, "most")):
+            name = pick(found, key=lambda name: found[name]["median"])
+            rows.append([f"whole recipes, {which}: {name}", "torchvision", ratio(found[name])])
     if video := load("video_clips_cpu"):
-        random, in_order = (ratio(video[w]["gpupipe, DALI engine"]["to_pyav"]) for w in ("random", "sequential"))
-        lines.append(f"clips, to PyAV in torch's DataLoader: random ones {random}, one after another {in_order}")
+        for work, words in (("random", "random clips"), ("sequential", "consecutive clips")):
+            rows.append([words, "PyAV in torch's DataLoader", ratio(video[work]["gpupipe, DALI engine"]["to_pyav"])])
     if training := load("training_equal"):
         d, n = training["difference"], training["settings"]["seeds"]
-        lines.append(
-            f"a small network trained from DALI's batches and from the reference's, {n} seeds each: "
-            f"{100 * d['mean']:+.1f} points of accuracy apart, standard error {100 * d['standard_error']:.1f}"
+        notes.append(
+            f"A small network trained on DALI's batches is {100 * d['mean']:+.1f} points of accuracy apart from one "
+            f"trained on the reference's ({n} seeds each, standard error {100 * d['standard_error']:.1f})."
         )
-    return "\n\n".join([*intro, "\n".join(f"- {line}" for line in lines)])
+    return "\n\n".join([*intro, table(["gpupipe on DALI", "compared with", "speed ratio"], rows), " ".join(notes)])
 
 
 def written(page: str, names: tuple[str, ...]) -> str:

@@ -14,7 +14,6 @@ images and on uint8 tensors. In grey levels of 0 to 255.
 from __future__ import annotations
 
 import argparse
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +71,16 @@ def _square(path: str) -> Any:
 def measure(pixels: Any, steps: tuple[T.Transform, ...]) -> dict[str, Any]:
     on_pil = T.Compose(steps)
     on_tensor = on_pil if steps[:1] == FINISH[:1] else T.Compose([T.ToImage(), *steps])
-    promised = tolerance("dali/torch", drawn(pixels, on_pil))
     return {
         "dali/torch": engines_apart(pixels, on_pil),
-        "torch/pil": {"why": "it takes tensors"} if on_pil is on_tensor else torchvision_apart(pixels, on_pil, False),
+        "torch/pil": {"why": "takes tensors only"} if on_pil is on_tensor else torchvision_apart(pixels, on_pil, False),
         "torch/tensor": torchvision_apart(pixels, on_tensor, True),
-        "promised": None if promised is None else str(promised),
-        "reason": "" if promised is None else promised.reason,
-        "where": where(on_pil),
+        "where": on_host(on_pil),
     }
 
 
-def drawn(pixels: Any, pipeline: T.Compose) -> tuple[Op, ...]:
-    """The ops of the plan that is measured."""
-    sizes = np.tile(np.array(pixels.shape[1:3]), (len(pixels), 1))
-    return pipeline.resolve(1, 0, np.arange(len(pixels), dtype=np.uint64), sizes)[0]
-
-
-def where(pipeline: T.Compose) -> str:
-    """What the host does on a CPU."""
+def on_host(pipeline: T.Compose) -> str:
+    """The ops that the host does on a CPU."""
     from gpupipe.engines.dali.graph_end import graph_end
 
     end = graph_end(pipeline.skeleton, whole=False)
@@ -125,7 +115,7 @@ def torchvision_apart(pixels: Any, pipeline: T.Compose, tensor: bool) -> dict[st
         try:
             theirs = apply(start, ops, i)
         except Unknown:
-            return {"why": "no function takes its numbers"}
+            return {"why": "no function takes these draws"}
         if isinstance(theirs, Image.Image):
             theirs = torch.from_numpy(np.array(theirs)).permute(2, 0, 1)
         found += difference(ours, theirs[None], _one(ops, i), sizes[i : i + 1])
@@ -148,62 +138,78 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# Transforms",
         "",
-        "The names, arguments and meanings of `torchvision.transforms.v2`. What one draws is a function of seed,",
-        "epoch, sample and its own name, so both engines, and every replay, apply the same.",
+        "gpupipe's transforms have the names, arguments and meanings of `torchvision.transforms.v2`, and the same",
+        "distributions. What a transform draws is a function of seed, epoch, sample and its own name, so both engines",
+        "and every replay apply the same.",
+        "",
+        "## How far each transform is from torchvision",
         "",
         f"Measured on {s['samples']} photographs of {s['size']}x{s['size']} pixels, every transform with p=1, in grey",
-        "levels of 0 to 255: the DALI engine on the CPU against the reference, and the reference against",
-        "torchvision on PIL images and on uint8 tensors, given the same numbers.",
-        "`python benchmarks/transforms_table.py --write` writes this page.",
+        "levels of 0 to 255. The first four columns compare the DALI engine on the CPU with the reference. The next",
+        "two compare the reference with torchvision on PIL images and on uint8 tensors, given the same draws. *On the",
+        "host* lists the ops that CPU threads do instead of DALI. [promises.md](promises.md) bounds each op.",
         "",
-        "| transform | DALI against the reference: equal, max, mean, over 1 | torchvision on PIL | on tensors | why |",
-        "|---|---|---|---|---|",
+        "| transform | images equal | max | mean | off by more than 1 | torchvision, PIL | torchvision, tensors "
+        "| on the host | why DALI differs |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in result["rows"].items():
         dali = row["dali/torch"]
-        cell = dali["why"] if "why" in dali else _cell(dali)
         theirs = [r["why"] if "why" in r else _short(r) for r in (row["torch/pil"], row["torch/tensor"])]
-        done = f"{row['where']}: on the host, image by image" if row["where"] and "why" not in dali else ""
-        why = "; ".join(filter(None, [done, reason(row["reason"]) if "why" not in dali and dali["max"] > 0 else ""]))
-        lines.append(f"| `{name}` | {cell} | {theirs[0]} | {theirs[1]} | {why} |")
-    return "\n".join([*lines, "", *NOTES])
+        why = dali.get("why") or (reason(T.Compose(PAGE[name]), result) if dali["max"] > 0 else "")
+        lines.append(f"| {' | '.join([f'`{name}`', *_cells(dali), *theirs, row['where'], why])} |")
+    return "\n".join([*lines, "", NOTES])
 
 
-def reason(text: str) -> str:
-    """Without what is said of decoding, which has no part in this."""
-    return "; ".join(part for part in text.split("; ") if part not in TABLE[DECODE].tolerances[CPU].reason)
+def reason(pipeline: T.Compose, result: dict[str, Any]) -> str:
+    """Why DALI is not equal to the reference, without what is said of decoding, which has no part in this."""
+    images, size = result["settings"]["samples"], result["settings"]["size"]
+    keys, sizes = np.arange(images, dtype=np.uint64), np.full((images, 2), size)
+    promised = tolerance("dali/torch", pipeline.resolve(1, 0, keys, sizes)[0])
+    words = "" if promised is None else promised.reason
+    return "; ".join(part for part in words.split("; ") if part not in TABLE[DECODE].tolerances[CPU].reason)
 
 
-def _cell(d: dict[str, Any]) -> str:
+def _cells(d: dict[str, Any]) -> list[str]:
+    if "why" in d:
+        return ["", "", "", ""]
     if d["max"] == 0:
-        return "equal"
+        return ["all", "0", "0", "0"]
     border = f", border {d['border']['max']:.3g}" if d["border"]["max"] > d["interior"]["max"] else ""
-    inside = f"{d['interior']['max']:.3g}{border}"
-    return f"{100 * d['equal']:.0f} %, {inside}, {d['mean']:.2g}, {100 * d['over_1']:.2g} %"
+    return [
+        f"{100 * d['equal']:.0f} %",
+        f"{d['interior']['max']:.3g}{border}",
+        f"{d['mean']:.2g}",
+        f"{100 * d['over_1']:.2g} %",
+    ]
 
 
 def _short(d: dict[str, Any]) -> str:
     return "equal" if d["max"] == 0 else f"max {d['max']:.3g}, mean {d['mean']:.2g}"
 
 
-NOTES = tuple(
-    itertools.chain.from_iterable(
-        (line, "")
-        for line in (
-            "`ColorJitter` draws the order of its four changes for each image, as torchvision does.",
-            "`RandomOrder` takes up to four transforms, because every order must be within one sequence of ops.",
-            "`Lambda` runs on the host, in both engines; with `batch=True`, on the device, on the batch. "
-            '`returns="float32[9, 3, 12, 12]"`\nsays what it makes of an image if that has another shape or type.',
-            "`MixUp` and `CutMix` are done in torch on the batch, with their targets, the same in both engines.",
-            "Of albumentations 2 are translated: `Compose`, `RandomResizedCrop`, `RandomCrop`, `CenterCrop`,\n"
-            "`Resize`, `SmallestMaxSize`, `LongestMaxSize` (`cv2.INTER_LINEAR` and `INTER_NEAREST`),\n"
-            "`HorizontalFlip`, `VerticalFlip`, `Normalize`, `ToFloat` and `ToTensorV2`, each with its `p`. What\n"
-            "they draw has their distributions, with the numbers of the plan. OpenCV resizes on the host, so bytes\n"
-            "are equal there; DALI's own graph rounds each linear resize within a level of it. `Normalize` is\n"
-            "within one millionth of the range of values.",
-        )
-    )
-)
+NOTES = """\
+`python benchmarks/transforms_table.py --write` writes this page.
+
+## What differs from torchvision
+
+- `ColorJitter` draws the order of its four changes for each image, as torchvision does.
+- `RandomOrder` takes at most four transforms, because one sequence of ops must contain every order.
+- `Lambda` runs on the host in both engines; with `batch=True` it runs on the device, on the batch. If the function
+  returns another shape or type, declare it: `returns="float32[9, 3, 12, 12]"`.
+- `MixUp` and `CutMix` run in torch on the batch, with their targets, equally in both engines.
+
+## albumentations
+
+gpupipe translates these transforms of albumentations 2, each with its `p`: `Compose`, `RandomResizedCrop`,
+`RandomCrop`, `CenterCrop`, `Resize`, `SmallestMaxSize`, `LongestMaxSize` (`cv2.INTER_LINEAR` and `INTER_NEAREST`),
+`HorizontalFlip`, `VerticalFlip`, `Normalize`, `ToFloat` and `ToTensorV2`.
+
+- They draw from the plan, with the distributions of albumentations. The `seed=` of an albumentations pipeline is not
+  used: draws are a function of the loader's seed, the epoch and the sample.
+- On a CPU, OpenCV resizes on the host, so bytes are equal. DALI's own graph rounds each linear resize within one level.
+- `Normalize` is within one millionth of the range of values.
+"""
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ TABLE: dict[str, Promise] = {
     DECODE: Promise(
         DECODE,
         "decode, decode a window",
-        {CPU: Tolerance(EQUAL, reason="the same libjpeg-turbo, the same settings")},
+        {CPU: Tolerance(EQUAL, reason="the same libjpeg-turbo with the same settings")},
     ),
     **{promise.key: promise for op in OPS for promise in op.PROMISES},
 }

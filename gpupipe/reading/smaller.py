@@ -33,7 +33,7 @@ U8 = npt.NDArray[np.uint8]
 MARGIN = 2
 """What is decoded has at least so many pixels along each side for each one that the resize makes of them."""
 FACTORS = (8, 4, 2)
-_WHY = "libjpeg leaves out the frequencies that a smaller image cannot hold, which a resize dampens"
+_WHY = "libjpeg drops the frequencies that the smaller image cannot hold; a resize only dampens them"
 PROMISE: Mapping[str, Tolerance] = {
     "bilinear": Tolerance(Bound(60, 0.8, 0.15), reason=_WHY),
     "bicubic": Tolerance(Bound(60, 0.9, 0.17), reason=_WHY),

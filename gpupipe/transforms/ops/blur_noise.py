@@ -15,8 +15,12 @@ class Blur(Masked):
     """Convolve with a Gaussian of ``sigma`` pixels, truncated to ``kernel_size`` (width, height), reflecting edges."""
 
     PROMISES = (
-        Promise("blur uint8", "blur", {CPU: Tolerance(Bound(1, 0.001), reason="sums that end in .5 round apart")}),
-        Promise("blur float", "blur of floats", {CPU: Tolerance(Bound(0.001, 0.0005), reason="sums in another order")}),
+        Promise(
+            "blur uint8", "blur", {CPU: Tolerance(Bound(1, 0.001), reason="sums that end in .5 round differently")}
+        ),
+        Promise(
+            "blur float", "blur of floats", {CPU: Tolerance(Bound(0.001, 0.0005), reason="sums in a different order")}
+        ),
     )
 
     sigma: F64

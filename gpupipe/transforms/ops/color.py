@@ -10,8 +10,8 @@ from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
 __all__ = ["Brightness", "ChannelPermutation", "Contrast", "Gray", "Hue", "Saturation"]
 
-SUMS = "sums that end close to a whole number are cut off apart"
-_GRAYS = "torchvision cuts the fraction of gray off, DALI rounds"
+SUMS = "sums close to a whole number truncate differently"
+_GRAYS = "torchvision truncates the gray value, DALI rounds it"
 
 
 def adjusted(bound: Bound, *, gain: float, mean_gain: float = 1.5, why: str = SUMS) -> Tolerance:
@@ -27,12 +27,16 @@ class Gray(HasMask):
         Promise(
             "gray pil",
             "grayscale of PIL images",
-            {CPU: Tolerance(Bound(1, 0.01), reason="sums of 0.299 R + 0.587 G + 0.114 B that end in .5 round apart")},
+            {
+                CPU: Tolerance(
+                    Bound(1, 0.01), reason="sums 0.299 R + 0.587 G + 0.114 B that end in .5 round differently"
+                )
+            },
         ),
         Promise(
             "gray tensor",
             "grayscale of tensors",
-            {CPU: Tolerance(Bound(1, 0.6), reason="torchvision cuts the fraction off, DALI rounds")},
+            {CPU: Tolerance(Bound(1, 0.6), reason="torchvision truncates, DALI rounds")},
         ),
     )
 
@@ -104,7 +108,7 @@ class Hue(Masked):
                     EQUAL,
                     gain=4,
                     mean_gain=2,
-                    reason="done by the same code on the batch; hues of pale colours turn with one level",
+                    reason="the same code on the batch; one level in a pale colour can turn its hue",
                 )
             },
         ),

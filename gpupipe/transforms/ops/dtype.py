@@ -17,7 +17,7 @@ _ARITHMETIC = (
         {
             CPU: Tolerance(
                 Bound(2.6e-4, 2.6e-4),
-                reason="one millionth of the range of values: the same operations in another order",
+                reason="one millionth of the value range: the same operations in a different order",
             )
         },
         once=True,
@@ -34,7 +34,7 @@ _ARITHMETIC = (
         {
             CPU: Tolerance(
                 Bound(3, 0.8, 0.2),
-                reason="DALI computes in float32 and rounds once; a step of bfloat16 is up to a level wide",
+                reason="DALI computes in float32 and rounds once; a step of bfloat16 is up to one level wide",
             )
         },
         once=True,

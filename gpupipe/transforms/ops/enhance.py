@@ -10,7 +10,7 @@ from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
 __all__ = ["JPEG", "AutoContrast", "Equalize", "Invert", "Posterize", "Sharpness", "Solarize", "SolarizeAdd"]
 
-_STEPS = "one level in its input can become many"
+_STEPS = "one level in the input can become many"
 _STEPPED = Tolerance(EQUAL, gain=255, mean_gain=2, reason=_STEPS)
 
 
@@ -82,7 +82,7 @@ class Equalize(Masked):
                     Bound(1, 0.5),
                     gain=255,
                     mean_gain=3,
-                    reason=f"Pillow counts in whole steps, DALI in fractions of them; {_STEPS}",
+                    reason=f"Pillow counts in whole steps, DALI in fractions; {_STEPS}",
                 )
             },
         ),

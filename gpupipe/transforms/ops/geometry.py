@@ -14,11 +14,11 @@ __all__ = ["Crop", "Flip", "Resize"]
 
 _TRIANGLE_EDGE = Bound(60, 3, 0.5)
 _EDGE = (
-    "over the edge DALI repeats the edge pixel, which gives it 1/8 of the filter; Pillow and torch cut the filter off. "
-    "So at most 32 levels, 60 in a corner; photographs: 16 at 224 pixels, 27 at 16"
+    "beyond the edge DALI repeats the edge pixel, which gets 1/8 of the filter's weight; Pillow and torch cut the "
+    "filter off: at most 32 levels, 60 in a corner; on photographs 16 at 224 pixels, 27 at 16"
 )
-_ROUNDS = "Pillow and torch round between their two passes, DALI does not"
-_WEIGHTS = "torch rounds a filter's weights to 16 bits at most, Pillow to 22"
+_ROUNDS = "Pillow and torch round between their two passes; DALI does not"
+_WEIGHTS = "torch rounds filter weights to 16 bits at most, Pillow to 22"
 _CLIPS = (
     "Pillow and torch clip to 0..255 between their two passes, which cuts overshoots at hard edges; DALI clips last"
 )
@@ -106,7 +106,7 @@ class Resize(Op):
                 CPU: Tolerance(EQUAL),
                 GRAPH: Tolerance(
                     Bound(255, 6, 0.25),
-                    reason="where a place falls exactly between two rows or columns, DALI may take the other one",
+                    reason="for a position exactly between two rows or columns, DALI may take the other one",
                 ),
             },
         ),

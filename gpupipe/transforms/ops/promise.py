@@ -73,5 +73,5 @@ class Promise:
 ON_BATCH = Promise(
     "elastic, noise, erase",
     "elastic fields, noise, erase",
-    {CPU: Tolerance(EQUAL, reason="done by the same code on the batch")},
+    {CPU: Tolerance(EQUAL, reason="the same code on the batch")},
 )

@@ -28,7 +28,7 @@ class Mix(Masked):
             "weighted sums of AugMix",
             {
                 CPU: Tolerance(
-                    Bound(1, 0.5), reason="sums in another order around whole numbers, where the fraction is cut off"
+                    Bound(1, 0.5), reason="sums close to a whole number, in a different order, truncate differently"
                 )
             },
         ),

@@ -12,11 +12,11 @@ from .promise import CPU, EQUAL, GRAPH, ON_BATCH, Bound, Promise, Tolerance
 __all__ = ["Elastic", "Perspective", "Warp"]
 
 _TIES = (
-    "places are computed in float32 by DALI, in 16.16 fixed point or float64 by Pillow; where one falls between two "
-    "pixels, DALI may take the other one"
+    "DALI computes positions in float32, Pillow in 16.16 fixed point or float64; for a position between two pixels, "
+    "DALI may take the other one"
 )
-_RIM = "a place on the rim of the image, within the last bit of a float32, may count as outside"
-_PLACES = "places are computed in float32 on both sides, in another order"
+_RIM = "a position on the rim of the image, within the last bit of a float32, may count as outside"
+_PLACES = "both compute positions in float32, in a different order"
 
 
 def _row(what: str, interpolation: str, kind: Kind, dtype: Dtype) -> str:
@@ -51,7 +51,7 @@ class Warp(Masked):
         Promise(
             "warp bilinear tensor uint8",
             "rotate, affine, bilinear, of tensors",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round differently")},
         ),
         Promise(
             "warp bilinear tensor float",
@@ -103,7 +103,7 @@ class Perspective(Masked):
         Promise(
             "perspective bilinear tensor uint8",
             "perspective, bilinear, of tensors",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round apart")},
+            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round differently")},
         ),
         Promise(
             "perspective bilinear tensor float",
