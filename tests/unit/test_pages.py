@@ -19,6 +19,7 @@ PAGES = tuple(
     for pattern in ("*.md", "docs/*.md", "gpupipe/*.md", "benchmarks/*.md", "tests/scripts/*.md")
     for page in sorted(ROOT.glob(pattern))
 )
+ROOMS = ("gpupipe", "pipelines", "tests", "benchmarks", "examples")
 CODE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 
@@ -46,9 +47,12 @@ def broken_links(text: str, folder: Path) -> list[str]:
 
 
 def missing_files(text: str) -> list[str]:
-    """The paths that a page names in the checkout and that are not there."""
+    """The paths that a page names and that are not there: in the checkout or, of modules, in any of the rooms."""
     named = re.findall(r"`((?:tests|benchmarks|examples|gpupipe|pipelines|docs)/[\w/.]*)`", text)
-    return [name for name in named if not (ROOT / name).exists()]
+    modules = re.findall(r"`([\w/]+\.py)`", text)
+    files = [f"/{file.relative_to(ROOT)}" for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    lost = [name for name in modules if not any(file.endswith(f"/{name}") for file in files)]
+    return [*(name for name in named if not (ROOT / name).exists() and name not in lost), *lost]
 
 
 def unknown_commands(text: str) -> list[str]:
@@ -122,7 +126,10 @@ def test_every_page_can_be_found() -> None:
 def test_what_is_wrong_on_a_page_is_seen() -> None:
     text = "# A `b`: c\n[x](#a-b-c) [x](#d) [x](docs/no.md) [x](README.md#no) [x](README.md#limits)\n"
     assert broken_links(text, ROOT) == ["#d", "docs/no.md", "README.md#no"]
-    assert missing_files("`gpupipe/rng.py` and `gpupipe/no.py`") == ["gpupipe/no.py"]
+    assert missing_files("`gpupipe/rng.py`, `engines/base.py`, `gpupipe/no`, `loader/no.py`") == [
+        "gpupipe/no",
+        "loader/no.py",
+    ]
     text = "`gpupipe index DIR --no-such`, `gpupipe demo --epochs 2` and `gpupipe no`\n```sh\nmake test\nmake no\n```\n"
     assert unknown_commands(text) == ["gpupipe index DIR --no-such", "gpupipe no", "make no"]
     text = "`datasets.Zip`, `datasets.No`, `gpupipe.Shard.from_env()`, `gpupipe.no()`, `engines.Dali(roi=False)`"
