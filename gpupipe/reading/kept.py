@@ -136,9 +136,10 @@ class DecodedCache:
         storage = dataset.source.storage
         changed_at = 0
         if not storage.remote:
-            found, changed_at = look_closely(place.path)
-            if found != known:
+            found = look_closely(place.path)
+            if isinstance(found, int) or not found.same_as(known):
                 return None
+            changed_at = found.changed
         what = (
             place[:3],
             place.packed,

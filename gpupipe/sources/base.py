@@ -152,6 +152,11 @@ class Listing:
     folders: tuple[bytes, ...] = ()
     """Every folder that was read, below ``prefix``."""
     folder_mtime_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    ctime_ns: I64 | None = None
+    """i64[C]: when the inodes of files of this machine changed last, if that is known; see
+    :mod:`gpupipe.datasets.index.touched`."""
+    part_sums: I64 | None = None
+    """i64[C]: made of parts of large files."""
 
     def __len__(self) -> int:
         return len(self.status)

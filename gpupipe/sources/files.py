@@ -31,6 +31,7 @@ class FileRows:
         self._offsets = array("q", [0])
         self._size = array("q")
         self._mtime_ns = array("q")
+        self._ctime_ns = array("q")
         self._status = bytearray()
         self._reasons: dict[int, str] = {}
 
@@ -45,27 +46,28 @@ class FileRows:
 
     def look(self, found: os.stat_result | OSError) -> None:
         """What the system says of the next file of a list that is there already."""
-        size = mtime = status = 0
+        size = mtime = ctime = status = 0
         if isinstance(found, OSError):
             missing = isinstance(found, (FileNotFoundError, NotADirectoryError))
             status = MISSING if missing else UNREADABLE
             self._reasons[len(self)] = found.strerror or str(found)
         else:
-            size, mtime = found.st_size, found.st_mtime_ns
+            size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns
             if not stat.S_ISREG(found.st_mode):
                 status = UNREADABLE
                 self._reasons[len(self)] = NOT_A_FILE
         self._size.append(size)
         self._mtime_ns.append(mtime)
+        self._ctime_ns.append(ctime)
         self._status.append(status)
 
     def listing(self, prefix: bytes, started_ns: int, paths: Texts | None = None, **more: Any) -> Listing:
         """All of them. ``paths`` are those that were not added one by one; ``more`` goes to :class:`Listing`."""
         if paths is None:
             paths = Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
-        size, mtime_ns = (np.frombuffer(x, np.int64) for x in (self._size, self._mtime_ns))
+        size, mtime_ns, ctime_ns = (np.frombuffer(x, np.int64) for x in (self._size, self._mtime_ns, self._ctime_ns))
         status = np.frombuffer(self._status, np.uint8)
-        return Listing(prefix, paths, size, mtime_ns, status, self._reasons, started_ns, **more)
+        return Listing(prefix, paths, size, mtime_ns, status, self._reasons, started_ns, ctime_ns=ctime_ns, **more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ class Rows:
     def __init__(self, columns: Sequence[str] = ()) -> None:
         self._columns = [GrowingColumn(name) for name in columns]
         self._paths = TextList()
-        self._size, self._version = array("q"), array("q")
+        self._size, self._version, self._changed = array("q"), array("q"), array("q")
         self._names = TextList()
         self._container, self._offset, self._length = array("i"), array("q"), array("q")
         self._codec = bytearray()
@@ -77,6 +77,7 @@ class Rows:
         self._paths.append(path)
         self._size.append(found.size)
         self._version.append(found.version)
+        self._changed.append(found.changed)
         return len(self._size) - 1
 
     def add(self, container: int, row: Row) -> None:
@@ -153,6 +154,7 @@ class Rows:
             packed=packed,
             names=self._names.texts(),
             columns={column.name: column.values() for column in self._columns},
+            ctime_ns=np.frombuffer(self._changed, np.int64) if any(self._changed) else None,
             classes=classes if labelled else (),
             absolute=absolute,
         )

@@ -40,6 +40,13 @@ class Found(NamedTuple):
     version: int
     """What changes when the content does: of local files the time of modification in nanoseconds, of others a negative
     number that is made of their ETag, or of the time of modification if there is none. 0: the store tells neither."""
+    changed: int = 0
+    """When the inode of a local file changed last, in nanoseconds. A copy may have the time of modification of another
+    file, but programs cannot set this one. Permissions, names and links change it, too."""
+
+    def same_as(self, other: Found) -> bool:
+        """Whether size and version are the same."""
+        return self[:2] == other[:2]
 
 
 class Run(NamedTuple):
@@ -277,19 +284,13 @@ def _look(path: bytes) -> Found | OSError:
         return e
     except ValueError as e:  # a NUL, in an index that is not ours
         return OSError(None, str(e))
-    return Found(found.st_size, found.st_mtime_ns)
+    return Found(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def look_closely(path: bytes) -> tuple[Found | None, int]:
-    """(what is known of a local file, when its inode changed last), or (``None``, number of the error). A copy may have
-    the time of modification of another file, but not the time of that change, which programs cannot set."""
-    try:
-        found = os.stat(path)
-    except OSError as e:
-        return None, e.errno or 0
-    except ValueError:  # a NUL, in an index that is not ours
-        return None, 0
-    return Found(found.st_size, found.st_mtime_ns), found.st_ctime_ns
+def look_closely(path: bytes) -> Found | int:
+    """What is known of a local file, or the number of the error."""
+    found = _look(path)
+    return (found.errno or 0) if isinstance(found, OSError) else found
 
 
 def _fill(fd: int, place: Place, view: U8) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import logging
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import stat
 import struct
 import sys
+import tarfile
 import time
 import zlib
 from collections.abc import Callable
@@ -39,8 +41,8 @@ from gpupipe.codecs.probe import (
     unpack,
     unpack_places,
 )
-from gpupipe.datasets import ImageFolder, ImageList
-from gpupipe.datasets.index import open_index as build, probe_pool as pool, table as index_module
+from gpupipe.datasets import ImageFolder, ImageList, WebDataset
+from gpupipe.datasets.index import open_index as build, probe_pool as pool, table as index_module, touched
 
 
 @pytest.fixture
@@ -200,6 +202,102 @@ class TestRebuild:
         resized = ImageFolder(tree).fingerprint
         (tree / "aa/2.png").rename(tree / "aa/3.png")
         assert len({first, renamed, resized, ImageFolder(tree).fingerprint}) == 4
+
+
+class TestTouched:
+    """Size and time of modification are the same, and the inode changed."""
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """As ``cp -p`` from a file that has the same size and time."""
+        before = path.stat()
+        assert len(content) == before.st_size
+        path.write_bytes(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    @staticmethod
+    def bitmap(size: tuple[int, int]) -> bytes:
+        file = io.BytesIO()
+        Image.new("RGB", size).save(file, "BMP")
+        return file.getvalue()
+
+    @pytest.fixture
+    def bitmaps(self, tmp_path: Path) -> Path:
+        root = tmp_path / "tree"
+        (root / "a").mkdir(parents=True)
+        for k in range(3):
+            (root / f"a/{k}.bmp").write_bytes(self.bitmap((16, 8)))
+        age(root)
+        return root
+
+    def test_an_image_of_the_same_size_and_time(self, bitmaps: Path) -> None:
+        assert ImageFolder(bitmaps).sizes.tolist() == [[8, 16]] * 3
+        self.replace(bitmaps / "a/1.bmp", self.bitmap((8, 16)))
+        found = ImageFolder(bitmaps)
+        assert found.sizes.tolist() == [[8, 16], [16, 8], [8, 16]]
+        assert found.index_summary().built and found.index_summary().reused == 2
+
+    def chmod(self, path: Path) -> None:
+        path.chmod(0o600)
+
+    def link(self, path: Path) -> None:
+        os.link(path, path.parent.parent.with_name("backup"))
+
+    @pytest.mark.parametrize("touch", [chmod, link])
+    def test_what_is_the_same_is_looked_at_once(
+        self, touch: Callable[..., None], bitmaps: Path, probed: list[bytes]
+    ) -> None:
+        first = ImageFolder(bitmaps)
+        del probed[:]
+        touch(self, bitmaps / "a/1.bmp")
+        for reads in ([os.fsencode(bitmaps / "a/1.bmp")], []):
+            again = ImageFolder(bitmaps)
+            assert not again.index_summary().built and again.fingerprint == first.fingerprint
+            assert probed == reads
+            del probed[:]
+
+    def shard(self, path: Path, labels: str) -> Path:
+        with tarfile.open(path, "w") as tar:
+            for k, label in enumerate(labels):
+                for name, data in ((f"{k}.bmp", self.bitmap((16, 8))), (f"{k}.cls", label.encode())):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+        return path
+
+    def test_labels_of_a_shard_of_the_same_size_and_time(self, tmp_path: Path) -> None:
+        path = self.shard(tmp_path / "a.tar", "0123")
+        assert WebDataset(path).labels.tolist() == [0, 1, 2, 3]
+        self.shard(path, "0173")
+        assert WebDataset(path).labels.tolist() == [0, 1, 7, 3]
+
+    def test_a_shard_that_is_the_same_is_not_read_again(self, tmp_path: Path, probed: list[bytes]) -> None:
+        paths = [self.shard(tmp_path / f"{k}.tar", "0123") for k in range(2)]
+        first = WebDataset(paths)
+        del probed[:]
+        for path in paths:
+            self.chmod(path)
+        again = WebDataset(paths)
+        assert not again.index_summary().built and again.fingerprint == first.fingerprint and not probed
+        for path in paths:
+            path.chmod(0o644)
+        self.shard(paths[1], "01234")
+        grown = WebDataset(paths)
+        assert grown.index_summary().reused == 4 and len(probed) == 5
+
+    def test_parts_of_large_files_are_compared(self, tmp_path: Path) -> None:
+        path = tmp_path / "large"
+        path.write_bytes(bytes(3 << 20))
+        before = touched.part_sum(os.fsencode(path), 3 << 20)
+        with open(path, "r+b") as file:
+            file.write(b"x")
+        assert touched.part_sum(os.fsencode(path), 3 << 20) != before
+        with open(path, "r+b") as file:
+            file.write(b"\0")
+            file.seek(-1, os.SEEK_END)
+            file.write(b"x")
+        assert touched.part_sum(os.fsencode(path), 3 << 20) != before
+        assert touched.part_sum(os.fsencode(tmp_path / "none"), 9) == 0
 
 
 class TestRacy:

@@ -29,6 +29,7 @@ from .probe_pool import PictureReader, Reader, probe_all
 from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy, until_settled
+from .touched import holds_several, is_as_indexed, with_sums
 
 __all__ = ["IndexKind", "Probed", "assemble", "index_path", "leave_index", "open_index", "open_kind"]
 
@@ -36,7 +37,7 @@ Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 3
+FORMAT = 4
 """Part of every index file's name: what another version of this code wrote is never opened."""
 
 
@@ -117,6 +118,11 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         return _timed(index, began)
     if index is not None:
         reason = index.stale(source)
+        if reason is None and index.touched:
+            if is_as_indexed(index, [*index.touched], source.prefix, kind.reader):
+                index = _believed(path, index, kind)
+            else:
+                reason = "files have changed, and their times of modification have not"
         if reason is None:
             return _timed(index, began)
         why = reason
@@ -151,6 +157,22 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
 def _timed(index: Idx, began: float) -> Idx:
     index.seconds = time.monotonic() - began
     return index
+
+
+def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
+    """The index with the new times of files that were touched, here and on disk, so that nobody looks at them again."""
+    assert index.ctime_ns is not None
+    columns = {name: column.read() for name, column in index.columns.columns.items()}
+    times = columns["ctime_ns"] = columns["ctime_ns"].copy()
+    times[[*index.touched]] = [*index.touched.values()]
+    with cache.locked(path):
+        newer = _load(path, kind)
+        if newer is None or newer.columns.digest != index.columns.digest:
+            return index
+        _log.info(
+            "%d files were touched (permissions, links, names), and their content is the same", len(index.touched)
+        )
+        return kind.index(_save(path, columns, index.columns.meta))
 
 
 def _load(path: str, kind: IndexKind[Idx]) -> Idx | None:
@@ -188,6 +210,8 @@ def _build(
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """(columns, meta, how many rows were kept from ``old``)"""
     listing = _listed(source)
+    if not source.storage.remote and (holds_several(listing) or kind.index is not Index):
+        listing = with_sums(listing)
     n = len(listing)
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
@@ -314,6 +338,10 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         columns["sum"] = probed.sums
     if listing.packed is not None:
         columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
+    for name in ("ctime_ns", "part_sums"):
+        column = getattr(listing, name)
+        if column is not None:
+            columns[name] = column
     sideways = probed.orientation >= 5
     if sideways.any():
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)

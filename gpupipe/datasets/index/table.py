@@ -1,10 +1,9 @@
 """The index of a dataset of image files: built once, kept in the cache, opened by every process.
 
 An index is opened when nothing changed, by what can be seen cheaply: the modification times of all folders (files
-that were added, removed or renamed), and size and modification time of all files, or of an even sample of
-:data:`SAMPLED` if there are more than :data:`STAT_ALL`. So a file overwritten in place in a large tree may go
-unseen; ``dataset.reindex()`` looks at everything. Otherwise it is built again, and only new and changed files are
-probed.
+that were added, removed or renamed), and size and times of all files, or of an even sample of :data:`SAMPLED` if there
+are more than :data:`STAT_ALL`. So a file overwritten in place in a large tree may go unseen; ``dataset.reindex()``
+looks at everything. Otherwise it is built again, and only new and changed files are probed.
 
 Times too close to the scan prove nothing: within one tick of its clock a file system shows no difference between
 before and after (git calls such an index "racily clean"). So a scan that finds such times waits for the next tick, and
@@ -120,6 +119,9 @@ class Index:
         """i64[C]"""
         self.sums = get("sum", "<i8", n) if "sum" in columns else None
         """i64[N]: versions of the rows, made of their bytes; of containers whose store tells no versions."""
+        self.ctime_ns = get("ctime_ns", "<i8", self.containers) if "ctime_ns" in columns else None
+        self.part_sums = get("part_sums", "<i8", self.containers) if "part_sums" in columns else None
+        """i64[C]; see :mod:`.touched`."""
         self.folder_mtime_ns = get("folder_mtime_ns", "<i8", -1)
         self._folders = self._strings("folder", len(self.folder_mtime_ns))
         self._bad_rows: I64 = get("bad_rows", "<i8", -1).all
@@ -129,6 +131,8 @@ class Index:
         self.built = False
         self.reused = 0
         self.seconds = 0.0
+        self.touched: dict[int, int] = {}
+        """When the inodes of files changed whose size and time of modification are the same, by their number."""
 
     def _texts(self, name: str) -> list[str]:
         value = self.columns.meta.get(name)
@@ -244,10 +248,12 @@ class Index:
     # ---------------------------------------------------------------- has anything changed?
 
     def stale(self, source: Source, *, racy: bool = False) -> str | None:
-        """What shows that the files are not those of this index any more; ``None`` if nothing does.
+        """What shows that the files are not those of this index any more; ``None`` if nothing does. Afterwards
+        :attr:`touched` are those that another look at their bytes must tell.
 
         ``racy``: believe one whose files had changed just before the scan.
         """
+        self.touched = {}
         if self.racy and not racy:
             return "files had changed just before the scan, or have times in the future"
         prefix, every = source.prefix, np.arange(len(self._folders))
@@ -261,15 +267,18 @@ class Index:
         files = sampled_rows(self.containers)
         missing = self.status.rows(files) if self.container is None else np.zeros(len(files), np.uint8)
         paths = [os.path.join(prefix, name) for name in self.paths.many(files)]
-        columns = (self.container_size.rows(files), self.mtime_ns.rows(files), missing)
+        changes = np.zeros(len(files), np.int64) if self.ctime_ns is None else self.ctime_ns.rows(files)
+        columns = (files, self.container_size.rows(files), self.mtime_ns.rows(files), changes, missing)
         known = zip(*(c.tolist() for c in columns), strict=True)
-        for path, found, (size, mtime, status) in zip(paths, source.storage.look(paths), known, strict=True):
+        for path, found, (k, size, mtime, ctime, status) in zip(paths, source.storage.look(paths), known, strict=True):
             if isinstance(found, OSError):
                 if status in _PASSING:
                     continue
                 return f"{os.fsdecode(path)}: {found}"
-            if status == MISSING or found != (size, mtime):
+            if status == MISSING or found[:2] != (size, mtime):
                 return f"{os.fsdecode(path)} has changed"
+            if ctime and found.changed != ctime:
+                self.touched[k] = found.changed
         return None if source.storage.remote else self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
@@ -328,7 +337,13 @@ class Index:
         if not self.containers:
             return files
         same = (files >= 0) & (self.container_size.read()[files] == listing.container_size)
-        return np.where(same & (self.mtime_ns.read()[files] == listing.mtime_ns), files, -1)
+        same &= self.mtime_ns.read()[files] == listing.mtime_ns
+        if self.ctime_ns is not None and listing.ctime_ns is not None:
+            untouched = self.ctime_ns.read()[files] == listing.ctime_ns
+            if self.part_sums is not None and listing.part_sums is not None:
+                untouched |= self.part_sums.read()[files] == listing.part_sums
+            same &= untouched
+        return np.where(same, files, -1)
 
 
 def _settled_ns(mtime_ns: I64) -> I64:

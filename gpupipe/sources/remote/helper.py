@@ -73,7 +73,7 @@ class Helper(Client):
 
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
         found, _ = self._ask("look", list(urls))
-        return [Found(*it) if len(it) == 2 and isinstance(it[0], int) else error_of(it) for it in found]
+        return [Found(*it) if isinstance(it[0], int) else error_of(it) for it in found]
 
     def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
         ((good, found), _) = self._ask("names", [folder, start, deep])

@@ -1,0 +1,84 @@
+"""Files whose inode changed while their size and time of modification stayed the same.
+
+The time of that change (``ctime``) cannot be set, so it shows content that ``cp -p``, ``rsync -t`` or ``touch -r`` put
+in the place of another. But it also changes with owner, permissions, name and number of links, when the content is as
+it was. So such a file is neither trusted nor refused, but looked at again: an image by its header, any larger file by
+parts of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from ...codecs.files import open_regular, pread
+from ...codecs.probe import OK, Probe
+from ...sources.base import Listing
+from .probe_pool import Reader, probe_all
+from .progress import Progress
+from .table import Index
+
+__all__ = ["holds_several", "is_as_indexed", "part_sum", "with_sums"]
+
+_PART = 16 << 10
+_PARTS = 64
+"""How much of a file is compared."""
+
+
+def part_sum(path: bytes, size: int) -> int:
+    """A number made of the bytes of a file, or, if it has more than 1 MiB, of parts that lie evenly in it; 0 if it
+    cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        fd = open_regular(path)
+        try:
+            if size <= _PART * _PARTS:
+                parts = pread(fd, size, 0)
+            else:
+                starts = np.linspace(0, size - _PART, _PARTS).astype(np.int64).tolist()
+                parts = b"".join(os.pread(fd, _PART, start) for start in starts)
+        finally:
+            os.close(fd)
+        return xxh3_64_intdigest(parts) >> 1 or 1
+    return 0
+
+
+def holds_several(listing: Listing) -> bool:
+    """Whether files hold several samples, and so more than the headers of images."""
+    return listing.container is not None and len(listing) >= 2 * len(listing.containers)
+
+
+def with_sums(listing: Listing) -> Listing:
+    """A listing of files of this machine, with the sums of their parts."""
+    paths = (os.path.join(listing.prefix, listing.containers[k]) for k in range(len(listing.containers)))
+    return replace(listing, part_sums=np.fromiter(map(part_sum, paths, listing.container_size.tolist()), np.int64))
+
+
+def is_as_indexed(index: Index, files: Sequence[int], prefix: bytes, reader: Reader[Any]) -> bool:
+    """Whether files that were touched are still what the index says of them."""
+    chosen = np.array(files, np.int64)
+    if index.part_sums is not None:
+        paths = [os.path.join(prefix, path) for path in index.paths.many(chosen)]
+        sums = list(map(part_sum, paths, index.container_size.rows(chosen).tolist()))
+        return bool(sums == index.part_sums.rows(chosen).tolist())
+    rows = chosen if index.container is None else np.flatnonzero(np.isin(index.container.all, chosen))
+    found: dict[int, Probe] = {}
+    with Progress("looking again at touched files", len(rows)) as progress:
+        probe_all(len(rows), lambda k: index.place(int(rows[k]), prefix), found.__setitem__, progress, reader)
+    return all(_is_same(index, row, found[k]) for k, row in enumerate(rows.tolist()))
+
+
+def _is_same(index: Index, row: int, probe: Probe) -> bool:
+    if probe.status != OK or index.status.all[row] != OK:
+        return bool(index.status.all[row] == probe.status)
+    code = int(index.coding.all[row])
+    return (
+        index.stored_sizes.all[row].tolist() == [probe.height, probe.width]
+        and (code >= len(index.codings) or index.codings[code] == probe.coding)
+        and int(index.orientation.all[row]) == probe.orientation
+    )
