@@ -1,4 +1,4 @@
-"""A folder of images into another one: every image is a file of the same name."""
+"""Pack a folder of images into another folder: every image becomes a file of the same name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sample:
     """One file of the source."""
 
     name: str
-    """Its path below the source; of bytes that are no UTF-8 as ``os.fsdecode`` gives it."""
+    """Its path below the source, as ``os.fsdecode`` returns it."""
     size: int
     """Bytes."""
     mtime_ns: int
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that is done: a line of the journal."""
+    """A file that was written: a line of the journal."""
 
     name: str
     size: int
@@ -45,11 +45,11 @@ class Written:
     written: int
     """Bytes."""
     kind: str = ""
-    """Empty if it has the new form, else that of :class:`~gpupipe.pack.base.Kept`."""
+    """Empty if it has the new form, otherwise the kind of :class:`~gpupipe.pack.base.Kept`."""
     reason: str = ""
 
     def line(self) -> dict[str, Any]:
-        """Without what is empty."""
+        """JSON values, without empty ones."""
         return {name: value for name, value in asdict(self).items() if value != ""}
 
 
@@ -63,13 +63,13 @@ def pack_folder(
     processes: int,
     progress: Tell,
 ) -> tuple[list[Written], int]:
-    """Write all samples that the journal does not have: (what is there of each, in the same order; how many were
-    written now).
+    """Write all samples that are not in the journal: (one :class:`Written` per sample, in order; how many were written
+    by this call).
 
     Args:
-        source: the folder that they are below.
-        processes: how many work; none is started if there is no more than one task.
-        progress: is told how many samples are done.
+        source: the folder that contains the samples.
+        processes: number of processes; none is started for a single task.
+        progress: called with the number of samples that are done.
 
     Raises:
         DatasetError: a file cannot be read or written.
@@ -105,7 +105,7 @@ def _tasks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
 
 
 def _work(source: str, form: Form, writer: FolderWriter, task: list[Sample], tell: Tell) -> list[Written]:
-    """One task: read, convert, write."""
+    """Read, convert and write the samples of one task."""
     done = []
     for sample in task:
         data = _read(source, sample)
@@ -123,9 +123,10 @@ def _work(source: str, form: Form, writer: FolderWriter, task: list[Sample], tel
 
 
 def find(root: str, extensions: tuple[str, ...], progress: Callable[[int], None]) -> tuple[list[Sample], int]:
-    """(all files below a folder with these endings, sorted by name; how many others there are). Links are followed.
+    """Find files: (all below a folder with these extensions, sorted by name; the number of others). Links are followed.
 
-    Raises :class:`DatasetError` if there is no such folder, or a folder below it cannot be read.
+    Raises:
+        DatasetError: there is no such folder, or a folder below it cannot be read.
     """
     samples: list[Sample] = []
     others = 0
@@ -138,8 +139,8 @@ def find(root: str, extensions: tuple[str, ...], progress: Callable[[int], None]
             try:
                 found = os.stat(path)
             except OSError as e:
-                raise DatasetError(f"{path}: {e.strerror}; mend or remove it") from None
-            if not stat.S_ISREG(found.st_mode):  # a FIFO would be waited for
+                raise DatasetError(f"{path}: {e.strerror}; repair or remove it") from None
+            if not stat.S_ISREG(found.st_mode):  # reading a FIFO would wait for a writer
                 others += 1
                 continue
             samples.append(Sample(os.path.relpath(path, root), found.st_size, found.st_mtime_ns))
@@ -162,23 +163,23 @@ def _folders(root: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _read(root: str, sample: Sample) -> bytes:
-    """The bytes of a sample. Raises :class:`DatasetError`."""
+    """Read a sample. Raises :class:`DatasetError`."""
     path = os.path.join(root, sample.name)
     try:
         with open(path, "rb", opener=open_regular) as file:
             return file.read()
     except OSError as e:
-        raise DatasetError(f"{path}: {e.strerror}; mend or remove it, and run the same command again") from None
+        raise DatasetError(f"{path}: {e.strerror}; repair or remove it, and run the same command again") from None
 
 
 @dataclass(frozen=True)
 class FolderWriter:
-    """One file for each sample, of the same name and time, below ``root``."""
+    """Writes one file per sample below ``root``, with the same name and modification time."""
 
     root: str
 
     def write(self, sample: Sample, data: bytes) -> None:
-        """Write one sample as a whole or not at all, in the place of what an earlier run has left of it."""
+        """Write one sample atomically; it replaces what an earlier run left."""
         path = os.path.join(self.root, sample.name)
         part = os.path.join(self.root, _PARTS, str(os.getpid()))
         os.makedirs(os.path.dirname(part), exist_ok=True)
@@ -192,12 +193,12 @@ class FolderWriter:
             os.replace(part, path)
 
     def has(self, sample: Sample, size: int) -> bool:
-        """Whether the sample is there, with so many bytes."""
+        """Whether the file of a sample exists and has ``size`` bytes."""
         try:
             return os.stat(os.path.join(self.root, sample.name)).st_size == size
         except OSError:
             return False
 
     def close(self) -> None:
-        """Remove what processes that were killed have begun."""
+        """Remove unfinished files of processes that were killed."""
         shutil.rmtree(os.path.join(self.root, _PARTS), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Images that are encoded anew: smaller, or as pixels."""
+"""The form of images that are encoded again: smaller, or as pixels."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from .base import Kept
 __all__ = ["QUALITY", "Raw", "Reencoded"]
 
 Raw = Literal["PPM", "BMP"]
-"""Formats of plain pixels, in Pillow's words."""
+"""Pillow's names of formats of plain pixels."""
 QUALITY = 90
 _ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True)
 class Reencoded:
-    """Images in RGB as gpupipe decodes them, reduced and encoded anew. Of what a file says beside its pixels only the
-    EXIF orientation is kept, and plain pixels cannot keep that.
+    """Images in RGB as gpupipe decodes them, reduced and encoded again. The only metadata that is kept is the EXIF
+    orientation, and plain pixels cannot keep that either.
 
     Args:
-        side: larger images are reduced until their shorter side has so many pixels, as torchvision's ``Resize(side)``
-            does with a PIL image; with ``None`` none is. Smaller ones are never enlarged.
-        quality: of JPEG, 1 to 100.
-        raw: the format of plain pixels to write instead of JPEG.
+        side: shorter side in pixels to which larger images are reduced, as torchvision's ``Resize(side)`` does with a
+            PIL image; ``None`` reduces none. Smaller images are never enlarged.
+        quality: JPEG quality, 1 to 100.
+        raw: format of plain pixels to write instead of JPEG.
         upright: turn images by their EXIF orientation.
 
     Raises:
-        ConfigError: a number that is none of these.
+        ConfigError: ``side`` or ``quality`` is out of range, or nothing would change but the quality.
     """
 
     side: int | None
@@ -51,13 +51,13 @@ class Reencoded:
         if self.side is not None and self.side < 1:
             raise ConfigError(f"the side to resize to must be a positive number of pixels, not {self.side}")
         if not 1 <= self.quality <= 100:
-            raise ConfigError(f"the quality of JPEG is 1 to 100, not {self.quality}")
+            raise ConfigError(f"the quality of JPEG must be 1 to 100, not {self.quality}")
         if self.side is None and self.raw is None:
-            raise ConfigError("images that are not resized lose by being encoded again; leave the quality out")
+            raise ConfigError("encoding images again without resizing them only loses quality; leave the quality out")
 
     @property
     def made(self) -> str:
-        """The format of new bytes."""
+        """Pillow's name of the format of the new bytes."""
         return self.raw or "JPEG"
 
     def __str__(self) -> str:

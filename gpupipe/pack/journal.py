@@ -1,4 +1,4 @@
-"""What was done, in a file in the destination: one JSON line for each file or shard that is finished."""
+"""The journal of a run, a file in the destination: one JSON line for each finished file or shard."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NAME = "gpupipe-pack.jsonl"
 
 
 class Done(Protocol):
-    """A line: something that is done."""
+    """Something that is done: a line of the journal."""
 
     @property
     def name(self) -> str: ...
 
     def line(self) -> dict[str, Any]:
-        """JSON values that it can be made of again."""
+        """JSON values from which it can be restored."""
         ...
 
 
@@ -30,15 +30,15 @@ D = TypeVar("D", bound=Done)
 
 
 class Journal(Generic[D]):
-    """The journal of a destination folder, which is made if it is not there.
+    """The journal of a destination folder, which is created if it does not exist.
 
     Args:
         folder: the destination.
-        about: what is written there and out of what, as JSON values; only a run with the same goes on.
-        read: makes a :class:`Done` of the values of a line; raises :class:`TypeError` for what is none.
+        about: what is written and from which source, as JSON values; only a run with equal values can resume.
+        read: converts the values of a line to a :class:`Done`; raises :class:`TypeError` if they do not fit.
 
     Raises:
-        ConfigError: the folder holds anything else than what such a run has left, or another run is at work in it.
+        ConfigError: the folder contains anything but the output of such a run, or another run is writing to it.
         DatasetError: the folder cannot be written to.
     """
 

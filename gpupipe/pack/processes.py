@@ -1,4 +1,4 @@
-"""Tasks in processes: results in order, and a count of what is done."""
+"""Run tasks in processes, with results in order and a count of samples that are done."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Tell = Callable[[int], None]
-"""``tell(n)``: so many more samples are done."""
+"""``tell(n)`` reports that n more samples are done."""
 Work = Callable[[T, Tell], R]
 
 _SHOWN = 0.2
-"""Seconds between two looks at the count."""
+"""Seconds between two updates of the progress."""
 
 
 def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress: Tell) -> Generator[R, None, None]:
-    """``work(task, tell)`` of each task, in order; two for each process are under way. Close the generator if it is not
-    run to its end: what is under way ends the next time that it tells something.
+    """Yield ``work(task, tell)`` for each task, in order, with two tasks per process submitted ahead. Close the
+    generator to stop early: running tasks end at their next call of ``tell``.
 
     Args:
-        work: a function of a module, or a :func:`functools.partial` of one.
-        processes: how many work; none is started for one, or if there is no more than one task.
-        progress: is told how many samples are done.
+        work: a module-level function, or a :func:`functools.partial` of one.
+        processes: number of processes; none is started for 1, or for a single task.
+        progress: called with the number of samples that are done.
 
     Raises:
         EngineError: a process died.
@@ -51,7 +51,7 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
         for task in tasks:
             yield work(task, tell)
         return
-    # Started anew and not forked: the caller may have threads.
+    # Spawned and not forked, because the caller may have threads.
     context = multiprocessing.get_context("spawn")
     count, stop = context.Value("q", 0), context.Value("b", 0)
     pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count, stop))

@@ -1,4 +1,4 @@
-"""A dataset into shards: large files with many samples each."""
+"""Pack a dataset into shards: large files with many samples each."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ I64 = npt.NDArray[np.int64]
 
 PARTS = ".gpupipe-parts"
 _BYTES, _SAMPLES = 8_000_000, 512
-"""That are read and held at a time."""
+"""At most so much is read and held at a time."""
 _ESTIMATED = 64
-"""Samples that the size of all is estimated from, if only making them tells."""
+"""Samples from which the size of all is estimated, if it is only known after converting them."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is written where."""
+    """What to write, in which form, and where."""
 
     dataset: EncodedImages
     form: Form
@@ -49,28 +49,28 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardTask:
-    """One shard."""
+    """One shard to write."""
 
     name: str
     indices: I64
-    """Of its samples in the dataset."""
+    """Indices of its samples in the dataset."""
 
 
 @dataclass(frozen=True)
 class ShardDone:
-    """A shard that is done: a line of the journal."""
+    """A shard that was written: a line of the journal."""
 
     name: str
     samples: int
     bytes: int
     sha256: str
-    """Of the file."""
+    """Checksum of the file."""
     content: str
-    """Of its samples: see :class:`Content`."""
+    """Checksum of its samples, see :class:`Content`."""
     read_bytes: int
-    """Of its samples in the source."""
+    """Bytes of its samples in the source."""
     kept: dict[str, int] = field(default_factory=dict)
-    """How many samples stayed as they are, by kind."""
+    """Number of samples that were copied unchanged, by kind."""
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
     """(index in the dataset, kind, reason) of samples that turned out to be bad."""
 
@@ -80,7 +80,7 @@ class ShardDone:
 
 
 class Content:
-    """A checksum of samples in their order: of label and bytes of each."""
+    """Checksum of the labels and bytes of samples in order."""
 
     def __init__(self) -> None:
         self._hash = xxhash.xxh3_128()
@@ -94,7 +94,7 @@ class Content:
 
 
 def read(dataset: EncodedImages, indices: I64) -> list[bytes | Undecodable]:
-    """The bytes of samples; of one that cannot be read why."""
+    """Read the bytes of samples, or why a sample cannot be read."""
     places = [dataset.place(i) for i in indices.tolist()]
     if not dataset.whole_files:
         return dataset.source.read(places)
@@ -108,7 +108,7 @@ def read(dataset: EncodedImages, indices: I64) -> list[bytes | Undecodable]:
 
 
 def chunks(indices: I64, sizes: I64) -> Iterator[I64]:
-    """Samples that are read together. ``sizes``: i64[N], bytes of all samples of the dataset."""
+    """Split samples into chunks that are read together. ``sizes``: i64[N], bytes of all samples of the dataset."""
     ends = np.cumsum(sizes[indices])
     start = 0
     while start < len(indices):
@@ -122,14 +122,15 @@ def chunks(indices: I64, sizes: I64) -> Iterator[I64]:
 def plan_shards(
     job: Job, indices: I64, *, split: str, shards: int | None = None, shard_bytes: int | None = None
 ) -> list[ShardTask]:
-    """Shards of nearly the same size, with samples in the given order: a function of its arguments.
+    """Plan shards of nearly the same size, with samples in the given order. The result depends on the arguments only.
 
     Args:
-        split: what the names of shards begin with.
-        shards: how many; or ``shard_bytes``: how large they are at most, about.
+        split: beginning of the names of the shards.
+        shards: number of shards.
+        shard_bytes: approximate maximum size of a shard, if ``shards`` is None.
 
     Raises:
-        ConfigError: no or more shards than samples.
+        ConfigError: ``shards`` is less than 1 or more than the number of samples.
     """
     total, weights = _weights(job, indices)
     if shards is None:
@@ -148,7 +149,7 @@ def plan_shards(
 
 
 def _weights(job: Job, indices: I64) -> tuple[int, I64]:
-    """(bytes of all shards, about; i64[N]: the share of each sample)"""
+    """(approximate bytes of all shards; i64[N]: share of each sample)"""
     form, more = job.form, job.format.overhead
     if not isinstance(form, Reencoded):
         weights = job.dataset.file_sizes[indices] + more
@@ -165,8 +166,8 @@ def _weights(job: Job, indices: I64) -> tuple[int, I64]:
 def pack_shards(
     job: Job, tasks: Sequence[ShardTask], journal: Journal[ShardDone], *, processes: int, progress: Tell
 ) -> tuple[list[ShardDone], int]:
-    """Write all shards that the journal does not have: (what is there of each, in the same order; how many samples
-    were written now).
+    """Write all shards that are not in the journal: (one :class:`ShardDone` per task, in order; how many samples were
+    written by this call).
 
     Raises:
         DatasetError: a shard cannot be written.
@@ -180,7 +181,9 @@ def pack_shards(
             for done in results:
                 journal.add([done])
     finally:
-        shutil.rmtree(os.path.join(job.folder, PARTS), ignore_errors=True)  # also what was killed has begun
+        shutil.rmtree(
+            os.path.join(job.folder, PARTS), ignore_errors=True
+        )  # including those of processes that were killed
     found = [journal.done[task.name] for task in tasks]
     return found, sum(journal.done[task.name].samples for task in left)
 
@@ -193,7 +196,7 @@ def _is_there(folder: str, done: ShardDone | None) -> bool:
 
 
 class _Hashed(io.RawIOBase):
-    """A file that is only written, and its checksum."""
+    """A file for writing that computes its checksum."""
 
     def __init__(self, file: io.FileIO):
         self._file = file
@@ -214,7 +217,7 @@ class _Hashed(io.RawIOBase):
 
 
 def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
-    """One shard, under another name until it is whole."""
+    """Write one shard, under another name until it is complete."""
     part = os.path.join(job.folder, PARTS, f"{task.name}.{os.getpid()}")
     try:
         os.makedirs(os.path.dirname(part), exist_ok=True)
@@ -237,7 +240,7 @@ def _labels(dataset: EncodedImages) -> tuple[bool, list[str]]:
 
 
 def _fill(job: Job, task: ShardTask, writer: Any, tell: Tell) -> dict[str, Any]:
-    """Write the samples of a shard; all that :class:`ShardDone` says of them."""
+    """Write the samples of a shard; return the fields of :class:`ShardDone` about them."""
     dataset, content = job.dataset, Content()
     labels, prefix = dataset.labels, os.fsdecode(dataset.source.prefix)
     kept: dict[str, int] = {}
@@ -267,7 +270,7 @@ def _fill(job: Job, task: ShardTask, writer: Any, tell: Tell) -> dict[str, Any]:
 
 
 def _made(job: Job, indices: I64) -> Iterator[tuple[int, bytes, bytes | Kept | Undecodable]]:
-    """(index, bytes in the source, what becomes of them) of each sample."""
+    """Yield (index, bytes in the source, result of the form) for each sample."""
     for index, data in zip(indices.tolist(), read(job.dataset, indices), strict=True):
         if isinstance(data, bytes):
             yield index, data, job.form(data)
@@ -276,7 +279,7 @@ def _made(job: Job, indices: I64) -> Iterator[tuple[int, bytes, bytes | Kept | U
 
 
 def _format_of(dataset: EncodedImages, index: int) -> str:
-    """In Pillow's words."""
+    """Pillow's name of the format of a sample."""
     codes, codings = dataset.codings
     code = int(codes[index])
     return codings[code].format if code < len(codings) else "?"

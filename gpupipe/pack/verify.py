@@ -1,4 +1,4 @@
-"""Shards read back: the files have their checksums, and our own reader finds the samples that were written."""
+"""Read shards back: compare the files with their checksums, and the samples that are read with those written."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class _Task:
     folder: str
     shard: ShardDone
     first: int
-    """Sample of the new dataset."""
+    """Index of its first sample in the new dataset."""
 
 
 def verify(job: Job, done: Sequence[ShardDone], *, processes: int, progress: Tell) -> EncodedImages:
-    """Read all shards from the disk, as the dataset that they are now, which is returned.
+    """Read all shards from the disk with the dataset class that will read them, and return that dataset.
 
     Raises:
-        DatasetError: a file has another checksum than what was written, or other samples, labels or classes are read.
+        DatasetError: a checksum differs, or other samples, labels or classes are read than were written.
         EngineError: a process died.
     """
     dataset, count = job.format.open(job.folder), sum(shard.samples for shard in done)
@@ -53,12 +53,12 @@ _ADVICE = "the disk or the memory may be damaged: remove it and run the same com
 
 
 def _check(dataset: EncodedImages, task: _Task, tell: Tell) -> str:
-    """What is wrong with a shard; empty if nothing is."""
+    """Check a shard: what is wrong with it, or an empty text."""
     shard = task.shard
     path = os.path.join(task.folder, shard.name)
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # what is on the disk, not what is in memory
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # read from the disk, not from memory
         while block := file.read(1 << 22):
             digest.update(block)
     if digest.hexdigest() != shard.sha256:

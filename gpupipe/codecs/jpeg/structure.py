@@ -1,10 +1,10 @@
-"""The structure of a JPEG file, walked segment by segment: is it what every decoder reads alike?
+"""Walk the segments of a JPEG file to find out whether all decoders will read it alike.
 
-Of a baseline file it is what lies before the first scan, which Pillow has read already. A progressive file is walked to
-its end: if scans are missing, libjpeg guesses what they would have said, and guesses otherwise if it decodes a window.
+In a baseline file only what lies before the first scan is walked, which Pillow has read already. A progressive file is
+walked to its end: libjpeg guesses the content of missing scans, and guesses differently if it decodes a window.
 
-Standard library only, as all that a probing process loads. ITU-T T.81 is the format; section B.2 its syntax, G.1 the
-order of progressive scans.
+Standard library only, because a probing process loads it. ITU-T T.81 defines the format: section B.2 its syntax, G.1
+the order of progressive scans.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ ODD = {
     "exif": "several EXIF segments",
     "adobe": "several Adobe segments",
 }
-"""What may be odd in a JPEG file, by the word in its coding. The first that is met."""
+"""What may be odd in a JPEG file, by the word that the coding keeps: that of the first oddity."""
 
 _SHORT = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
-"""Markers without a length behind them."""
+"""Markers without a length."""
 _PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE})
 """APPn and COM."""
 _LUMA = frozenset({0x11, 0x12, 0x21, 0x22, 0x41})
-"""Sampling factors of the first of three components, the others having 1x1: 4:4:4, 4:4:0, 4:2:2, 4:2:0, 4:1:1."""
+"""Sampling factors of the first of three components if the others have 1x1: 4:4:4, 4:4:0, 4:2:2, 4:2:0, 4:1:1."""
 
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
-"""What ends the data of a scan: not an escaped 0xFF, and no restart."""
+"""What ends the data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
 
 
 class Structure(NamedTuple):
-    """What a walk found."""
+    """The result of a walk."""
 
     scan: int
-    """Where the first scan begins, in bytes; 0 if the walk did not come so far."""
+    """Offset of the first scan in bytes; 0 if the walk did not reach it."""
     odd: str
     """A word of :data:`ODD`; empty if nothing is odd."""
     progressive: bool
@@ -56,14 +56,14 @@ def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Struct
     Args:
         head: the file, or its beginning.
         height, width: what the frame header must say, in pixels.
-        whole: go on behind the first scan of a progressive file; ``head`` is all of it.
+        whole: continue after the first scan of a progressive file; ``head`` is the whole file.
     """
     found = _Walk(height, width)
     at, end, scan = 2, len(head), 0
     while at + 3 < end or (scan and at + 1 < end):
         marker = head[at + 1]
         if head[at] != 0xFF or marker == 0xFF:
-            found.note("junk")  # or a fill byte, which T.81 allows and nobody writes
+            found.note("junk")  # or a fill byte, which T.81 allows and encoders do not write
             at += 1
             continue
         if marker == 0xD9 and scan:
@@ -95,7 +95,7 @@ def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Struct
 
 
 class _Walk:
-    """What is known so far."""
+    """Findings so far."""
 
     def __init__(self, height: int, width: int):
         self.odd = ""
@@ -104,7 +104,7 @@ class _Walk:
         self._components: dict[int, int] = {}
         """Quantisation table of each component of the frame, by its id."""
         self._known: dict[int, list[int]] = {}
-        """Of each component how many low bits of its 64 coefficients have not come yet; of a progressive frame."""
+        """For each component of a progressive frame, how many low bits of its 64 coefficients are still missing."""
         self._quantisation: set[int] = set()
         self._huffman: set[int] = set()
         """Class and number in one byte, as DHT has them: 0x0n for DC, 0x1n for AC."""
@@ -193,7 +193,7 @@ class _Walk:
         elif (first, last, steps) != (0, 63, 0):
             self.note("scan")
         used: set[int] = set()
-        if first == 0 and not steps >> 4:  # refined DC is plain bits
+        if first == 0 and not steps >> 4:  # refinements of DC have no Huffman codes
             used = {table >> 4 for table in tables}
         if last > 0:
             used |= {0x10 | table & 15 for table in tables}
@@ -201,7 +201,7 @@ class _Walk:
             self.note("tables")
 
     def _progress(self, names: bytes, first: int, last: int, *, high: int, low: int) -> None:
-        """Coefficients ``first`` to ``last`` down to bit ``low``; they were there down to bit ``high``, or 0 if not."""
+        """Take a scan of coefficients ``first`` to ``last`` to bit ``low``, after scans to bit ``high`` (0: none)."""
         dc = first == last == 0
         ac = 0 < first <= last <= 63 and len(names) == 1
         if not (dc or ac) or low > 13 or (high and low != high - 1):
@@ -214,13 +214,13 @@ class _Walk:
             known[first : last + 1] = [low] * (last + 1 - first)
 
     def finish(self) -> None:
-        """The end mark behind the last scan of a progressive frame."""
+        """Handle the end marker after the last scan of a progressive frame."""
         if self._known.keys() != self._components.keys() or any(map(any, self._known.values())):
             self.note("unfinished")
 
 
 _NOTHING = 99
-"""In the place of a number of bits: of this coefficient nothing has come."""
+"""Instead of a number of bits: no scan had this coefficient."""
 
 
 def _is_code(counts: Iterable[int]) -> bool:

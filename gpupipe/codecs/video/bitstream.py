@@ -1,9 +1,9 @@
-"""What the bytes of a packet say if the container's flags may not be believed: whether decoding can begin with it, how
-many frames it shows, and whether any other frame refers to it. Standard library only.
+"""Find out from the bytes of a packet whether decoding can begin with it, how many frames it shows, and whether any
+other frame refers to it. Standard library only.
 
-A container calls a packet a key frame, and some programs mark pictures so after which frames still refer to what was
-before; and bytes of a container can be damaged. Decoding from there gives frames with the right times and wrong pixels,
-which nobody would notice.
+The flags of a container cannot be trusted. Some programs mark a picture as a key frame although later frames refer to
+pictures before it, and bytes of a container can be damaged. Decoding from such a packet gives frames with the right
+times and wrong pixels, which nobody would notice.
 
 Sources: ITU-T H.264 (7.4.1, D.2.8), ITU-T H.265 (7.3.1.2, 7.3.2.2, 7.4.2.2), ISO/IEC 14496-2 (6.3.5), RFC 6386 (9.1),
 the VP9 bitstream specification (6.2, B), the AV1 bitstream specification (5.3, 5.9.2), RFC 9043 (3.8.1, 4.2).
@@ -19,22 +19,22 @@ from .nal import exp_golomb, length_size, messages, stored_sets, units
 __all__ = ["CHECKED", "ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "is_known", "unreferenced"]
 
 ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4", "ffv1", "png"})
-"""Codecs, in FFmpeg's words, of which every packet that is shown gives one frame. Of others only decoding tells."""
+"""Codecs, by FFmpeg's names, of which every packet that is shown is one frame. For others, only decoding tells."""
 
 CHECKED = frozenset({"ffv1"})
-"""Codecs whose packets have checksums that their decoders do not look at; see :func:`is_intact`."""
+"""Codecs whose packets have checksums that their decoders ignore; see :func:`is_intact`."""
 
 _HARMLESS_SEI = {"h264": frozenset({1, 4, 5}), "hevc": frozenset({1, 4, 5, 132})}
-"""Supplemental messages that say nothing of other pictures: times, user data, the checksum of this one."""
+"""Supplemental messages that do not concern other pictures: times, user data, the checksum of this picture."""
 
 
 def is_entry(codec: str, extradata: bytes, packet: bytes) -> bool:
-    """Whether all frames that are shown from this key frame on can be decoded exactly without what was before.
+    """Whether all frames that are shown from this key frame on can be decoded exactly without any packet before it.
 
     Args:
-        codec: FFmpeg's name. Of codecs that are not known here the container's word is taken.
-        extradata: of the stream; says how H.264 and HEVC are cut into units.
-        packet: what the container calls a key frame.
+        codec: FFmpeg's name. For unknown codecs the container's flag is taken; see :func:`is_known`.
+        extradata: extradata of the stream, which says how H.264 and HEVC are divided into units.
+        packet: a packet that the container marks as a key frame.
     """
     look = _ENTRIES.get(codec)
     return True if look is None else bool(packet) and look(extradata, packet)
@@ -46,7 +46,7 @@ def is_known(codec: str) -> bool:
 
 
 def frames_shown(codec: str, packet: bytes) -> int:
-    """How many frames of a VP8 or VP9 packet are shown: those made only to be referred to are not."""
+    """How many frames of a VP8 or VP9 packet are shown; some exist only for reference."""
     if not packet:
         return 0
     if codec == "vp8":
@@ -55,18 +55,18 @@ def frames_shown(codec: str, packet: bytes) -> int:
 
 
 def is_intact(codec: str, extradata: bytes, packet: bytes) -> bool:
-    """Whether the checksums of a packet fit, of a codec that has some (:data:`CHECKED`): of FFV1, whose decoder fills a
-    damaged slice with the picture before and says nothing."""
+    """Whether the checksums of a packet are right, if its codec is in :data:`CHECKED`: FFV1, whose decoder silently
+    fills a damaged slice from the picture before."""
     return codec not in CHECKED or len(extradata) < 4 or _ffv1_intact(packet)  # before version 3 there are neither
 
 
 def unreferenced(codec: str, extradata: bytes) -> Callable[[bytes], bool] | None:
-    """What tells of the packets of a stream, which it must be shown in order, whether they can be left out without any
-    effect on the frames of others; ``None`` of codecs of which that is not known.
+    """A function that tells whether a packet can be left out without any effect on other frames; ``None`` for codecs
+    for which that is unknown. It must be called with the packets of a stream in order.
 
-    H.264: all slices of the picture have ``nal_ref_idc`` 0, so nothing refers to it, and neither reference marking nor
-    the count of pictures (8.2.1) knows it. HEVC: a sub-layer non-reference picture, to which only higher sub-layers
-    refer, of the highest one. Beside the slices there must be nothing that is kept for others.
+    H.264: all slices of the picture have ``nal_ref_idc`` 0, so no picture refers to it, and it affects neither
+    reference marking nor the picture count (8.2.1). HEVC: a sub-layer non-reference picture of the highest sub-layer,
+    as only higher sub-layers may refer to it. The packet must contain nothing else that others need.
     """
     if codec == "h264":
         size = length_size(codec, extradata)
@@ -144,7 +144,7 @@ class _HevcUnreferenced:
         self._size = length_size("hevc", extradata)
         stored = [unit for unit in stored_sets("hevc", extradata) if unit[0] >> 1 & 63 == 33]
         self._layers = max(map(_sub_layers, stored), default=0)
-        """The most sub-layers of any sequence parameter set so far; 0 if none is known."""
+        """The largest number of sub-layers in any sequence parameter set so far; 0 if there was none."""
 
     def __call__(self, packet: bytes) -> bool:
         found, leave = False, True
@@ -249,7 +249,7 @@ def _av1_entry(extradata: bytes, packet: bytes) -> bool:
 
 
 def _mjpeg_entry(extradata: bytes, packet: bytes) -> bool:
-    """A picture with tables of its own: others take those of a picture before."""
+    """A picture with its own tables; others use those of a picture before."""
     at, seen = 2, set()
     while at + 4 <= len(packet) and packet[at] == 0xFF:
         kind, length = packet[at + 1], int.from_bytes(packet[at + 2 : at + 4], "big")
@@ -274,7 +274,7 @@ _REVERSED = bytes(int(f"{i:08b}"[::-1], 2) for i in range(256))
 
 
 def _ffv1_intact(packet: bytes) -> bool:
-    """Slices lie end to end, each with its size behind it, and a state and a checksum if they are protected."""
+    """Slices follow one another, each with its size at the end, and with a state and a checksum if protected."""
     for footer in (8, 3):
         end, parts = len(packet), []
         while end >= footer:
@@ -287,8 +287,7 @@ def _ffv1_intact(packet: bytes) -> bool:
 
 
 def _crc32(data: bytes) -> int:
-    """With the most significant bit first and nothing inverted, which is zlib's of bytes that are mirrored; itself
-    mirrored."""
+    """The CRC with the most significant bit first and nothing inverted: zlib's of mirrored bytes, itself mirrored."""
     return zlib.crc32(data.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
 
 

@@ -1,7 +1,7 @@
-"""Opening video files with PyAV, and saying in one way what is wrong with those that cannot be.
+"""Open video files with PyAV, and turn its errors into :class:`~gpupipe.codecs.files.Undecodable`.
 
-Shared by the probing processes and by the decoder. Nothing of gpupipe is imported but modules that a probing process
-loads without the rest of the package.
+The probing processes and the decoder share this module. It imports only modules that a probing process loads without
+the rest of the package.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,live_flv,asf,ogg,ivf,h264,hevc,m4v,mjpeg,"
     "gif,apng,rm,dv,mxf,nut,yuv4mpegpipe,wtv,vob,obu,av1"
 )
-"""FFmpeg's demuxers that are let at a file. Playlists are none of them: such a file may name other files and addresses,
-which would be opened with the rights of whoever trains."""
+"""The demuxers of FFmpeg that may open a file. Playlists are excluded: they name other files and addresses, which would
+be opened with the user's rights."""
 
 STRICT = frozenset({"hevc", "mjpeg", "mpeg1video", "mpeg2video", "mpeg4"})
-"""Codecs whose decoders, if they find a picture damaged, do not raise, and mark no picture or another one, unless they
-are told to raise by FFmpeg's ``err_detect=explode``. The missing part of such a picture is whatever the memory held
-before."""
+"""Codecs whose decoders neither raise at a damaged picture nor mark the right one, unless FFmpeg's
+``err_detect=explode`` tells them to raise. The missing part of such a picture would be whatever the memory held before.
+"""
 
 _NOT_ALLOWED = (
     "FFmpeg does not open it as a video: its container is not one of those allowed, as of sound files with a cover "
@@ -39,10 +39,11 @@ _BOXES = 256
 
 
 def reading(path: bytes, work: Callable[[], T]) -> T:
-    """``work()``, which reads the file with PyAV. Transient errors of the system are tried again.
+    """Call ``work()``, which reads the file with PyAV, and retry after transient errors of the system.
 
-    Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, ``empty``, ``truncated`` or ``undecodable``, or of
-    the kind that ``work`` raises.
+    Raises:
+        Undecodable: kind ``missing``, ``unreadable``, ``empty``, ``truncated`` or ``undecodable``, or the kind that
+            ``work`` raises.
     """
 
     def once(file: Any) -> T:
@@ -62,10 +63,10 @@ def reading(path: bytes, work: Callable[[], T]) -> T:
 
 
 def not_its_fault(error: BaseException) -> bool:
-    """Whether an error is the machine's trouble and not the video's.
+    """Whether the machine caused an error, and not the video.
 
-    FFmpeg is short of memory if the file says that a packet is larger than any is; Python and numpy are if the machine
-    has none.
+    FFmpeg reports a lack of memory if the file claims an impossible size of a packet; Python and numpy report it if the
+    machine has no memory left.
     """
     if isinstance(error, MemoryError):
         return getattr(error, "errno", None) is None
@@ -73,7 +74,7 @@ def not_its_fault(error: BaseException) -> bool:
 
 
 def named(error: Exception, fd: int) -> Undecodable:
-    """What PyAV raised, as what is wrong with the open file."""
+    """Convert an error of PyAV for an open file."""
     cut = cut_short(fd, os.fstat(fd).st_size)
     if cut is not None or isinstance(error, EOFError):
         return Undecodable("truncated", cut or str(error))
@@ -89,17 +90,20 @@ def opened(
     strict: frozenset[str] = frozenset(),
     known: str = "",
 ) -> Iterator[tuple[Any, Any]]:
-    """(container, its first video stream), ready to demux and decode. Nothing of them may be used afterwards: PyAV's
-    objects point into memory that closing gives back.
+    """Open a file: (container, its first video stream), ready to demux and decode.
+
+    Nothing of them may be used afterwards, because PyAV's objects point into memory that closing frees.
 
     Args:
-        threads, thread_type: of the decoder.
-        strict: codecs whose decoders are to raise at whatever is wrong with a picture.
-        known: the container, in FFmpeg's words, of a file that need not be analysed: FFmpeg would otherwise guess it,
-            and decode pictures to find out what the index knows. Only packets of the video are read then.
+        threads, thread_type: threads of the decoder.
+        strict: codecs whose decoders must raise at any error in a picture.
+        known: FFmpeg's name of the container of an indexed file, which is then not analysed: FFmpeg would otherwise
+            guess the container, and decode pictures to find out what the index knows. Only packets of the video are
+            read.
 
-    Raises :class:`Undecodable` of kind ``no-video``, of kind ``undecodable`` for a container that is not in
-    :data:`FORMATS`, and PyAV's own errors.
+    Raises:
+        Undecodable: kind ``no-video``, or ``undecodable`` if the container is not in :data:`FORMATS`.
+        av.error.FFmpegError: PyAV's own errors.
     """
     import av
 
@@ -124,7 +128,7 @@ def opened(
         context.thread_count = threads
         context.thread_type = thread_type
         if thread_type == "NONE" and codec_of(stream) == "vp8":
-            # Its decoder notices only in slices, of at least two threads, that data end too early.
+            # Only with slice threads, at least two, does the decoder notice that data end too early.
             context.thread_count, context.thread_type = 2, "SLICE"
         if codec_of(stream) in strict:
             context.options = {"err_detect": "explode"}
@@ -136,14 +140,14 @@ def opened(
 
 
 def codec_of(stream: Any) -> str:
-    """FFmpeg's name of the codec, not of one of its decoders."""
+    """FFmpeg's name of the codec, where PyAV may return that of a decoder."""
     name = str(stream.codec_context.name)
     return {"libdav1d": "av1", "libaom-av1": "av1", "libvpx": "vp8", "libvpx-vp9": "vp9"}.get(name, name)
 
 
 def cut_short(fd: int, size: int) -> str | None:
-    """What a file says of its own length, if that is more than there is: the boxes of MP4, the segment of Matroska
-    and WebM, the RIFF of AVI. ``None`` if it fits or nothing is known."""
+    """Say how much of a file is missing, from the sizes in MP4 boxes, in the segment of Matroska and WebM, and in the
+    RIFF header of AVI; ``None`` if nothing is missing or known."""
     head = os.pread(fd, 64, 0)
     needed = 0
     if head[:4] == b"RIFF":
@@ -156,7 +160,7 @@ def cut_short(fd: int, size: int) -> str | None:
 
 
 def _vint(data: bytes) -> tuple[int | None, int]:
-    """(value or ``None`` if it is "unknown", bytes)"""
+    """(value, or ``None`` for "unknown"; number of bytes) of Matroska's variable-length integer."""
     if not data or not data[0]:
         return None, 1
     length = 9 - data[0].bit_length()
@@ -192,8 +196,8 @@ def _boxes(fd: int, size: int) -> int:
 
 
 def orientation_of(frame: Any) -> int:
-    """1 to 8 as EXIF counts, of a decoded frame's display matrix: how it must be turned to be looked at. 1 if the
-    turn is not by quarters."""
+    """Rotation to apply to a decoded frame for display, as an EXIF orientation: 1 to 8; 1 if the display matrix is no
+    multiple of 90 degrees."""
     try:
         for data in frame.side_data:
             if data.type.name == "DISPLAYMATRIX":
@@ -204,7 +208,7 @@ def orientation_of(frame: Any) -> int:
 
 
 def _signs(matrix: bytes) -> tuple[int, ...]:
-    """Signs of a, b, c, d of x' = a x + c y, y' = b x + d y; 16.16 numbers in the machine's order."""
+    """Signs of a, b, c, d in x' = a x + c y, y' = b x + d y; 16.16 fixed-point numbers in native byte order."""
     if len(matrix) < 36:
         return ()
     a, b, _, c, d = struct.unpack_from("=5i", matrix)

@@ -1,11 +1,11 @@
-"""From frame numbers to pixels: the frames of clips, and no others than are needed to decode them.
+"""Decode the frames of clips, and only those frames that they depend on.
 
-The packets of a video can be entered at its key frames. The decoder seeks to the last one at or before the first frame
-asked for, decodes forward, and takes frames by their times, which the index knows (see :mod:`.passes`). If frames do
-not come that way they are tried without shortcuts, from the entry before, and from the beginning of the file.
+Decoding can begin at the entries of a video, which the index lists. The decoder seeks to the last entry at or before
+the first requested frame, decodes forward, and identifies frames by their times (see :mod:`.passes`). If frames do not
+come that way, they are decoded without shortcuts, from the entry before, and finally from the beginning of the file.
 
-A frame is delivered only if it is the one that a loop over the whole video gives. What the decoder marks as damaged, or
-refuses, and what is decoded from it, is not.
+A frame is delivered only if a loop over the whole video returns the same one. Frames that the decoder rejects or marks
+as damaged, and frames that are decoded from them, are not delivered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from ...errors import ConfigError, MissingDependency
 from ..files import Undecodable, open_regular
 from .container import STRICT, cut_short, named, not_its_fault, opened, reading
-from .passes import Astray, Pass
+from .passes import Pass, UnexpectedFrames
 from .types import Shortcuts, VideoEntry
 
 __all__ = [
@@ -39,36 +39,36 @@ ThreadType = Literal["none", "slice", "frame", "auto"]
 ALL = Shortcuts()
 _PLAIN = Shortcuts(False, False, False, True, True)
 _SEEK_FROM = 12
-"""Frames that nobody asked for are decoded, or passed over, up to this many; from then on seeking is cheaper."""
+"""Up to so many frames that were not requested are decoded or skipped; beyond that, seeking is cheaper."""
 _SELF_TIMED = ("mov", "matroska")
-"""Containers that keep the time of every packet, so that nothing has to be decoded to know it."""
+"""Containers that store the time of every packet, so that nothing has to be decoded to know it."""
 
 
 def require_av() -> None:
-    """Raises :class:`MissingDependency` if PyAV is not installed. It is not imported here."""
+    """Raise :class:`MissingDependency` if PyAV is not installed, without importing it."""
     if importlib.util.find_spec("av") is None:
         raise MissingDependency("PyAV, which reads videos, is not installed: pip install 'gpupipe-loader[video]'")
 
 
 def pyav_version() -> str:
-    """What decodes, with its version."""
+    """Name and version of the decoder."""
     return f"PyAV {metadata.version('av')}"
 
 
 @dataclass(frozen=True, eq=False)
 class ClipRequest:
-    """The frames of one clip, and what takes them.
+    """The frames of one clip, and a function that takes them.
 
     >>> out = np.empty((2, 64, 96, 3), np.uint8)
     >>> request = ClipRequest(np.array([8, 4]), out.__setitem__)
     """
 
     frames: I64
-    """i64[T]: frame numbers from 0 in any order; they may repeat."""
+    """i64[T]: frame numbers from 0, in any order; they may repeat."""
     put: Callable[[int, U8], None]
-    """``put(t, pixels)`` is called for every place t in ``frames``, in the order of the video, with read-only pixels
-    u8[H, W, 3] of ``entry.size`` that are gone after the call. What it got of a clip that fails means nothing, and it
-    may be called again for the same place."""
+    """``put(t, pixels)`` is called for every position t in ``frames``, in the order of the video. ``pixels`` is
+    read-only, u8[H, W, 3] of ``entry.size``, and invalid after the call. Pixels of a clip that fails are meaningless,
+    and a position may be filled twice."""
 
 
 def decode_clip(
@@ -81,25 +81,24 @@ def decode_clip(
     out: U8 | None = None,
     shortcuts: Shortcuts = ALL,
 ) -> U8:
-    """The frames of a clip, equal to those of ``[f.to_ndarray(format="rgb24") for f in container.decode(video=0)]``.
+    """Decode a clip; frames equal ``[f.to_ndarray(format="rgb24") for f in container.decode(video=0)]``.
 
     Args:
-        frames: int[T], frame numbers from 0 in any order; they may repeat. Each is decoded once.
-        upright: turn frames by the rotation that the file asks for. PyAV and torchvision do not, so neither is it done
-            by default.
-        threads: of the decoder, 0 for one per core. One is best where many processes decode.
+        frames: int[T], frame numbers from 0, in any order; they may repeat. Each is decoded once.
+        upright: apply the rotation that the file asks for. PyAV and torchvision do not, so the default is False.
+        threads: threads of the decoder, 0 for one per core. One is best if many processes decode.
         thread_type: whether threads share a frame (``slice``), take one each (``frame``), or both (``auto``).
-        out: u8[T, H, W, 3] to decode into, of ``entry.size``; what an error leaves there means nothing.
-        shortcuts: what may be spared; no pixel depends on it.
+        out: u8[T, H, W, 3] to decode into, of ``entry.size``; its content is undefined after an error.
+        shortcuts: shortcuts to take; no pixel depends on them.
 
     Returns:
         u8[T, H, W, 3] in RGB, in the order of ``frames``. Height and width are ``entry.size``, or
         ``entry.upright_size`` if ``upright``.
 
     Raises:
-        Undecodable: the file is missing, damaged or not the one that was indexed; ``kind`` and ``reason`` say what.
-        IndexError: a frame number that the video does not have.
-        ConfigError: ``thread_type`` is none of these.
+        Undecodable: the file is missing, damaged or not the one that was indexed; see its ``kind`` and ``reason``.
+        IndexError: the video has no frame of that number.
+        ConfigError: ``thread_type`` is unknown.
         MissingDependency: PyAV is not installed.
     """
     numbers = np.asarray(frames, np.int64).reshape(-1)
@@ -119,15 +118,16 @@ def decode_clips(
     thread_type: ThreadType = "none",
     shortcuts: Shortcuts = ALL,
 ) -> list[Undecodable | None]:
-    """Several clips of one video in one pass over its file: a frame that several take is decoded once.
+    """Decode several clips of one video in one pass over its file; a frame of several clips is decoded once.
 
     Args:
         threads, thread_type, shortcuts: as for :func:`decode_clip`.
 
     Returns:
-        for each request what is wrong with it, or ``None``.
+        For each request, what is wrong with it, or ``None``.
 
-    Raises as :func:`decode_clip` if no frame of the file can be had.
+    Raises:
+        Undecodable, IndexError, ConfigError, MissingDependency: as :func:`decode_clip`, if no clip can be decoded.
     """
     require_av()
     if thread_type not in get_args(ThreadType):
@@ -142,7 +142,7 @@ def decode_clips(
 
 
 class _Clips:
-    """One call of :func:`decode_clips`."""
+    """The work of one call of :func:`decode_clips`."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Clips:
             for t, number in enumerate(request.frames.tolist()):
                 self._takers.setdefault(number, []).append((request, t))
         self._wrong: dict[int, Undecodable] = {}
-        """By number: why a frame cannot be delivered."""
+        """By frame number, why it cannot be delivered."""
 
     def decode(self) -> list[Undecodable | None]:
         wanted = np.array(sorted(self._takers), np.int64)
@@ -170,7 +170,7 @@ class _Clips:
         return [next(filter(None, map(self._wrong.get, r.frames.tolist())), None) for r in self._requests]
 
     def _sweep(self, wanted: I64) -> list[list[int]]:
-        """Decode what comes at the first go, and return the rest in groups with one entry each."""
+        """Decode frames in one pass, and return those that did not come, in groups with one entry each."""
         entry, how = self._entry, self._shortcuts
         done: set[int] = set()
         parts = runs(wanted, entry.keys, entry.sure and how.drained) if entry.exact else [wanted]
@@ -195,7 +195,7 @@ class _Clips:
         return [list(group) for _, group in groupby(left, self._place)]
 
     def _retry(self, group: list[int]) -> None:
-        """Decode the frames of a group, without shortcuts, from their entry, the one before, and the beginning."""
+        """Decode a group without shortcuts: from its entry, from the entry before, and from the beginning."""
         entry, place = self._entry, self._place(group[0])
         places = [p if p >= 0 and entry.keys[p, 0] else None for p in (place, place - 1)]
         for where in dict.fromkeys([*places, None]):
@@ -205,8 +205,8 @@ class _Clips:
             group = [n for n in group if n not in way.came]
             if not group:
                 return
-            if entry.sure and way.error is not None and not isinstance(way.error, Astray):
-                break  # it cannot be decoded, from wherever one begins
+            if entry.sure and way.error is not None and not isinstance(way.error, UnexpectedFrames):
+                break  # it cannot be decoded from any entry
         why = self._named(way.error, group)
         self._wrong |= {n: way.refused.get(n, why) for n in group}
 
@@ -220,7 +220,7 @@ class _Clips:
         )
 
     def _strict(self, how: Shortcuts) -> frozenset[str]:
-        # The pictures that are left out would have shown that something is wrong with what is there.
+        # The pictures that are left out might have revealed damage in those that are decoded.
         if not self._entry.strict:
             return frozenset()
         return STRICT | {"h264"} if how.unreferenced and self._entry.skips else STRICT
@@ -230,7 +230,7 @@ class _Clips:
         return name if how.unanalysed and self._entry.sure and name in _SELF_TIMED else ""
 
     def _place(self, number: int) -> int:
-        """The last entry that leads to a frame; -1 if only the beginning of the file does."""
+        """Row of the last entry at or before a frame; -1 if only the beginning of the file leads to it."""
         entry = self._entry
         return int(np.searchsorted(entry.keys[:, 0], number, "right")) - 1 if entry.exact else -1
 
@@ -238,7 +238,7 @@ class _Clips:
         if isinstance(error, Undecodable):
             return error
         with open(self._path, "rb", opener=open_regular) as file:
-            if error is not None and not isinstance(error, Astray):
+            if error is not None and not isinstance(error, UnexpectedFrames):
                 return named(error, file.fileno())
             cut = cut_short(file.fileno(), os.fstat(file.fileno()).st_size)
         why = "" if error is None else f" ({error})"
@@ -253,8 +253,8 @@ class _Clips:
 
 
 def runs(wanted: I64, keys: I64, cheap: bool = False) -> list[I64]:
-    """Sorted frame numbers in groups, each of which is best decoded in one go: a new one begins where going to a key
-    frame leaves out more frames than that costs; ``cheap``: any frame."""
+    """Split sorted frame numbers into groups that are best decoded in one run: a new group begins where seeking to an
+    entry saves more frames than it costs, or, if ``cheap``, any frame."""
     if not len(wanted):
         return []
     at = np.searchsorted(keys[:, 0], wanted, "right") - 1
@@ -264,7 +264,7 @@ def runs(wanted: I64, keys: I64, cheap: bool = False) -> list[I64]:
 
 
 def turned(pixels: U8, orientation: int) -> U8:
-    """u8[T, H, W, 3] turned by an EXIF orientation: 1 to 8."""
+    """Turn u8[T, H, W, 3] by an EXIF orientation, 1 to 8."""
     if orientation >= 5:
         pixels = pixels.transpose(0, 2, 1, 3)
     if orientation in (2, 3, 6, 7):

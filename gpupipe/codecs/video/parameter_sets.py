@@ -1,8 +1,8 @@
-"""Parameter sets: settings of a decoder that a stream sends once and that hold until it sends others.
+"""Parameter sets: settings for the decoder that a stream sends once and that hold until it replaces them.
 
-A decoder that begins in the middle knows the sets of the container, and those that it was sent since. If sets changed
-before, and the key frame that it begins with does not repeat them, it decodes with the wrong ones, which may give other
-pixels without any error. Standard library only.
+A decoder that begins in the middle of a stream has the sets of the container and of the packets that it decoded before.
+If other sets are in force there, and the key frame does not repeat them, it decodes with the wrong ones, which may give
+other pixels without any error. Standard library only.
 
 Sources: ITU-T H.264 (7.3.2.1, 7.3.2.2), ITU-T H.265 (7.3.2.1 to 7.3.2.3, 7.3.3), ISO/IEC 13818-2 (6.2.2),
 ISO/IEC 14496-2 (6.2.3).

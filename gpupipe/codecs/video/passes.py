@@ -1,8 +1,8 @@
-"""Ways through a video file: from an entry forward, in the order of its packets, up to the last frame that is wanted.
+"""Passes over a video file: from an entry forward, packet by packet, up to the last frame that is wanted.
 
-Nothing is believed of what a seek leads to. Decoding begins with a packet that the index knows as an entry and whose
-own bytes say so, and from there on every frame must come, one after another, with the times that the index has. So
-neither a seek that leads astray nor damaged times can put one frame in the place of another.
+The result of a seek is not trusted. Decoding begins with a packet that the index lists as an entry and whose own bytes
+confirm it. From there on, every frame must come in order, with the times in the index. So neither a wrong seek nor
+damaged times can put one frame in the place of another.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .container import codec_of, not_its_fault
 from .pixels import rgb
 from .types import Shortcuts, VideoEntry
 
-__all__ = ["Astray", "Pass"]
+__all__ = ["Pass", "UnexpectedFrames"]
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 _REORDER = 16
-"""Frames that may be shown before one that is decoded before them, at most (H.264 A.3.1, H.265 A.4.2)."""
+"""The most frames that may be shown before a frame that is decoded before them (H.264 A.3.1, H.265 A.4.2)."""
 
 
-class Astray(Exception):
-    """Frames do not come as the index has them."""
+class UnexpectedFrames(Exception):
+    """The decoder does not return the frames that the index lists."""
 
 
 def _without_frames(error: Exception) -> Exception:
-    """The exception without its tracebacks, which refer to the pass that keeps it: memory in such a cycle waits for the
-    garbage collector."""
+    """Remove the tracebacks of an exception, which refer to the pass that stores it: the memory of such a cycle is only
+    freed by the garbage collector."""
     link: BaseException | None = error
     while link is not None:
         link.__traceback__ = None
@@ -46,23 +46,23 @@ def _without_frames(error: Exception) -> Exception:
 
 @dataclass
 class _State:
-    """Of one run."""
+    """The state of one run."""
 
     due: int = 0
-    """The number of the frame that must come next."""
+    """Number of the frame that must come next."""
     begun: bool = False
     """Whether the entry's own frame has come."""
     left_out: set[int] = field(default_factory=set)
-    """Numbers of frames whose packets were not decoded."""
+    """Numbers of the frames whose packets were not decoded."""
 
 
 class Pass:
-    """Runs through one open file.
+    """Decodes frames of one open file in one or several runs.
 
     Attributes:
-        came: numbers of the frames that were handed on, and are good.
-        refused: by number, what is wrong with frames that are there and must not be delivered.
-        error: what ended the last run too early, if anything did.
+        came: numbers of the good frames that were passed to ``put``.
+        refused: by number, what is wrong with the frames that were decoded and must not be delivered.
+        error: the exception that ended the last run too early, if any.
     """
 
     def __init__(
@@ -75,18 +75,17 @@ class Pass:
         self._shortcuts, self._put = shortcuts, put
         self._packets: Iterator[Any] = container.demux(stream)
         self._near: dict[int | None, int] = {}
-        """The numbers of frames around those that are decoded, by their times."""
+        """Numbers of the frames around those that are decoded, by time."""
         self._codec, self._extradata = codec_of(stream), bytes(stream.codec_context.extradata or b"")
-        # MPEG-4's decoder notices only at the next packet that the end of an entry is damaged.
+        # MPEG-4's decoder notices damage at the end of an entry only at the next packet.
         self._drains = entry.sure and shortcuts.drained and self._codec != "mpeg4"
 
     def run(self, place: int | None, wanted: list[int], *, seek: bool = True) -> None:
-        """Hand on the frames ``wanted``, sorted, as far as they come.
+        """Pass the frames ``wanted``, sorted, to ``put``, as far as they come.
 
         Args:
-            place: of the entry to begin with among the index's keys; ``None``: the beginning of the file, in a file
-                that was just opened.
-            seek: go there by a seek; otherwise by passing over packets.
+            place: row of the index's keys to begin with; ``None`` for the beginning of a file that was just opened.
+            seek: go there by a seek, otherwise by skipping packets.
         """
         self.error = None
         asked = set(wanted)
@@ -114,8 +113,8 @@ class Pass:
         self.came.add(number)
 
     def _refuse(self, number: int, asked: set[int]) -> None:
-        """The decoder marked a frame as damaged. What refers to it is damaged too: up to the next entry, and of the
-        frames before it those that may have been decoded after it."""
+        """Refuse a frame that the decoder marked as damaged, and those that may refer to it: up to the next entry, and
+        the frames before it that may have been decoded after it."""
         start, end = max(number - _REORDER, 0), len(self._entry.pts)
         if self._entry.exact:
             entries = self._entry.keys[:, 0]
@@ -131,7 +130,7 @@ class Pass:
     # ---- frames
 
     def _frames(self, place: int | None, last: int, asked: set[int], seek: bool) -> Iterator[tuple[int, Any]]:
-        """(number, frame) in order, of all frames that are decoded from the entry on."""
+        """Yield (number, frame) for all frames that are decoded from the entry on, in order."""
         if not self._entry.exact:
             yield from self._counted(last)
             return
@@ -144,7 +143,7 @@ class Pass:
             yield from self._numbered(packet.decode(), state, last)
             if not self._drains and state.due > last:
                 break
-        # What the decoder still holds may be what others refer to, so its marks count.
+        # Other frames may refer to those that the decoder still holds, so their marks count.
         yield from self._numbered(self._rest(), state, last)
 
     def _counted(self, last: int) -> Iterator[tuple[int, Any]]:
@@ -156,13 +155,13 @@ class Pass:
         yield from enumerate(self._rest(), number + 1)
 
     def _rest(self) -> list[Any]:
-        """The frames that the decoder still holds. Afterwards it can begin anew."""
+        """Drain the decoder, and reset it so that it can decode from another entry."""
         frames: list[Any] = self._stream.codec_context.decode(None)
         self._stream.codec_context.flush_buffers()
         return frames
 
     def _fed(self, state: _State, last: int, asked: set[int]) -> Iterator[Any]:
-        """The packets that are decoded. With ``drained`` up to the last one that a frame up to ``last`` needs."""
+        """Yield the packets to decode; with ``drained``, up to the last packet that a frame up to ``last`` needs."""
         entry, first = self._entry, state.due
         tell = unreferenced(self._codec, self._extradata) if self._shortcuts.unreferenced and entry.skips else None
         checked = self._codec in CHECKED
@@ -188,7 +187,7 @@ class Pass:
         return {time: number for number, time in enumerate(self._entry.pts[start : last + _REORDER].tolist(), start)}
 
     def _number(self, time: int | None) -> int | None:
-        """Of the frame that is shown at a time; ``None`` if the index has none."""
+        """Number of the frame that is shown at a time; ``None`` if the index has none."""
         near = self._near.get(time)
         if near is not None or time is None:
             return near
@@ -197,7 +196,7 @@ class Pass:
         return number if number < len(pts) and pts[number] == time else None
 
     def _numbered(self, frames: list[Any], state: _State, last: int) -> Iterator[tuple[int, Any]]:
-        """With their numbers, which must follow one another from the entry's to ``last``."""
+        """Yield (number, frame); the numbers must be consecutive from the entry's to ``last``."""
         for frame in frames:
             number = self._number(frame.pts)
             while state.due in state.left_out:
@@ -206,13 +205,13 @@ class Pass:
                 state.begun, state.due = True, number + 1
                 yield number, frame
             elif state.begun or (number is not None and number > state.due):
-                raise Astray(f"a frame of time {frame.pts} comes in the place of frame {state.due}")
-            # Else it is shown before the entry, may lack what it refers to, and is not asked for.
+                raise UnexpectedFrames(f"a frame of time {frame.pts} comes in the place of frame {state.due}")
+            # Otherwise it is shown before the entry, may lack frames it refers to, and was not requested.
 
     # ---- entries
 
     def _go(self, place: int, seek: bool) -> tuple[int, Any]:
-        """(number of the frame of an entry, its packet): of ``place``, or after a seek of one before it."""
+        """Find an entry, ``place`` or after a seek one before it: (number of its frame, its packet)."""
         keys = self._entry.keys[: place + 1]
         if seek:
             try:
@@ -220,7 +219,7 @@ class Pass:
             except Exception as e:  # some containers cannot; their frames come from the beginning
                 if not_its_fault(e):
                     raise
-                raise Astray(f"seeking fails: {e}") from None
+                raise UnexpectedFrames(f"seeking fails: {e}") from None
             self._packets = self._container.demux(self._stream)
         for packet in self._packets:
             if packet.pts is None or not packet.is_keyframe:
@@ -233,4 +232,4 @@ class Pass:
                     return int(keys[known[0], 0]), packet
             if packet.pts > keys[-1, 1]:
                 break
-        raise Astray(f"the entry at frame {keys[-1, 0]} is not found")
+        raise UnexpectedFrames(f"the entry at frame {keys[-1, 0]} is not found")

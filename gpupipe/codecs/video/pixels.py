@@ -1,4 +1,4 @@
-"""From decoded frames to RGB."""
+"""Convert decoded frames to RGB."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _own = threading.local()
 
 
 def rgb(frame: Any, *, one_scaler: bool = True) -> U8:
-    """u8[H, W, 3], equal to ``frame.to_ndarray(format="rgb24")``. A view of memory that lives as long as the array.
+    """Convert a frame to u8[H, W, 3], equal to ``frame.to_ndarray(format="rgb24")``. The array keeps its memory alive.
 
     Args:
-        one_scaler: convert with the thread's own swscale context, and in this thread. PyAV makes one for every frame,
-            with as many threads as there are cores.
+        one_scaler: use one swscale context for all frames of this thread, without further threads. PyAV makes a context
+            for every frame, with as many threads as there are cores.
     """
     if not one_scaler:
         pixels: U8 = frame.to_ndarray(format="rgb24")

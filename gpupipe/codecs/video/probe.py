@@ -1,10 +1,10 @@
-"""Probing one video: what its packets say of its frames, and decoding only where they do not say it all.
+"""Index one video from its packets, and decode it only where the packets do not say everything.
 
-Worker processes load this module without the rest of the package, which is why it imports no numpy.
+Worker processes load this module without the rest of the package, so it does not import numpy.
 
-*Frame k* is the k-th that ``for frame in container.decode(video=0)`` yields. Each packet carries the time of its frame,
-so the sorted times of all packets are the times of the frames; the first picture is decoded, for its size. That holds
-if nothing is odd. A video that is odd in any way that :func:`_doubts` knows is decoded from end to end instead.
+*Frame k* is the k-th frame of ``for frame in container.decode(video=0)``. Each packet carries the time of its frame, so
+the sorted times of all packets are the times of the frames; only the first picture is decoded, for its size. A video
+that is unusual in any way that :func:`_doubts` knows is decoded from beginning to end instead.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ from .parameter_sets import ParameterSets
 __all__ = ["CUT", "EXACT", "LEADING", "LENIENT", "SURE", "VARIABLE", "VideoProbe", "probe"]
 
 VARIABLE, EXACT, CUT, SURE, LENIENT, LEADING = 1, 2, 4, 8, 16, 32
-"""Bits of ``flags``. ``VARIABLE``: a frame is further than one unit of time from where a constant rate would have it.
-``EXACT``: times strictly increase and every frame's own time is known, so frames can be found by time after seeking; of
-others frame k is found by counting. ``CUT``: the file ends too early, and the frames are those that come before.
-``SURE``: nothing was doubtful, so every packet that is shown is one frame, with the packet's time. ``LENIENT``: a
-decoder that is told to refuse whatever is wrong refuses the first frame, and another one does not. ``LEADING``: behind
-some entry come frames that are shown before it, and may refer to what was before."""
+"""Bits of ``flags``.
+
+``VARIABLE``: a frame is more than one unit of time away from its place at a constant rate.
+``EXACT``: times strictly increase and every frame's own time is known, so frames can be found by time after seeking.
+Without it, frame k is found by counting.
+``CUT``: the file ends too early, and the index has the frames before its end.
+``SURE``: nothing was doubtful, so every packet that is shown is one frame, with the packet's time.
+``LENIENT``: a strict decoder rejects the first frame, and the usual one does not.
+``LEADING``: after some entry come frames that are shown before it and may refer to frames before the entry.
+"""
 
 _INT32 = (1 << 31) - 1
 
 
 class VideoProbe(NamedTuple):
-    """What became known of one video. ``height`` and ``width`` are as decoded, before any rotation."""
+    """The index entry of one video. ``height`` and ``width`` are as decoded, before any rotation."""
 
     status: int
     height: int = 0
@@ -48,16 +52,16 @@ class VideoProbe(NamedTuple):
     reason: str = ""
     flags: int = 0
     time_base: tuple[int, int] = (0, 1)
-    """Seconds of one unit of time, as numerator and denominator."""
+    """Duration of one unit of time in seconds, as numerator and denominator."""
     rate: tuple[int, int] = (0, 1)
     """Average frames per second, as numerator and denominator."""
     duration: int = 0
-    """From the first frame to the end of the last one, in units of time."""
+    """Time from the first frame to the end of the last one, in units of time."""
     pts: array[int] = array("q")
-    """i64[F]: the time of every frame, never decreasing."""
+    """i64[F]: time of every frame, never decreasing."""
     keys: array[int] = array("q")
-    """i64[3 K]: of every frame that decoding can begin with its number, the time of the packet to begin with (the
-    frame's own, but where an edit list hides that packet's), and its position in the file (bytes; -1 if unknown)."""
+    """i64[3 K]: for every frame that decoding can begin with, its number, the time of the packet to begin with (its
+    own, unless an edit list hides that packet), and the offset of the packet in the file in bytes (-1 if unknown)."""
 
 
 class _Packet(NamedTuple):
@@ -72,7 +76,7 @@ class _Packet(NamedTuple):
 
 
 class _Seen:
-    """What demuxing saw."""
+    """Findings of demuxing."""
 
     def __init__(self) -> None:
         self.packets: list[_Packet] = []
@@ -84,7 +88,7 @@ class _Seen:
 
 
 def probe(path: bytes) -> VideoProbe:
-    """Read the packets of one file, and decode its first frame. Never raises for what a file may hold."""
+    """Read the packets of one file, and decode its first frame. Never raises, whatever the file contains."""
     try:
         return reading(path, lambda: _read(path))
     except Undecodable as e:
@@ -101,7 +105,7 @@ def _read(path: bytes) -> VideoProbe:
         guess = Fraction(stream.average_rate or 0)
         try:
             _demux(container, stream, seen)
-        except Exception as e:  # the end of what can be read; decoding says what comes before
+        except Exception as e:  # the rest cannot be read; decoding tells which frames come before
             if isinstance(e, Undecodable) or not_its_fault(e):
                 raise
             seen.doubt = seen.doubt or f"reading it ends with {type(e).__name__}"
@@ -178,11 +182,11 @@ def _demux(container: Any, stream: Any, seen: _Seen) -> None:
 
 _STRICT = STRICT | {"h264"}
 _LOOKS_AT = 100
-"""Packets that a strict decoder is shown, at most, before it is called too strict."""
+"""Packets after which a strict decoder that returned no frame is considered too strict."""
 _INTRA = 1
 """FFmpeg's ``AV_PICTURE_TYPE_I``."""
 _COUNTED = ("avi",)
-"""Containers that keep no times: FFmpeg counts packets, and guesses where frames are not shown in that order."""
+"""Containers without times: FFmpeg counts packets, and guesses if frames are shown in another order."""
 
 
 def _picture(frame: Any) -> tuple[Any, ...]:
@@ -193,7 +197,7 @@ def _picture(frame: Any) -> tuple[Any, ...]:
 
 
 def _doubts(codec: str, form: str, seen: _Seen, times: list[int]) -> str:
-    """What makes it doubtful that the packets' times are the frames' times; empty if nothing does."""
+    """Say why the times of packets may not be those of frames; empty if they are."""
     packets = seen.packets
     if codec not in ONE_FRAME_A_PACKET:
         return "a codec whose packets are not frames"
@@ -209,7 +213,7 @@ def _doubts(codec: str, form: str, seen: _Seen, times: list[int]) -> str:
         return "two packets with one time"
     first = packets[0].pts
     if any(p.pts < first for p in packets):  # type: ignore[operator]
-        return "frames before the first key frame"  # they refer to what is not there
+        return "frames before the first key frame"  # they refer to missing frames
     latest = packets[0].pts
     for packet in packets:
         if packet.entry and packet.pts < latest:  # type: ignore[operator]
@@ -224,14 +228,14 @@ def _doubts(codec: str, form: str, seen: _Seen, times: list[int]) -> str:
 
 @dataclass
 class _Frames:
-    """What a loop over all frames saw, up to where the decoder failed, if it did."""
+    """The frames of a loop over all of them, up to where the decoder failed, if it did."""
 
     own: list[int | None]
     """The time of each frame."""
     decoded: list[int | None]
-    """The time of the packet that each came out with: when it is shown, where the first is missing."""
+    """The time of the packet with which each frame came out: when it is shown, if its own time is missing."""
     marked: list[bool]
-    """Whether the decoder says that the frame is damaged."""
+    """Whether the decoder marked the frame as damaged."""
     durations: dict[int | None, int]
     intra: set[int | None]
     """Times of the frames that the decoder calls intra-coded. Some decoders do not know it, and call none so."""
@@ -240,8 +244,7 @@ class _Frames:
         return _increase(self.own)
 
     def times(self, base: Fraction, guess: Fraction) -> list[int]:
-        """As far as they are known; gaps are filled at the average rate, and a time that goes back is raised to the one
-        before."""
+        """Known times; gaps are filled at the average rate, and a time that decreases is raised to the one before."""
         source = self.decoded if None in self.own and _increase(self.decoded) else self.own
         known = [(i, t) for i, t in enumerate(source) if t is not None]
         step = max(int(1 / (guess * base)), 1) if guess > 0 else 1
@@ -263,10 +266,10 @@ def _increase(times: list[int | None]) -> bool:
 
 
 def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
-    """(all frames that come, whether a strict decoder refuses them and another one does not).
+    """Decode all frames: (frames, whether a strict decoder rejects them and the usual one does not).
 
-    A decoder that fails ends it, as it would end a loop over the frames. Of a file that was ``cut`` damaged frames at
-    the end are left out; others are counted, and refused when they are asked for.
+    A failure of the decoder ends it, as it would end a loop over the frames. Damaged frames at the end of a ``cut``
+    file are left out; other damaged frames count, and are refused when a clip needs them.
     """
     frames = _Frames([], [], [], {}, set())
     lenient = _refused(path)
@@ -291,8 +294,8 @@ def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
 
 
 def _refused(path: bytes) -> bool:
-    """Whether a strict decoder refuses everything that a file begins with: not its pictures are damaged then, but
-    something about all of them is unusual."""
+    """Whether a strict decoder rejects the whole beginning of a file: then something about all pictures is unusual,
+    and they are not damaged."""
     errors = 0
     with opened(path, strict=_STRICT) as (container, stream):
         for number, packet in enumerate(container.demux(stream)):
@@ -340,15 +343,15 @@ def _leads(packets: list[_Packet]) -> bool:
 
 
 def _is_variable(times: list[int]) -> bool:
-    """Whether some frame is further than one unit of time from the line through the first and the last: containers
-    round times to their unit."""
+    """Whether a frame is more than one unit of time, to which containers round, from the line between the first and the
+    last frame."""
     n, first = len(times) - 1, times[0]
     span = times[-1] - first
     return any(abs((t - first) * n - k * span) > n for k, t in enumerate(times))
 
 
 def _rate(times: list[int], base: Fraction, guess: Fraction) -> Fraction:
-    """Average frames per second: the container's round number if it is within one percent of what the times say."""
+    """Average frames per second: the container's number if it is within one percent of the measured rate."""
     n, span = len(times) - 1, (times[-1] - times[0]) * base
     if not n or span <= 0:
         return guess

@@ -1,4 +1,4 @@
-"""What decoding a clip takes: what is known of its video, and which shortcuts are allowed."""
+"""What the decoder needs to know: the index entry of a video, and which shortcuts it may take."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """What is spared in decoding clips. None changes a pixel; each can be switched off, to compare.
+    """Shortcuts of the decoder. No pixel depends on them; each can be switched off for comparison.
 
-    The first three are for videos whose index says it all (:attr:`VideoEntry.sure`). If they fail, a clip is decoded
-    again without them.
+    The first three apply to videos that the index describes completely (:attr:`VideoEntry.sure`). If they fail, the
+    clip is decoded again without them.
     """
 
     unreferenced: bool = True
-    """Pictures that no other refers to, and that are not asked for, are not decoded."""
+    """Do not decode pictures that no other picture refers to and that were not requested."""
     unanalysed: bool = True
-    """MP4 and Matroska files are opened without looking at their streams, and only packets of the video are read."""
+    """Open MP4 and Matroska files without analysing their streams, and read packets of the video only."""
     drained: bool = True
-    """The decoder is drained as soon as it has all packets that are needed, instead of being fed until it hands the
-    last frame on; and packets between a frame and the next entry are passed over."""
+    """Drain the decoder as soon as it has all packets that are needed, instead of feeding it until it returns the last
+    frame; and skip packets between a frame and the next entry."""
     one_scaler: bool = True
-    """One swscale context for each thread, without threads of its own."""
+    """Use one swscale context per thread, which starts no threads."""
     together: bool = True
-    """Clips of one video that wait to be decoded are decoded in one pass, if more wait than there are threads."""
+    """Decode waiting clips of one video in one pass if more clips than threads wait."""
 
 
 @dataclass(frozen=True, eq=False)
 class VideoEntry:
-    """What the index knows of one video and the decoder needs. Small, and pickled as it is."""
+    """The part of the index that decoding one video needs. Small and picklable."""
 
     path: str
     height: int
     """Pixels as decoded, before any rotation."""
     width: int
     pts: I64
-    """i64[F]: the time of every frame, in units of ``time_base``."""
+    """i64[F]: time of every frame, in units of ``time_base``."""
     keys: I64
-    """i64[K, 3]: of every frame that decoding can begin with its number, the time of the packet to begin with, and its
-    position in the file in bytes (-1 if unknown)."""
+    """i64[K, 3]: the *entries*, which are the frames that decoding can begin with: frame number, time of the packet to
+    begin with, and offset of that packet in the file in bytes (-1 if unknown)."""
     time_base: Fraction
     """Seconds."""
     exact: bool
-    """Whether frames can be told by their times; otherwise they are counted from the beginning."""
+    """Whether frames can be identified by their times; otherwise they are counted from the beginning."""
     orientation: int = 1
-    """1 to 8, as EXIF counts: how frames must be turned to be looked at."""
+    """Rotation to apply for display, as an EXIF orientation: 1 to 8."""
     container: str = ""
-    """Its format, in FFmpeg's words."""
+    """FFmpeg's name of the container format."""
     sure: bool = False
-    """Whether every packet that is shown is one frame, with the packet's time; nothing made that doubtful."""
+    """Whether every packet that is shown is certainly one frame, with the packet's time."""
     skips: bool = False
-    """Whether, beyond that, pictures may be left out. The frame rate is constant, so no time can be another than it
-    should be. And it is no H.264 with open groups of pictures: their first ones miss what they refer to, at which the
-    strict decoder that this takes would raise."""
+    """Whether pictures may be left out as well. The frame rate is constant, so a wrong time would be noticed. H.264
+    with open groups of pictures is excluded: leaving pictures out needs the strict decoder, which would raise at the
+    first pictures of a group, because they refer to pictures before the entry."""
     strict: bool = False
-    """Whether the decoder is told to refuse whatever is wrong with a picture, of codecs that do not mark it."""
+    """Whether to decode with ``err_detect=explode``; see :data:`gpupipe.codecs.video.container.STRICT`."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -71,7 +71,7 @@ class VideoEntry:
 
     @property
     def upright_size(self) -> tuple[int, int]:
-        """(height, width) of what is looked at."""
+        """(height, width) after the rotation."""
         return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
 
     def __repr__(self) -> str:
