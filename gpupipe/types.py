@@ -140,6 +140,10 @@ class Plan:
         """T: pictures of each row, which share its numbers: 1, or the frames of a clip."""
         return 1 if self.frames is None else self.frames.shape[1]
 
+    def picture(self, row: int, t: int) -> str:
+        """What to add to the name of a sample for its picture ``t``; empty if it has only one."""
+        return "" if self.frames is None else f", frame {self.frames[row, t]}"
+
     def of_images(self, count: int) -> Plan:
         """The plan for samples of ``count`` images: with a row for each, that draws for itself."""
         if count == 1:

@@ -16,7 +16,7 @@ from ..codecs.coding import Coding
 from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
 from ..codecs.files import Place, Undecodable
 from ..codecs.limits import MAX_BYTES, Limits
-from ..errors import BadSample, ConfigError, MissingDependency, SampleError
+from ..errors import BadSample, ConfigError, MissingDependency, PipelineError, SampleError
 from ..media import IMAGE, Medium
 from ..sources.base import Source
 from ..sources.storage import Found
@@ -86,6 +86,14 @@ class Dataset(ABC):
 
     def refresh(self) -> None:  # noqa: B027
         """The script has changed its dataset; nothing is to be done unless something was copied from it."""
+
+    def check_transform(self) -> None:
+        """Raise :class:`PipelineError` if the transform is for samples of another kind."""
+        if self.transform.temporal and not self.medium.moves:
+            raise PipelineError(
+                f"{self.transform.temporal[0]!r} chooses among the frames of clips, and {self!r} has images; leave it "
+                "out, or use datasets.VideoFolder or datasets.VideoList"
+            )
 
     def forget(self, index: int) -> bool:
         """Whatever copy of a sample's bytes this machine has is not read any more. Whether there was one."""

@@ -131,11 +131,7 @@ def resolve(a: Arguments) -> Resolved:
         scaled=_scaled(a, dataset),
     )
     _check_targets(dataset)
-    if not dataset.medium.moves and dataset.transform.temporal:
-        raise PipelineError(
-            f"{dataset.transform.temporal[0]!r} chooses among the frames of clips, and {dataset!r} has images; leave "
-            "it out, or use datasets.VideoFolder or datasets.VideoList"
-        )
+    dataset.check_transform()
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:
         raise NotNative([Reason(why, "engine") for why in refused])

@@ -17,6 +17,7 @@ from ..datasets.subset import Subset
 from ..errors import BadSample, ConfigError, SampleError
 from ..kernels.batches import repeat_rows
 from ..loader.dataloader import DataLoader
+from ..planning.epoch import pictures_per_sample
 from ..planning.order import Shuffle
 from ..transforms.compose import Compose
 from ..transforms.ops import Op, by_view
@@ -189,8 +190,7 @@ class _View:
             if worst is not None:
                 # The frame of a clip that differs most is shown.
                 t = int((a.double() - b.double()).abs().flatten(1).amax(1).argmax())
-                where = "" if plan.frames is None else f", frame {plan.frames[i, t]}"
-                worst.offer(one, f"{runner.describe(plan, i)}{where}", a[t], b[t], ops)
+                worst.offer(one, f"{runner.describe(plan, i)}{plan.picture(i, t)}", a[t], b[t], ops)
 
 
 class _Keep:
@@ -237,7 +237,7 @@ class _Runner:
 
     def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
         """(plan, DALI's views of the batch, the reference's), in batches of 1 if images differ in size."""
-        at_once = 2 if self.dataset.medium.moves else 16
+        at_once = max(16 // pictures_per_sample(self.dataset, pipeline), 2)
         size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         while at < len(self.indices):
