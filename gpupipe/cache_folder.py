@@ -1,7 +1,7 @@
-"""Where index files lie, and how two processes do not get in each other's way.
+"""Location of cached files, and locks between processes that write them.
 
-``$GPUPIPE_CACHE``, else ``$XDG_CACHE_HOME/gpupipe``, else ``~/.cache/gpupipe``; indexes in its folder ``index/``. We
-remove nothing there but files that we wrote.
+The folder is ``$GPUPIPE_CACHE``, or ``$XDG_CACHE_HOME/gpupipe``, or ``~/.cache/gpupipe``; indexes are in its subfolder
+``index/``. gpupipe removes only files that it wrote.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SUFFIX = ".gpupipe-index"
 PATIENCE = 600
 """Seconds."""
 _YOUNG = 60
-"""Seconds without a change after which a file without a lock is abandoned; a day if there are no locks."""
+"""Seconds without a change after which an unlocked file counts as abandoned; a day if the file system has no locks."""
 
 
 def cache_folder(kind: str) -> str:
-    """The folder of one kind of file, such as ``"index"``; it may not exist yet."""
+    """Return the folder for one kind of file, such as ``"index"``. It may not exist yet."""
     base = os.environ.get("GPUPIPE_CACHE")
     if not base:
         xdg = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -43,7 +43,7 @@ def cache_folder(kind: str) -> str:
 
 
 def index_path(*key: Any) -> str:
-    """The index file for a key of JSON values. Nothing is created."""
+    """Return the index file for a key of JSON values, without creating it."""
     name = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
     return os.path.join(cache_folder("index"), name + _SUFFIX)
 
@@ -54,34 +54,35 @@ def make_folder(folder: str) -> None:
     for path in (base, folder):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-    # In the folder that is ours alone: the tag makes backup programs leave out whatever lies beside it.
+    # Only in a folder of our own, because the tag makes backup programs skip all files beside it.
     with contextlib.suppress(FileExistsError), open(os.path.join(folder, "CACHEDIR.TAG"), "x") as tag:
         tag.write(_TAG)
 
 
 def distrust(found: os.stat_result) -> str | None:
-    """Why a file of the cache must not be believed: others than this user and root may have written it."""
+    """Return why a cached file must not be trusted: anyone except this user and root may have written it."""
     if not stat.S_ISREG(found.st_mode):
         return "it is not a regular file"
     if found.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+        return f"it belongs to user {found.st_uid}, but this is user {os.geteuid()}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"
     return None
 
 
 def distrust_folder(path: str) -> str | None:
-    """Why nothing must be kept in a folder that only this user may write to; ``None`` if it is one, or not there."""
+    """Return why nothing must be stored in a folder that only this user may write to; ``None`` if all is well or it is
+    missing."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as e:
-        return f"it cannot be looked at: {e.strerror}"
+        return f"it cannot be inspected: {e.strerror}"
     if not stat.S_ISDIR(found.st_mode):
         return "it is a link" if stat.S_ISLNK(found.st_mode) else "it is not a folder"
     if found.st_uid != os.geteuid():
-        return f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+        return f"it belongs to user {found.st_uid}, but this is user {os.geteuid()}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"
     return None
@@ -89,18 +90,18 @@ def distrust_folder(path: str) -> str | None:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock of ``path``, so that of several processes one makes the file, and the others find it.
+    """Hold the lock of ``path``, so that one process creates the file and the others find it.
 
-    It is the kernel's lock on a file beside ``path``, which ends with its process, however that ends. File systems that
-    have no locks (some Lustre mounts) get a file that is there while the lock is held, which is believed for
-    :data:`PATIENCE` seconds. If neither can be had, because nothing can be written there, it is gone without: files
-    are replaced as a whole, so the worst is that several processes do the same work.
+    The lock is the kernel's, on a file beside ``path``; it ends with the process in any case. File systems without
+    locks (some Lustre mounts) get a marker file instead, which is respected for :data:`PATIENCE` seconds. If neither
+    works because the folder is not writable, there is no lock: files are replaced as a whole, so the worst outcome is
+    duplicate work.
     """
     with contextlib.ExitStack() as held:
         try:
             make_folder(os.path.dirname(path))
             fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            # It stays: removing it would race with who waits for it.
+            # The file stays, because removing it would race with waiting processes.
             held.callback(os.close, fd)
             if not _flock(fd, path):
                 held.enter_context(_marker(path))
@@ -110,7 +111,7 @@ def locked(path: str) -> Iterator[None]:
 
 
 def _flock(fd: int, path: str) -> bool:
-    """Wait for the kernel's lock. Gives ``False`` if the file system has none."""
+    """Wait for the kernel's lock. Return ``False`` if the file system has no locks."""
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +133,7 @@ def _marker(path: str) -> Iterator[None]:
     except filelock.Timeout:
         _log.warning(
             "another process has been building %s for %d s, or was killed on another machine: building it here too. If "
-            "none is, delete %s",
+            "there is no such process, delete %s",
             path, PATIENCE, lock.lock_file,
         )  # fmt: skip
         yield
@@ -145,9 +146,9 @@ def _marker(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str, *, tidy: bool = True) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of ``path`` when the block ends well and vanishes when it does not.
+    """Yield a file to write, which replaces ``path`` when the block succeeds and is removed when it fails.
 
-    ``tidy``: remove what processes that were killed while they wrote have left of this file.
+    ``tidy``: remove leftovers of killed processes that wrote this file.
     """
     for stale in glob.glob(glob.escape(path) + ".*.tmp") if tidy else ():
         with contextlib.suppress(OSError):
@@ -157,7 +158,7 @@ def replacing(path: str, *, tidy: bool = True) -> Iterator[BinaryIO]:
     try:
         with open(fd, "w+b") as file:
             with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # somebody writes this: see _remove_abandoned
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # marks the file as being written: see _remove_abandoned
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -169,7 +170,7 @@ def replacing(path: str, *, tidy: bool = True) -> Iterator[BinaryIO]:
 
 
 def _remove_abandoned(path: str) -> None:
-    """Remove a temporary file that nobody writes any more. Raises :class:`OSError`, also if somebody does."""
+    """Remove a temporary file without a writer. Raises :class:`OSError`, also if a process is writing it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         age = time.time() - os.fstat(fd).st_mtime
@@ -177,7 +178,7 @@ def _remove_abandoned(path: str) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
-        except OSError:  # no locks here: only its age tells
+        except OSError:  # without locks, only the age tells
             alive = age < 1440 * _YOUNG
         else:
             alive = age < _YOUNG  # it may not be locked yet

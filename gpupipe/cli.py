@@ -1,4 +1,4 @@
-"""The ``gpupipe`` command: arguments only. Each command's module is imported when it is called, so help is quick."""
+"""The ``gpupipe`` command line. Each command imports its module when called, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def _before(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options before any command."""
+    """Handle options before any command."""
 
 
-# typer reads these at run time, and Python 3.10 does not know all of the shorter forms
+# typer reads these annotations at run time, and Python 3.10 lacks some of the shorter forms
 Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="SRC", help="A folder or list of images, shards of any format ('train-{000..127}.tar'), a URL."
+        metavar="SRC", help="Folder or list of images, shards of any format ('train-{000..127}.tar'), or a URL."
     ),
 ]
 Kind = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--source", help="What SRC is, if its name does not say it: webdataset, parquet, lmdb, ..."),
+    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, parquet, lmdb, ..."),
 ]
 ImageColumn = Annotated[
     Optional[str],  # noqa: UP045
@@ -55,29 +55,29 @@ ImageColumn = Annotated[
 ]
 LabelColumn = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--label", help="The same of labels."),
+    typer.Option("--label", help="Column, feature or extension of labels in SRC."),
 ]
 PipelineName = Annotated[
     str,
     typer.Argument(
         metavar="PIPELINE",
-        help="Such as imagenet.train, imagenet.train:size=128,dtype=uint8 or path/to/file.py:function.",
+        help="For example imagenet.train, imagenet.train:size=128,dtype=uint8 or path/to/file.py:function.",
     ),
 ]
 DeviceName = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--device", help="cpu, cuda or cuda:1; a GPU if there is one."),
+    typer.Option("--device", help="cpu, cuda or cuda:1; by default a GPU if there is one."),
 ]
-Frames = Annotated[int, typer.Option(min=1, help="Of a clip of videos.")]
-Stride = Annotated[int, typer.Option(min=1, help="From one frame of a clip to the next.")]
+Frames = Annotated[int, typer.Option(min=1, help="Frames per video clip.")]
+Stride = Annotated[int, typer.Option(min=1, help="Distance between consecutive frames of a clip.")]
 Workers = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option("--num-workers", min=1, help="Threads of DALI, processes of torch; all cores by default."),
+    typer.Option("--num-workers", min=1, help="DALI threads or torch processes; all cores by default."),
 ]
 
 
 def _command(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Register a command that returns its exit code; what gpupipe raises on purpose is one red message, and code 2."""
+    """Register a command that returns its exit code. Errors of gpupipe print one red message and exit with code 2."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:
@@ -96,10 +96,10 @@ def _command(function: Callable[..., int | None]) -> Callable[..., None]:
 @_command
 def index(
     source: Source,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Look at every file again.")] = False,
-    exif: Annotated[bool, typer.Option("--exif", help="Sizes as turned upright by EXIF.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Check every file again.")] = False,
+    exif: Annotated[bool, typer.Option("--exif", help="Report sizes after EXIF orientation.")] = False,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Leave the index beside data behind a network, for other machines.")
+        bool, typer.Option("--beside", help="Store the index next to remote data, for other machines.")
     ] = False,
     kind: Kind = None,
     image: ImageColumn = None,
@@ -114,7 +114,7 @@ def index(
 @_command
 def pack(
     source: Source,
-    destination: Annotated[str, typer.Argument(metavar="DST", help="A new folder, or one to go on with.")],
+    destination: Annotated[str, typer.Argument(metavar="DST", help="New folder, or one to continue.")],
     format: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--format", help="webdataset, tfrecord or parquet."),
@@ -122,48 +122,50 @@ def pack(
     sliceable: Annotated[
         bool,
         typer.Option(
-            "--sliceable", help="JPEGs of which only what a crop needs is decoded; no pixel changes. Needs jpegtran."
+            "--sliceable", help="Write JPEGs that can be decoded in part, without changing pixels. Needs jpegtran."
         ),
     ] = False,
     resize: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--resize", min=1, metavar="SIDE", help="Reduce larger images to this shorter side."),
+        typer.Option("--resize", min=1, metavar="SIDE", help="Shrink larger images to this shorter side."),
     ] = None,
     quality: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--quality", min=1, max=100, help="Of JPEG, with --resize; 90 by default."),
+        typer.Option("--quality", min=1, max=100, help="JPEG quality, with --resize; 90 by default."),
     ] = None,
     decoded: Annotated[
-        bool, typer.Option("--decoded", help="Plain pixels: many times the bytes, and no decoding.")
+        bool, typer.Option("--decoded", help="Write pixels: many times larger, but no decoding.")
     ] = False,
-    exif: Annotated[bool, typer.Option("--exif", help="Turn images upright, with --resize or --decoded.")] = False,
+    exif: Annotated[bool, typer.Option("--exif", help="Apply EXIF orientation, with --resize or --decoded.")] = False,
     shards: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--shards", min=1, help="How many."),
+        typer.Option("--shards", min=1, help="Number of shards."),
     ] = None,
     shard_bytes: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--shard-bytes", metavar="SIZE", help="Of a shard at most, about: 500MB, 1GiB; 512MiB by default."
+            "--shard-bytes",
+            metavar="SIZE",
+            help="Approximate maximum size of a shard, such as 500MB or 1GiB; 512MiB by default.",
         ),
     ] = None,
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Write samples in a random order, for readers that shuffle in a buffer.")
+        bool, typer.Option("--shuffle", help="Write samples in random order, for readers that shuffle in a buffer.")
     ] = False,
     seed: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--seed", help="Of --shuffle; 0 by default."),
+        typer.Option("--seed", help="Seed of --shuffle; 0 by default."),
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="What the names of shards begin with.")] = "train",
+    split: Annotated[str, typer.Option("--split", help="Prefix of shard names.")] = "train",
     kind: Kind = None,
     image: ImageColumn = None,
     label: LabelColumn = None,
     num_workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--num-workers", min=1, help="Processes; all cores by default, and 1 starts none."),
+        typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
     ] = None,
 ) -> int:
-    """Write a dataset anew, once, so that reading it costs less. Exit code 3: some bad samples were left out."""
+    """Write a dataset once, so that reading it costs less. Exit code 3: some bad samples were left out."""
     from .commands.pack import run
     from .commands.pack_request import Request
 
@@ -192,7 +194,7 @@ def pack(
 
 @_command
 def doctor() -> int:
-    """Say what is installed, what will be used, and what is wrong."""
+    """Show what is installed, what will be used, and what is wrong."""
     from .commands.doctor import run
 
     return run()
@@ -202,17 +204,17 @@ def doctor() -> int:
 def compare(
     pipeline: PipelineName,
     folder: Folder,
-    samples: Annotated[int, typer.Option(min=1, help="How many images, or clips of videos.")] = 64,
+    samples: Annotated[int, typer.Option(min=1, help="Number of images or video clips.")] = 64,
     frames: Frames = 16,
     stride: Stride = 4,
     device: DeviceName = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Draw the images that differ most into this PNG."),
+        typer.Option(help="Write a PNG of the images that differ most."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the choice of images and of the augmentation.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the augmentation.")] = 0,
 ) -> int:
-    """DALI against the reference, pixel by pixel, after each transform."""
+    """Compare DALI with the reference, pixel by pixel, after each transform."""
     from .commands.compare import run
 
     return run(pipeline, folder, samples=samples, frames=frames, stride=stride, device=device, out=out, seed=seed)
@@ -224,24 +226,24 @@ def bench(
     folder: Folder,
     batch_size: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="64 by default, of clips 4."),
+        typer.Option(min=1, help="64 by default, 4 for clips."),
     ] = None,
     frames: Frames = 16,
     stride: Stride = 4,
     num_workers: Workers = None,
-    rounds: Annotated[int, typer.Option(min=1, help="The engines take turns this often.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each reading.")] = 3.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 3.0,
     engines: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Some of dali,torch,null,torchvision; all that are there by default."),
+        typer.Option(help="Comma-separated: dali,torch,null,torchvision; all available ones by default."),
     ] = None,
     device: DeviceName = None,
     json: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Write every round and the machine's facts into this file."),
+        typer.Option(help="Write every round and facts about the machine to this file."),
     ] = None,
 ) -> int:
-    """Engines side by side, in turns: images/s, of videos clips/s, and their ratio to torch's DataLoader."""
+    """Measure engines side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
     from .commands.bench import run
 
     return run(
@@ -263,7 +265,7 @@ def bench(
 def demo(
     folder: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Argument(help="One folder per class; photographs made from numbers by default."),
+        typer.Argument(help="One folder per class; synthetic photographs by default."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),

@@ -1,18 +1,18 @@
-"""What can go wrong, and how it is called.
+"""Exceptions of gpupipe.
 
     GpupipeError
     ├── ConfigError          (also ValueError)    an argument is wrong, or two of them do not fit together
-    │   ├── DatasetError                          a dataset is empty, missing, or its index cannot be used
-    │   ├── MemoryBudgetError                     what was asked for cannot fit into memory; shows the arithmetic
+    │   ├── DatasetError                          a dataset is empty or missing, or its index is unusable
+    │   ├── MemoryBudgetError                     a request cannot fit into memory; shows the calculation
     │   ├── PipelineError                         an engine cannot run this pipeline; names the transform
-    │   └── TranslationError                      a torch or torchvision object has no gpupipe form; names it
+    │   └── TranslationError                      a torch or torchvision object has no gpupipe equivalent
     ├── StateError           (also ValueError)    a state_dict does not belong to this loader
     ├── SampleError          (also RuntimeError)  samples of one batch could not be read; `.samples` lists them
     ├── EngineError          (also RuntimeError)  an engine failed for another reason than a sample
-    └── MissingDependency    (also ImportError)   a package that is needed here is not installed
+    └── MissingDependency    (also ImportError)   a required package is not installed
 
-Every message says the value, the rule and the next step.
-Warnings, and why torch's loader does some of the work, are in :mod:`gpupipe.reasons`.
+Every message states the value, the rule and the next step.
+Warnings, and reasons for falling back to torch's DataLoader, are in :mod:`gpupipe.reasons`.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ __all__ = [
 
 
 class BadSample(NamedTuple):
-    """One sample that could not be delivered: where it is in the dataset, and why it was refused.
+    """A sample that could not be delivered.
 
     >>> BadSample(7, "cats/07.jpg", "truncated", "image file is truncated").path
     'cats/07.jpg'
     """
 
     index: int  # type: ignore[assignment]
-    """Position in the dataset."""
+    """Index in the dataset."""
     path: str
-    """The file, or a description of the sample if there is no file."""
+    """File of the sample, or a description if there is no file."""
     kind: str
-    """A short word for the failure, such as ``missing``, ``empty``, ``truncated`` or ``undecodable``."""
+    """Short name of the failure, such as ``missing``, ``empty``, ``truncated`` or ``undecodable``."""
     reason: str
-    """What the decoder or the operating system said."""
+    """Message of the decoder or the operating system."""
 
 
 class GpupipeError(Exception):
-    """Base class of every error that gpupipe raises on purpose."""
+    """Base class of all exceptions that gpupipe raises deliberately."""
 
 
 class ConfigError(GpupipeError, ValueError):
@@ -63,11 +63,11 @@ class ConfigError(GpupipeError, ValueError):
 
 
 class DatasetError(ConfigError):
-    """A dataset is empty or missing, or its index cannot be used."""
+    """A dataset is empty or missing, or its index is unusable."""
 
 
 class MemoryBudgetError(ConfigError):
-    """What was asked for cannot fit into the memory that there is. The message shows the arithmetic."""
+    """A request cannot fit into the available memory. The message shows the calculation."""
 
 
 class PipelineError(ConfigError):
@@ -75,16 +75,16 @@ class PipelineError(ConfigError):
 
 
 class TranslationError(ConfigError):
-    """A torch or torchvision object has no gpupipe form. The message names it and the choices that are left."""
+    """A torch or torchvision object has no gpupipe equivalent. The message names the object and the alternatives."""
 
     def __init__(self, message: str, reasons: Sequence[Reason | str] = ()):
         super().__init__(message)
         self.reasons = tuple(map(Reason.of, reasons or (message,)))
-        """What has no form, and why: one short text with a code for each thing."""
+        """One short text with a code for each object without an equivalent."""
 
     @property
     def code(self) -> str:
-        """Of the first reason."""
+        """Code of the first reason."""
         return self.reasons[0].code
 
     def __reduce__(self) -> tuple[type[TranslationError], tuple[str, tuple[Reason, ...]]]:
@@ -96,7 +96,7 @@ class StateError(GpupipeError, ValueError):
 
 
 class SampleError(GpupipeError, RuntimeError):
-    """Samples of one batch could not be read. The loader goes on with the next batch.
+    """Samples of one batch could not be read. The loader continues with the next batch.
 
     >>> raise SampleError([BadSample(7, "cats/07.jpg", "truncated", "image file is truncated")])
     Traceback (most recent call last):
@@ -121,4 +121,4 @@ class EngineError(GpupipeError, RuntimeError):
 
 
 class MissingDependency(GpupipeError, ImportError):
-    """A package that is needed here is not installed. The message says how to install it."""
+    """A required package is not installed. The message says how to install it."""

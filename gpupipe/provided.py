@@ -1,4 +1,4 @@
-"""Functions that a low layer calls and a higher layer provides. ``gpupipe/__init__.py`` registers them."""
+"""Functions that low layers call and higher layers provide. ``gpupipe/__init__.py`` registers them."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def _nothing(dataset: Any, index: int) -> tuple[Any, Any]:
 
 
 one_sample: Callable[[Any, int], tuple[Any, Any]] = _nothing
-"""``(transformed image, label)`` of one sample of a dataset, executed by the reference."""
+"""Return ``(transformed image, label)`` of one sample of a dataset, computed by the reference engine."""

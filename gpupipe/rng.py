@@ -1,9 +1,9 @@
-"""Random numbers as a pure function: no state, no history, no generator that somebody else could advance.
+"""Random numbers as a pure function, without state or a generator that other code could advance.
 
-A draw is ``uniforms(seed, epoch, transform, sample, k)``. It is the counter-based scheme of Salmon et al.,
-*Parallel random numbers: as easy as 1, 2, 3* (SC 2011), with the 64-bit finaliser of SplitMix64
-(Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014) as the mixing function.
-The numbers are ours to keep: they do not change with the version of numpy or torch.
+A draw is ``uniforms(seed, epoch, transform, sample, k)``. It uses the counter-based scheme of Salmon et al., *Parallel
+random numbers: as easy as 1, 2, 3* (SC 2011), with the 64-bit finalizer of SplitMix64 (Steele, Lea, Flood, *Fast
+splittable pseudorandom number generators*, OOPSLA 2014) as the mixing function. The numbers do not change with the
+version of numpy or torch.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MASK = (1 << 64) - 1
 
 
 def mix64(x: U64) -> U64:
-    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit.
+    """Apply SplitMix64's finalizer: a bijection of 64-bit words in which every input bit affects every output bit.
 
-    ``x``: u64[...]. Returns a new array of the same shape.
+    ``x`` is u64[...]. Returns a new array of the same shape.
     """
     x = x ^ (x >> _S30)
     x *= _M1
@@ -39,16 +39,16 @@ def mix64(x: U64) -> U64:
 
 
 def key_of(name: str) -> int:
-    """A 64-bit number for a name, the same in every process and every version of Python."""
+    """Return a 64-bit number for a name, equal in every process and every version of Python."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def stream(*words: int | str) -> int:
-    """One 64-bit key out of several words, such as (seed, epoch, transform). The order of the words counts."""
+    """Combine several words, such as (seed, epoch, transform), into one 64-bit key. The order of the words matters."""
     h = 0
     for word in words:
         w = key_of(word) if isinstance(word, str) else word & _MASK
-        # Python integers are exact here; the array code below does the same steps modulo 2**64.
+        # Python integers are exact; the array code below computes the same modulo 2**64.
         h = (h ^ w) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019 & _MASK
         h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & _MASK
         h = (h ^ h >> 27) * 0x94D049BB133111EB & _MASK
@@ -59,17 +59,17 @@ def stream(*words: int | str) -> int:
 def uniforms(
     seed: int, epoch: int, transform: int | str, sample: npt.NDArray[np.integer], k: int
 ) -> npt.NDArray[np.float64]:
-    """``k`` independent uniform numbers in [0, 1) for every sample.
+    """Draw ``k`` independent uniform numbers in [0, 1) for every sample.
 
     Args:
-        seed: any integer; its low 64 bits count.
+        seed: any integer; only its low 64 bits count.
         epoch: any integer.
-        transform: which transform draws, by name or number. Two transforms never share numbers.
-        sample: int[B], the keys of the samples, normally positions in the dataset.
-        k: how many numbers per sample.
+        transform: name or number of the transform that draws. Transforms never share numbers.
+        sample: int[B], keys of the samples, normally indices in the dataset.
+        k: count of numbers per sample.
 
     Returns:
-        f64[B, k] with 53 random bits each. Row ``i`` depends on ``sample[i]`` and on no other row.
+        f64[B, k] with 53 random bits each. Row ``i`` depends on ``sample[i]`` only.
     """
     base = np.uint64(stream(seed, epoch, transform))
     s = np.asarray(sample).astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Warnings at the line of the script, each of which a process says once for each place in the script."""
+"""Warnings that point to a line of the script, issued once per process and line."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SAID: set[tuple[str, str, int]] = set()
 
 
 def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = GpupipeWarning) -> None:
-    """Warn at the line of the script that is running.
+    """Warn at the line of the script that is running, unless that line was warned about before.
 
-    Not again for the same line: some scripts make the same loader in every epoch, and Python forgets what it showed
-    whenever a library changes filters.
+    Some scripts create the same loader in every epoch, and Python forgets which warnings it showed whenever a library
+    changes filters.
 
     Args:
-        what: happens, as a clause.
-        reasons: why, at least one.
+        what: the event, as a clause.
+        reasons: at least one reason.
     """
     text = f"{what}: {sentence(reasons)}; see docs/warnings.md#{reasons[0].code}"
     frame = _of_script()
@@ -43,7 +43,7 @@ def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = 
 
 
 def _of_script() -> FrameType:
-    """The first frame outside of gpupipe, torch and frameworks; if there is none, the outermost."""
+    """Return the first frame outside gpupipe, torch and frameworks, or the outermost frame."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_SCRIPTS:
         frame = frame.f_back
@@ -51,7 +51,7 @@ def _of_script() -> FrameType:
 
 
 def _wanted_again(category: type[Warning], text: str, module: str, line: int) -> bool:
-    """Whether the script's filters ask for an error, or for every warning."""
+    """Return whether the script's filters ask for an error, or for every warning."""
     for action, message, kind, where, at in warnings.filters:
         fits = issubclass(category, kind) and at in (0, line)
         if fits and _matches(message, text) and _matches(where, module):
@@ -60,6 +60,6 @@ def _wanted_again(category: type[Warning], text: str, module: str, line: int) ->
 
 
 def _matches(pattern: object, text: str) -> bool:
-    """Of a filter: ``None``, a compiled pattern, or a text if the interpreter itself put it there."""
+    """Match the pattern of a filter: ``None``, a compiled pattern, or a text that the interpreter itself set."""
     match = getattr(pattern, "match", None)
     return pattern is None or (pattern == text if match is None else match(text) is not None)

@@ -1,4 +1,4 @@
-"""Exceptions that a script's signal handlers raise, which come wherever the main thread happens to be."""
+"""Exceptions raised by a script's signal handlers, which arrive wherever the main thread happens to be."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ __all__ = ["defer_in_forks", "deferred", "pass_on", "raised_by_handler"]
 
 
 def pass_on(error: Exception) -> None:
-    """Raise the exception that a signal handler of the script raised, if it is ``error``, or what led to it. For those
-    who catch everything: such as ``TimeoutError`` out of a handler of SIGALRM says nothing of what was being done."""
+    """Raise the exception of a script's signal handler if it is ``error`` or led to it.
+
+    Code that catches everything calls this. A ``TimeoutError`` from a handler of SIGALRM, for example, says nothing
+    about the interrupted operation.
+    """
     if (theirs := raised_by_handler(error)) is not None:
         raise theirs
 
 
 def raised_by_handler(caught: BaseException) -> BaseException | None:
-    """The exception that :func:`pass_on` would raise, or ``None``."""
+    """Return the exception that :func:`pass_on` would raise, or ``None``."""
     if threading.current_thread() is not threading.main_thread():
         return None  # Python runs handlers in the main thread only
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in _NUMBERS} - {None}
@@ -37,7 +40,7 @@ def raised_by_handler(caught: BaseException) -> BaseException | None:
         seen.add(id(link))
         trace = link.__traceback__
         if trace is not None and trace.tb_frame in around:
-            return None  # it led to nothing here: the script caught it, and goes on in its "except"
+            return None  # unrelated: the script caught it and continues in its "except"
         while trace is not None:
             if trace.tb_frame.f_code in handlers:
                 return link
@@ -47,7 +50,7 @@ def raised_by_handler(caught: BaseException) -> BaseException | None:
 
 
 def _frames_around(error: BaseException) -> set[FrameType]:
-    """Those that called the one that caught it."""
+    """Return the callers of the frame that caught ``error``."""
     frame = None if error.__traceback__ is None else error.__traceback__.tb_frame.f_back
     found = set()
     while frame is not None:
@@ -58,15 +61,18 @@ def _frames_around(error: BaseException) -> set[FrameType]:
 
 @contextmanager
 def deferred(*, by: Literal["end", "later"] = "end", forking: bool = False) -> Iterator[None]:
-    """Python's signal handlers run at the end, for a part that must not be left half way. No thread's signal mask can
-    do that: the kernel gives a signal to any thread that does not block it, and Python runs its handler in the main
-    thread all the same. In ``os.fork()`` Python even swallows what a handler raises.
+    """Run Python's signal handlers at the end of a block that must not be interrupted.
 
-    A forked child has the script's handlers again, at once, and no signal of its parent's.
+    A thread's signal mask cannot do that: the kernel delivers a signal to any thread that does not block it, and Python
+    runs its handler in the main thread anyway. Python even swallows exceptions that a handler raises inside
+    ``os.fork()``.
+
+    A forked child gets the script's handlers back at once, and none of its parent's signals.
 
     Args:
-        by: ``"later"``: the signals come once more, after 50 ms. For finalizers, in which Python swallows, too.
-        forking: whether the children are workers, to which Ctrl-C means nothing from the beginning.
+        by: ``"later"`` sends the signals again after 50 ms. Finalizers need this, because Python swallows exceptions
+            there too.
+        forking: whether the children are workers, which must ignore Ctrl-C from the start.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -86,24 +92,24 @@ def deferred(*, by: Literal["end", "later"] = "end", forking: bool = False) -> I
 
 
 def defer_in_forks() -> None:
-    """To be called once, after whoever waits in a hook of a fork has registered that. What comes while the main thread
-    forks comes 50 ms later."""
+    """Defer signals that arrive while the main thread forks by 50 ms. Call once, after registering fork hooks that
+    wait."""
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
 _NUMBERS = sorted(map(int, signal.valid_signals()), key=signal.SIGINT.__ne__)
-"""Ctrl-C first: until it is deferred it may come, and a finalizer would swallow it. Asked for once, because
-``valid_signals()`` takes half a millisecond, in which it did come."""
+"""All signals, Ctrl-C first: it may arrive until it is deferred, and a finalizer would swallow it. Computed once,
+because ``valid_signals()`` takes half a millisecond, during which Ctrl-C did arrive."""
 _LATER = 0.05
-"""Seconds until signals come once more: nobody can know when the last hook, or a finalizer, has returned."""
+"""Seconds until signals are sent again, since it is unknown when the last hook or finalizer returns."""
 
 
 class _Part:
-    """What is deferred."""
+    """One block whose signals are deferred."""
 
     def __init__(self, forking: bool = False):
         self.theirs: dict[int, Any] = {}
-        """The script's handlers."""
+        """Handlers of the script."""
         self.came: list[int] = []
         self._forking = forking
 
@@ -115,7 +121,7 @@ class _Part:
         _PARTS.append(self)
 
     def end(self) -> None:
-        with suppress(ValueError):  # not there yet, or in a forked child
+        with suppress(ValueError):  # not added yet, or in a forked child
             _PARTS.remove(self)
         _restore(self.theirs)
 
@@ -125,7 +131,7 @@ class _Part:
 
     def send(self) -> None:
         if self.came:
-            _thread.start_new_thread(_send, (self.came,))  # a Thread would wait here until it runs
+            _thread.start_new_thread(_send, (self.came,))  # Thread.start() would wait until it runs
 
 
 _PARTS: list[_Part] = []
@@ -133,7 +139,7 @@ _FORKS: list[_Part] = []
 
 
 def _restore(handlers: dict[int, Any]) -> None:
-    """Any handler that is in place again may be called at once, and raise."""
+    """Restore handlers. A restored handler may be called at once, and raise."""
     left = list(handlers.items())
     try:
         while left:
@@ -145,7 +151,7 @@ def _restore(handlers: dict[int, Any]) -> None:
 
 
 def _run(handlers: dict[int, Any], came: list[int]) -> None:
-    """Each of them, whatever the one before raises."""
+    """Call the handlers of all signals, even if one raises."""
     if came:
         try:
             handlers[came[0]](came[0], sys._getframe())

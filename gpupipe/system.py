@@ -1,4 +1,4 @@
-"""What Linux says of memory and of processes; ``None``, 0 or nothing if it does not say."""
+"""Memory and processes as reported by Linux. Functions return ``None``, 0 or nothing if it reports nothing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PROC, _CGROUPS, _SHM = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
 
 
 def memory_limit() -> int | None:
-    """Bytes that this process may have at most: the machine's or, if that is less, its container's; and all swap.
+    """Return the bytes that this process may use at most: the smaller limit of machine and container, plus all swap.
 
-    An upper bound, for deciding what can never fit; other processes have their part of it.
+    This upper bound serves to reject what can never fit. Other processes use a part of it.
     """
     found = _fields(_PROC / "meminfo")
     if "MemTotal" not in found:
@@ -36,17 +36,17 @@ def memory_limit() -> int | None:
 
 
 def cgroup_limit() -> int | None:
-    """The smallest memory limit, in bytes, of the control groups that this process is in; swap not counted."""
+    """Return the smallest memory limit in bytes among the control groups of this process, without swap."""
     limits = []
     for line in _lines(_PROC / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        # Version 1 names its controllers, version 2 has them all in one tree.
+        # Version 1 names its controllers; version 2 has one tree for all.
         root, name = (_CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (_CGROUPS, "memory.max")
         group = root / path.lstrip("/")
-        for folder in (group, *group.parents):  # in a container the group is hidden, and the mounted root is it
-            with suppress(OSError, ValueError):  # not there, or "max"
+        for folder in (group, *group.parents):  # in a container the group is hidden, and is mounted as the root
+            with suppress(OSError, ValueError):  # missing, or "max"
                 limits.append(int((folder / name).read_text()))
             if folder == root:
                 break
@@ -54,7 +54,8 @@ def cgroup_limit() -> int | None:
 
 
 def shm_size() -> int | None:
-    """Size of /dev/shm in bytes, where worker processes put their batches; ``None`` if there is none, or no limit."""
+    """Return the size in bytes of /dev/shm, where worker processes store batches; ``None`` if it is missing or
+    unlimited."""
     with suppress(OSError):
         stat = os.statvfs(_SHM)
         return stat.f_blocks * stat.f_frsize or None
@@ -62,7 +63,7 @@ def shm_size() -> int | None:
 
 
 def shm_free() -> int | None:
-    """Bytes of /dev/shm that are free; ``None`` if there is none."""
+    """Return the free bytes of /dev/shm, or ``None`` if it is missing."""
     with suppress(OSError):
         stat = os.statvfs(_SHM)
         return stat.f_bavail * stat.f_frsize
@@ -70,7 +71,7 @@ def shm_free() -> int | None:
 
 
 def memory_available() -> int | None:
-    """Bytes of the machine that processes could take now without swapping."""
+    """Return the bytes that processes could use now without swapping."""
     return _fields(_PROC / "meminfo").get("MemAvailable")
 
 
@@ -79,7 +80,7 @@ def memory_available() -> int | None:
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Bytes of a process. Shared pages count whole in ``rss``, by share in ``pss``, not at all in ``uss``."""
+    """Memory of a process in bytes. ``rss`` counts shared pages fully, ``pss`` by share, ``uss`` not at all."""
 
     rss: int
     pss: int
@@ -87,7 +88,7 @@ class ProcessMemory:
 
 
 def process(pid: int | None = None) -> ProcessMemory | None:
-    """The memory of a process, this one by default; ``None`` if it cannot be read or has ended."""
+    """Return the memory of a process, by default this one; ``None`` if it ended or cannot be read."""
     found = _fields(_PROC / str(pid or os.getpid()) / "smaps_rollup")
     if "Pss" not in found:
         return None
@@ -95,12 +96,12 @@ def process(pid: int | None = None) -> ProcessMemory | None:
 
 
 def children(pid: int | None = None) -> list[int]:
-    """All living processes that descend from one, this one by default."""
+    """Return all living descendants of a process, by default this one."""
     below: dict[int, list[int]] = {}
     with suppress(OSError):
         for other in (int(entry) for entry in os.listdir(_PROC) if entry.isdigit()):
             state, parent, *_ = _stat(other) or ("Z", "0")
-            if state != "Z":  # ended, and only its parent has not asked how
+            if state != "Z":  # not a zombie
                 below.setdefault(int(parent), []).append(other)
     found = [pid or os.getpid()]
     for one in found:
@@ -109,18 +110,18 @@ def children(pid: int | None = None) -> list[int]:
 
 
 def cpu_seconds(pid: int | None = None) -> float:
-    """User and system time, so far, of a process and of all living ones that descend from it; this one by default."""
+    """Return the user and system time used by a process, by default this one, and its living descendants."""
     family = (pid or os.getpid(), *children(pid))
     return sum(int(ticks) for one in family for ticks in _stat(one)[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/PID/stat`` from the third one on, the state."""
+    """Return the fields of ``/proc/PID/stat`` from the third one, the state."""
     return "".join(_lines(_PROC / str(pid) / "stat")).rpartition(")")[2].split()
 
 
 def _fields(file: Path) -> dict[str, int]:
-    """Bytes by name, from lines like ``MemTotal:  24541700 kB``."""
+    """Parse lines like ``MemTotal:  24541700 kB`` into bytes by name."""
     rows = (line.split() for line in _lines(file) if line.endswith(" kB"))
     return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows}
 
@@ -132,10 +133,10 @@ def _lines(file: Path) -> list[str]:
 
 
 def trim() -> None:
-    """Give freed memory back to the system; takes some milliseconds.
+    """Return freed memory to the system, which takes some milliseconds.
 
-    Threads that allocate and free images of changing sizes leave holes in malloc's arenas, and it keeps up to 64 MB at
-    the end of each. The holes are used again, so they grow no further; but nothing else returns them.
+    Threads that allocate and free images of changing sizes leave holes in malloc's arenas, and malloc keeps up to 64 MB
+    at the end of each. Holes are reused, so they stop growing, but nothing else returns them.
     """
     function = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if function is not None:

@@ -1,6 +1,6 @@
-"""The values that travel between the parts: :class:`Shard`, :class:`Plan`, :class:`ByHand`, :class:`Batch`.
+"""Values passed between the parts of gpupipe: :class:`Shard`, :class:`Plan`, :class:`ByHand`, :class:`Batch`.
 
-All are frozen, check themselves, and print shapes instead of contents. Numpy only.
+All are frozen, validate themselves, and print shapes instead of contents. Numpy only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of every global batch this process takes: rank ``rank`` of ``world_size``.
+    """Part of every global batch that this process takes: rank ``rank`` of ``world_size``.
 
     >>> Shard(rank=1, world_size=4)
     Shard(rank=1, world_size=4)
@@ -47,12 +47,14 @@ class Shard:
 
     @classmethod
     def from_env(cls) -> Shard:
-        """The shard of this process: from an initialised ``torch.distributed``, else from the variables
-        ``RANK`` and ``WORLD_SIZE`` that ``torchrun`` sets, else 0 of 1.
+        """Return the shard of this process.
 
-        Raises :class:`ConfigError` if only one of the two variables is set, or one is not a number.
+        It comes from an initialized ``torch.distributed``, or from the variables ``RANK`` and ``WORLD_SIZE`` that
+        ``torchrun`` sets, or is 0 of 1.
+
+        Raises :class:`ConfigError` if only one of the variables is set, or one is not an integer.
         """
-        dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialised it
+        dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialized it
         if dist is not None and dist.is_available() and dist.is_initialized():
             return cls(dist.get_rank(), dist.get_world_size())
         rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
@@ -83,47 +85,48 @@ def _describe(a: Any) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Everything about one batch of one rank, before a byte is read: a function of
-    (dataset, pipeline, seed, epoch, shard) and of nothing else.
+    """Complete description of one batch of one rank, before any byte is read.
 
-    ``ops`` is ``None`` while image sizes are not known yet (a dataset without an index); whoever reads the
-    samples then calls :meth:`with_sizes`.
+    A plan depends only on (dataset, pipeline, seed, epoch, shard). ``ops`` is ``None`` while image sizes are unknown (a
+    dataset without an index); the reader then calls :meth:`with_sizes`.
     """
 
     seed: int
     epoch: int
     step: int
-    """Number of the global batch in this epoch, counted from where the epoch (or a resume) started."""
+    """Index of the global batch, counted from the start of the epoch or from where it resumed."""
     indices: IntArray
-    """i64[B]: positions in the dataset."""
+    """i64[B]: indices in the dataset."""
     keys: npt.NDArray[np.uint64]
-    """u64[B]: what the random numbers of a sample are keyed by: its position, and in the high bits how
-    often it came before in this epoch (a sampler may repeat samples)."""
+    """u64[B]: keys of the samples' random numbers. A key is the sample's index, and in the high bits its number of
+    earlier occurrences in this epoch, because a sampler may repeat samples."""
     valid: int
-    """How many samples, counted from the front, are real; the others pad the last batch."""
+    """Number of valid samples, counted from the front. The others pad the last batch."""
     consumed: int
-    """Samples of the epoch, over all ranks, that have been delivered once this batch is."""
+    """Number of samples of the epoch, over all ranks, that are delivered after this batch."""
     sizes: npt.NDArray[np.int32] | None = None
-    """i32[B, 2]: height and width of the images as decoded."""
+    """i32[B, 2]: height and width of the decoded images."""
     ops: tuple[Op, ...] | None = None
-    """The resolved operations, in order; see :mod:`gpupipe.transforms.ops`. They do not travel to other processes if
-    one of them holds a function."""
+    """Resolved ops, in order; see :mod:`gpupipe.transforms.ops`. They are not sent to other processes if one holds a
+    function."""
     frames: IntArray | None = None
-    """i64[B, T]: of a dataset of clips, the frames of each. Row i of every op is for all frames of clip i."""
+    """i64[B, T]: frames of each clip, if the dataset has clips. Row i of every op applies to all frames of clip i."""
     bad: tuple[BadSample, ...] = ()
-    """Samples that the batch goes without: left out or replaced."""
+    """Bad samples that the batch skips or replaces."""
     mixing: tuple[Mixing, ...] = ()
-    """What is done to the finished batch and its targets, MixUp and CutMix, after ``ops``. No engine has to know it:
-    the loader does it."""
+    """Ops on the finished batch and its targets, MixUp and CutMix, which the loader runs after ``ops``. Engines ignore
+    them."""
     by_hand: frozenset[int] = frozenset()
-    """Those of ``indices`` whose samples the script's own code is to make, transforms and all."""
+    """Members of ``indices`` whose samples the script's own code must make, including transforms."""
     images_per_sample: int = 1
-    """With several, rows are for the first image of all samples, then for the second one of all, and so
-    on, in all arrays of the plan."""
+    """With several images per sample, all arrays of the plan hold the first images of all samples, then the second
+    ones, and so on."""
 
     def __post_init__(self) -> None:
         if self.indices.ndim != 1 or self.indices.shape != self.keys.shape:
-            raise ConfigError(f"Plan: indices {self.indices.shape} and keys {self.keys.shape} must be alike and 1-D")
+            raise ConfigError(
+                f"Plan: indices {self.indices.shape} and keys {self.keys.shape} must be 1-D and of equal length"
+            )
         if not 0 <= self.valid <= len(self.indices):
             raise ConfigError(f"Plan: valid={self.valid} of {len(self.indices)} samples")
 
@@ -131,13 +134,13 @@ class Plan:
         return len(self.indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the ops if one of them holds a function, which cannot be sent: they are resolved again there."""
+        """Omit ops that hold a function, which cannot be sent; the receiver resolves them again."""
         keep = all(op.sendable for op in self.ops or ())
         return self.__dict__ if keep else {**self.__dict__, "ops": None}
 
     @property
     def pictures(self) -> int:
-        """T: pictures of each row, which share its numbers: 1, or the frames of a clip."""
+        """T, the number of pictures that share the numbers of a row: 1, or the frames of a clip."""
         return 1 if self.frames is None else self.frames.shape[1]
 
     def picture(self, row: int, t: int) -> str:
@@ -145,16 +148,16 @@ class Plan:
         return "" if self.frames is None else f", frame {self.frames[row, t]}"
 
     def of_images(self, count: int) -> Plan:
-        """The plan for samples of ``count`` images: with a row for each, that draws for itself."""
+        """Return the plan for samples of ``count`` images, with a row and independent draws for each image."""
         if count == 1:
             return self
-        # Any odd number: no two images of a sample have the same key then.
+        # With an odd step, all images of a sample have different keys.
         step = np.uint64(0x9E3779B97F4A7C15)
-        keys = (self.keys + (step * np.arange(count, dtype=np.uint64))[:, None]).reshape(-1)  # arrays wrap in silence
+        keys = (self.keys + (step * np.arange(count, dtype=np.uint64))[:, None]).reshape(-1)  # arrays wrap silently
         return replace(self, indices=np.tile(self.indices, count), keys=keys, images_per_sample=count)
 
     def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...], mixing: tuple[Mixing, ...] = ()) -> Plan:
-        """The same plan with what became known when the samples were read."""
+        """Return the plan with sizes and ops that became known when the samples were read."""
         return replace(self, sizes=sizes, ops=ops, mixing=mixing)
 
     def __repr__(self) -> str:
@@ -166,19 +169,19 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class ByHand:
-    """A sample that the script's own code made, transforms and all. No engine has a part in it."""
+    """A sample made entirely by the script's own code, including transforms."""
 
     sample: Any
-    """As its dataset returned it."""
+    """The sample as its dataset returned it."""
     views: tuple[Any, ...] | None = None
-    """If it has the form of the other samples its images, each a tensor [C, H, W]; else ``None``."""
+    """Images of the sample, each a tensor [C, H, W]; ``None`` if its structure differs from that of other samples."""
     target: Any = None
-    """With ``views``: the rest of it, as of other samples."""
+    """Rest of the sample, if ``views`` is set."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """What an engine returns for one plan."""
+    """Result of an engine for one plan."""
 
     images: Any
     """Usually a tensor [B, 3, H, W] on the loader's device."""
@@ -186,10 +189,10 @@ class Batch:
     """i64[B], any collated structure, or ``None`` if the dataset has no labels."""
     plan: Plan
     keep: Any = None
-    """What must live until the consumer's stream has passed: memory that torch does not know of."""
+    """Memory unknown to torch that must stay alive until the consumer's stream has finished with it."""
     by_hand: Mapping[int, ByHand] = field(default_factory=dict)
-    """By row, samples that the script's own code made; the images of these rows mean nothing. If one of them has not
-    the form of the others, ``target`` is a list of B targets that are not collated."""
+    """Samples made by the script's own code, by row. ``images`` has no meaningful values in these rows. If the
+    structure of one differs from the others, ``target`` is a list of B targets that are not collated."""
 
     def __repr__(self) -> str:
         return f"Batch({_describe(self.images)}, target {_describe(self.target)}, {self.plan!r})"

@@ -1,2 +1,2 @@
-"""Ready-made pipelines: functions that return a :class:`gpupipe.transforms.Compose`. Installed as
-``gpupipe.pipelines``."""
+"""Ready-made pipelines, installed as ``gpupipe.pipelines``. Each function returns a
+:class:`gpupipe.transforms.Compose`."""

@@ -1,4 +1,4 @@
-"""What several recipes share."""
+"""Parts that several pipelines share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICIES = ("ra", "ta_wide", "augmix", "imagenet", "cifar10", "svhn")
 
 
 def finish(dtype: Any, mean: Sequence[float], std: Sequence[float]) -> list[Transform]:
-    """To a tensor of ``dtype``, normalised if that is a float type."""
+    """Convert to a tensor of ``dtype``, and normalize if that is a float type."""
     name = str(dtype).removeprefix("torch.")
     if name == "uint8":
         return [ToImage()]
@@ -36,7 +36,7 @@ def finish(dtype: Any, mean: Sequence[float], std: Sequence[float]) -> list[Tran
 
 
 def policy(name: str | None, interpolation: str) -> list[Transform]:
-    """The automatic augmentation of that name, which is one of torchvision's training scripts."""
+    """Return the automatic augmentation that torchvision's training scripts call ``name``."""
     if name is None:
         return []
     if name not in POLICIES:
@@ -49,7 +49,7 @@ def policy(name: str | None, interpolation: str) -> list[Transform]:
 
 
 def mixing(mixup: float, cutmix: float, num_classes: int | None) -> list[Transform]:
-    """MixUp and CutMix with these alphas, 0 for none of it; of both, one by chance for each batch."""
+    """Return MixUp and CutMix with these alphas; 0 omits one. Of both, each batch draws one."""
     made: list[Transform] = []
     if mixup:
         made.append(MixUp(alpha=mixup, num_classes=num_classes))

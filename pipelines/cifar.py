@@ -1,4 +1,4 @@
-"""The pipelines that CIFAR-10 and CIFAR-100 models are trained and evaluated with."""
+"""Pipelines for training and evaluation on CIFAR-10 and CIFAR-100."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ._parts import finish, mixing, policy
 __all__ = ["MEAN", "STD", "train", "val"]
 
 MEAN = (0.4914, 0.4822, 0.4465)
-"""Mean of CIFAR-10's red, green and blue in 0..1."""
+"""Mean of CIFAR-10's red, green and blue in [0, 1]."""
 STD = (0.2470, 0.2435, 0.2616)
-"""Standard deviation, likewise."""
+"""Standard deviation of CIFAR-10's red, green and blue in [0, 1]."""
 
 
 def train(
@@ -28,22 +28,21 @@ def train(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """Pad by ``padding``, take a random window of ``size``, flip, normalise (He et al., *Deep Residual Learning*, 2016,
-    4.2).
+    """Pad, crop randomly, flip and normalize (He et al., *Deep Residual Learning*, 2016, 4.2).
 
     Args:
-        size: edge of the square output, and of the images, in pixels.
+        size: edge of the images and of the square output, in pixels.
         padding: zeros on every side, in pixels.
-        auto_augment: ``"cifar10"``, ``"ta_wide"``, ``"ra"``, ``"augmix"`` and so on, as in
+        auto_augment: ``"cifar10"``, ``"ta_wide"``, ``"ra"``, ``"augmix"`` and others, as in
             :func:`gpupipe.pipelines.imagenet.train_strong`.
         erase: probability of random erasing.
-        mixup, cutmix: alpha; 0 leaves that out.
-        num_classes: of the targets, if they are mixed.
-        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8`` (then not normalised).
+        mixup, cutmix: alpha; 0 disables it.
+        num_classes: number of classes; needed by mixup and cutmix.
+        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8``, which is not normalized.
         memory_format: ``contiguous_format`` or ``channels_last``.
 
     Returns:
-        a pipeline whose batches are ``dtype[B, 3, size, size]``.
+        A pipeline whose batches are ``dtype[B, 3, size, size]``.
     """
     return Compose(
         [
@@ -59,5 +58,5 @@ def train(
 
 
 def val(size: int = 32, *, dtype: Any = "float32", memory_format: Any = "contiguous_format") -> Compose:
-    """Normalise. Images of another size than ``size`` are resized to it. Arguments and result as in :func:`train`."""
+    """Resize to ``size`` if necessary, and normalize. Arguments and result are those of :func:`train`."""
     return Compose([Resize((size, size)), *finish(dtype, MEAN, STD)], memory_format=memory_format)

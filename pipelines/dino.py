@@ -1,4 +1,4 @@
-"""Large and small views of each image for self-distillation."""
+"""Pipeline for self-distillation, with large and small views of each image."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def train(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """The augmentation of DINO (Caron et al., *Emerging Properties in Self-Supervised Vision Transformers*, 2021, and
-    its code): two large views and ``small`` small ones.
+    """Create two large and ``small`` small views (Caron et al., *Emerging Properties in Self-Supervised Vision
+    Transformers*, 2021, and its code).
 
-    All have flip, colour jitter and grayscale. The first large view is always blurred; the second one with probability
-    0.1, and it is solarised with probability 0.2; small ones are blurred with probability 0.5. DINO's code blurs with
-    Pillow's approximation of a Gaussian; this is the Gaussian itself, of 0.1 to 2 pixels.
+    All views get flip, color jitter and grayscale. The first large view is always blurred. The second is blurred with
+    probability 0.1 and solarized with probability 0.2. Small views are blurred with probability 0.5. DINO's code uses
+    Pillow's approximation of a Gaussian blur; this pipeline uses the Gaussian itself, of 0.1 to 2 pixels.
 
     Args:
         size, small_size: edges of the square views in pixels.
-        small: how many small views.
-        large_scale, small_scale: shares of the area that the windows have.
+        small: number of small views.
+        large_scale, small_scale: share of the image's area that a crop covers.
         interpolation: of the resize.
-        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8`` (then not normalised).
+        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8``, which is not normalized.
         memory_format: ``contiguous_format`` or ``channels_last``.
 
     Returns:
-        a pipeline whose images are two batches ``dtype[B, 3, size, size]``, then ``small`` batches ``dtype[B, 3,
+        A pipeline whose images are two batches ``dtype[B, 3, size, size]``, then ``small`` batches ``dtype[B, 3,
         small_size, small_size]``.
     """
 

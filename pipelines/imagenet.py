@@ -1,4 +1,4 @@
-"""The pipelines that ImageNet models are trained and evaluated with."""
+"""Pipelines for training and evaluation on ImageNet."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ._parts import finish, mixing, policy
 __all__ = ["MEAN", "STD", "train", "train_light", "train_strong", "val"]
 
 MEAN = (0.485, 0.456, 0.406)
-"""Mean of ImageNet's red, green and blue in 0..1, as every torchvision model uses it."""
+"""Mean of ImageNet's red, green and blue in [0, 1], as used by torchvision's models."""
 STD = (0.229, 0.224, 0.225)
-"""Standard deviation, likewise."""
+"""Standard deviation of ImageNet's red, green and blue in [0, 1]."""
 
 
 def train(
@@ -31,16 +31,16 @@ def train(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """Random resized crop, horizontal flip, normalise: the classic training pipeline.
+    """Apply a random resized crop and a horizontal flip, and normalize: the classic training pipeline.
 
     Args:
         size: edge of the square output in pixels.
         interpolation: of the resize.
-        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8`` (then not normalised).
+        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8``, which is not normalized.
         memory_format: ``contiguous_format`` or ``channels_last``.
 
     Returns:
-        a pipeline whose batches are ``dtype[B, 3, size, size]``.
+        A pipeline whose batches are ``dtype[B, 3, size, size]``.
     """
     return Compose(
         [RandomResizedCrop(size, interpolation=interpolation), RandomHorizontalFlip(), *finish(dtype, MEAN, STD)],
@@ -58,10 +58,11 @@ def train_light(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """:func:`train` with some change of brightness, contrast and saturation, as in fb.resnet.torch (Gross and Wilber,
-    *Training and investigating residual nets*, 2016) and timm's default ``color_jitter=0.4``.
+    """Extend :func:`train` by changes of brightness, contrast and saturation.
 
-    Arguments and result as in :func:`train`; of the jitter as in :class:`gpupipe.transforms.ColorJitter`.
+    The strengths are those of fb.resnet.torch (Gross and Wilber, *Training and investigating residual nets*, 2016) and
+    of timm's default ``color_jitter=0.4``. For them see :class:`gpupipe.transforms.ColorJitter`; other arguments and
+    the result are those of :func:`train`.
     """
     return Compose(
         [
@@ -86,24 +87,25 @@ def train_strong(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """The pipeline of torchvision's newer weights, ``IMAGENET1K_V2`` (Vryniotis, *How to Train State-Of-The-Art Models
-    Using TorchVision's Latest Primitives*, 2021, and ``references/classification`` of torchvision).
+    """Build the training pipeline of torchvision's newer weights, ``IMAGENET1K_V2``.
 
-    Random resized crop of 176 pixels, flip, TrivialAugmentWide, random erasing with probability 0.1, and for each batch
-    MixUp of alpha 0.2 or CutMix of alpha 1. Those weights are evaluated with ``val(224, 232)``.
+    A random resized crop of 176 pixels, flip, TrivialAugmentWide, random erasing with probability 0.1, and for each
+    batch MixUp with alpha 0.2 or CutMix with alpha 1 (Vryniotis, *How to Train State-Of-The-Art Models Using
+    TorchVision's Latest Primitives*, 2021, and torchvision's ``references/classification``). Evaluate those weights
+    with ``val(224, 232)``.
 
     Args:
         size: edge of the square output in pixels.
         auto_augment: ``"ta_wide"``, ``"ra"``, ``"augmix"``, ``"imagenet"``, ``"cifar10"``, ``"svhn"`` as in
             torchvision's script, or ``None``.
         erase: probability of :class:`gpupipe.transforms.RandomErasing`.
-        mixup, cutmix: alpha; 0 leaves that out. Both need a float ``dtype``.
-        num_classes: of the targets, which become shares f32[B, num_classes].
+        mixup, cutmix: alpha; 0 disables it. Both need a float ``dtype``.
+        num_classes: number of classes; targets become class shares f32[B, num_classes].
         interpolation: of the resize and the warps.
         dtype, memory_format: as in :func:`train`.
 
     Returns:
-        a pipeline whose batches are ``dtype[B, 3, size, size]`` and, if they are mixed, ``f32[B, num_classes]``.
+        A pipeline whose batches are ``dtype[B, 3, size, size]`` and, with mixing, targets ``f32[B, num_classes]``.
     """
     return Compose(
         [
@@ -126,9 +128,9 @@ def val(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """Resize the shorter edge to ``resize``, take the middle ``size``, normalise: the classic evaluation pipeline.
+    """Resize the shorter edge to ``resize``, crop the center ``size`` and normalize: the classic evaluation pipeline.
 
-    Arguments and result as in :func:`train`.
+    Arguments and result are those of :func:`train`.
     """
     return Compose(
         [Resize(resize, interpolation=interpolation), CenterCrop(size), *finish(dtype, MEAN, STD)],

@@ -1,4 +1,4 @@
-"""The pipelines that video models are trained and evaluated with on Kinetics."""
+"""Pipelines for training and evaluation of video models on Kinetics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from gpupipe.transforms import (
 __all__ = ["MEAN", "STD", "train", "val"]
 
 MEAN = (0.43216, 0.394666, 0.37645)
-"""Mean of Kinetics-400's red, green and blue in 0..1, as torchvision's R3D, MC3 and R(2+1)D models use it."""
+"""Mean of Kinetics-400's red, green and blue in [0, 1], as used by torchvision's R3D, MC3 and R(2+1)D models."""
 STD = (0.22803, 0.22145, 0.216989)
-"""Standard deviation, likewise. PySlowFast's models, MViT and Swin3D have 0.45 and 0.225 for all channels, or those of
-ImageNet: what a model's weights were made with is the one to take."""
+"""Standard deviation of Kinetics-400's red, green and blue in [0, 1].
+
+PySlowFast's models, MViT and Swin3D use 0.45 and 0.225 for all channels, or ImageNet's numbers. Use the numbers that a
+model's weights were trained with.
+"""
 
 
 def _finish(dtype: Any, mean: Sequence[float], std: Sequence[float]) -> list[Transform]:
@@ -45,21 +48,21 @@ def train(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """Random resized crop and horizontal flip, the same for all frames of a clip, then normalise.
+    """Apply one random resized crop and horizontal flip to all frames of a clip, and normalize.
 
-    That is the space of the recipe of Fan et al., *Multiscale Vision Transformers* (ICCV 2021), appendix: a window of
-    0.08 to 1 of the area and an aspect ratio of 3/4 to 4/3. Which frames a clip has, the dataset says.
+    These are the spatial augmentations of Fan et al., *Multiscale Vision Transformers* (ICCV 2021), appendix: a crop of
+    0.08 to 1 of the area with an aspect ratio of 3/4 to 4/3. The dataset selects the frames.
 
     Args:
         size: edge of the square output in pixels.
-        scale: share of the area that a window has.
+        scale: share of the area that a crop covers.
         interpolation: of the resize.
-        mean, std: of red, green and blue in 0..1.
-        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8`` (then not normalised).
-        memory_format: ``contiguous_format``; or ``channels_last``, which for clips is torch's ``channels_last_3d``.
+        mean, std: of red, green and blue in [0, 1].
+        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8``, which is not normalized.
+        memory_format: ``contiguous_format`` or ``channels_last``, which means torch's ``channels_last_3d``.
 
     Returns:
-        a pipeline whose batches are ``dtype[B, 3, T, size, size]``, or ``[B, T, 3, size, size]`` if the dataset has
+        A pipeline whose batches are ``dtype[B, 3, T, size, size]``, or ``[B, T, 3, size, size]`` if the dataset has
         ``layout="TCHW"``.
     """
     crop = RandomResizedCrop(size, scale=scale, interpolation=interpolation)
@@ -76,10 +79,10 @@ def val(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """Resize the shorter edge to ``resize``, take the middle ``size``, normalise: one view in space of each clip.
+    """Resize the shorter edge to ``resize``, crop the center ``size`` and normalize: one spatial view of each clip.
 
-    Several clips of a video (``VideoFolder(clips=5, sampling="uniform")``), whose scores are averaged, are the rest of
-    the protocol. Arguments and result as in :func:`train`.
+    For the full protocol, average the scores of several clips per video (``VideoFolder(clips=5, sampling="uniform")``).
+    Arguments and result are those of :func:`train`.
     """
     return Compose(
         [Resize(resize, interpolation=interpolation), CenterCrop(size), *_finish(dtype, mean, std)],

@@ -1,4 +1,4 @@
-"""Two views of each image for contrastive learning."""
+"""Pipeline for contrastive learning, with several views of each image."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ def train(
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
-    """The augmentation of SimCLR (Chen et al., *A Simple Framework for Contrastive Learning*, 2020, appendix A).
+    """Create the views of SimCLR (Chen et al., *A Simple Framework for Contrastive Learning*, 2020, appendix A).
 
-    Random resized crop, flip, colour jitter of 0.8, 0.8, 0.8 and 0.2 with probability 0.8, grayscale with probability
-    0.2, Gaussian blur of 0.1 to 2 pixels in a tenth of the image, then normalise as ImageNet.
+    A view is a random resized crop with a flip, color jitter of 0.8, 0.8, 0.8 and 0.2 with probability 0.8, grayscale
+    with probability 0.2, and a Gaussian blur of 0.1 to 2 pixels whose kernel is a tenth of the image, normalized as for
+    ImageNet.
 
     Args:
         size: edge of the square views in pixels.
-        views: how many of each image.
-        strength: what the jitter is multiplied by; 0.5 for CIFAR.
-        blur: its probability; 0 for CIFAR.
+        views: number of views of each image.
+        strength: factor on the jitter; 0.5 for CIFAR.
+        blur: probability of the blur; 0 for CIFAR.
         interpolation: of the resize.
-        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8`` (then not normalised).
+        dtype: of the batch: ``float32``, ``float16``, ``bfloat16``, or ``uint8``, which is not normalized.
         memory_format: ``contiguous_format`` or ``channels_last``.
 
     Returns:
-        a pipeline whose images are ``views`` batches ``dtype[B, 3, size, size]``.
+        A pipeline whose images are ``views`` batches ``dtype[B, 3, size, size]``.
     """
     jitter = ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength)
     view: list[Transform] = [

@@ -1,4 +1,4 @@
-"""The loaders that ``gpupipe bench`` lets work side by side."""
+"""Loaders that ``gpupipe bench`` measures side by side."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["ENGINES", "TORCHVISION", "Candidates", "build"]
 TORCHVISION = "torchvision"
 ENGINES = ("dali", "torch", "null", TORCHVISION)
 _EPOCH = 200_000
-"""Samples of an epoch, at least: files are repeated up to it, because a short epoch measures its own beginning."""
+"""Minimum number of samples per epoch. Files are repeated to reach it, because short epochs measure their own start."""
 
 
 @dataclass
 class Candidates:
-    """Use as a context manager: it closes the loaders."""
+    """Loaders to measure. Use as a context manager, which closes them."""
 
     start: dict[str, Callable[[], Iterable[Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Name to why."""
+    """Reasons for missing candidates, by name."""
     _loaders: list[DataLoader] = field(default_factory=list)
 
     @property
     def baseline(self) -> str:
-        """torch's DataLoader with torchvision if it is there, else the reference, else the first."""
+        """torch's DataLoader with torchvision if available, otherwise the reference, otherwise the first candidate."""
         return next((name for name in (TORCHVISION, "torch") if name in self.start), next(iter(self.start)))
 
     def __enter__(self) -> Candidates:
@@ -58,7 +58,7 @@ def build(
     device: str,
     required: bool = False,
 ) -> Candidates:
-    """One loader for each name of :data:`ENGINES`; what cannot be had here is left out, or raised if ``required``.
+    """Create a loader for each name from :data:`ENGINES`. Unavailable ones are omitted, or raise if ``required``.
 
     Samples known to be bad are not used.
     """
@@ -90,7 +90,7 @@ def build(
 
 
 class _Files:
-    """What a user writes today: a torch dataset of (PIL image through torchvision's transforms, label)."""
+    """torch dataset that users would write today: (PIL image through torchvision's transforms, label)."""
 
     def __init__(self, dataset: Dataset, transform: Callable[[Any], Any]):
         self.dataset = dataset
@@ -107,7 +107,7 @@ class _Files:
 
 
 class _OnDevice:
-    """torch's DataLoader, and the copy that the training loop would make."""
+    """torch's DataLoader, plus the copy to the device that a training loop would make."""
 
     def __init__(self, loader: Any, device: str):
         self.loader = loader
@@ -126,7 +126,7 @@ def _torchvision(dataset: Dataset, pipeline: Compose, device: str, common: dict[
     except (ImportError, RuntimeError) as e:  # RuntimeError: built for another torch
         raise ConfigError(f"torchvision cannot be imported: {str(e).splitlines()[0]}") from None
     if not dataset.whole_files:
-        raise ConfigError("torchvision is compared on files only")
+        raise ConfigError("torchvision can be measured on files only")
     steps = transforms.Compose([_translated(t, transforms) for t in pipeline])
     loader: Any = TorchLoader(
         _Files(dataset, steps),  # type: ignore[arg-type]
@@ -138,16 +138,16 @@ def _torchvision(dataset: Dataset, pipeline: Compose, device: str, common: dict[
 
 
 _OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
-"""What goes by the same name there, and takes or gives something else."""
+"""Transforms that torchvision defines differently under the same name."""
 _OTHER_NAME = {"ToImage": "PILToTensor"}
 
 
 def _translated(transform: Transform, transforms: Any) -> Any:
-    """The transform of the same name in torchvision's first, PIL-based module."""
+    """Return the transform of the same name from torchvision's transforms v1, which work on PIL images."""
     name = type(transform).__name__
     cls = getattr(transforms, _OTHER_NAME.get(name, name), None)
     if cls is None or name in _OTHERWISE or isinstance(transform, _Container):
-        raise PipelineError(f"{transform!r} has no form in torchvision.transforms")
+        raise PipelineError(f"{transform!r} has no equivalent in torchvision.transforms")
     values = {f.name: getattr(transform, f.name) for f in fields(transform)}
     if "interpolation" in values:
         values["interpolation"] = transforms.InterpolationMode(values["interpolation"])

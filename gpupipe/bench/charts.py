@@ -1,4 +1,4 @@
-"""Charts of measured results, drawn from their JSON and from nothing else. Needs the ``bench`` extra."""
+"""Charts of benchmark results, drawn from their JSON alone. Needs the ``bench`` extra."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = {"dali": "#76b900", "torch": "#e2703a", "null": "#9aa2b1", "torchvisi
 
 
 def pyplot() -> Any:
-    """matplotlib without a screen. Raises :class:`MissingDependency` if it is not installed."""
+    """Return matplotlib's pyplot without a screen. Raises :class:`MissingDependency` if matplotlib is not installed."""
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ImportError:
@@ -25,21 +25,21 @@ def pyplot() -> Any:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """A result as ``gpupipe bench --json`` wrote it. Raises :class:`ConfigError` if the file is something else."""
+    """Read a result written by ``gpupipe bench --json``. Raises :class:`ConfigError` if the file is anything else."""
     try:
         result = json.loads(Path(path).read_text())
         _ = result["candidates"], result["baseline"]
     except (OSError, ValueError, TypeError, KeyError) as e:
-        raise ConfigError(f"{path}: no result of a benchmark ({type(e).__name__}: {e})") from None
+        raise ConfigError(f"{path}: not a benchmark result ({type(e).__name__}: {e})") from None
     return dict(result)
 
 
 def draw(result: dict[str, Any], out: str | Path) -> Path:
-    """Bars of the medians in images/s, with a dot for every round; returns ``out`` as a path.
+    """Draw bars of the medians in images/s, with a dot for every round. Return ``out`` as a path.
 
     Args:
         result: with ``candidates`` (name to ``images_per_second``, ``median``, ``ratio``) and ``baseline``.
-        out: a file whose ending says the format, such as ``.svg`` or ``.png``.
+        out: file whose suffix sets the format, such as ``.svg`` or ``.png``.
     """
     plt = pyplot()
     shown = {name: c for name, c in result["candidates"].items() if name != "null"}

@@ -1,4 +1,4 @@
-"""Facts about the machine that a result was measured on. No names of hosts, users or folders."""
+"""Facts about the machine that a result was measured on, without names of hosts, users or folders."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DALI = ("nvidia-dali", "nvidia-nvimgcodec", "nvidia-nvjpeg")
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, or of this container if that is less."""
+    """Return the memory of the machine, or of the container if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(total, system.cgroup_limit() or total)
 
@@ -40,7 +40,7 @@ def cpu_model() -> str:
 
 
 def driver() -> str | None:
-    """Version of NVIDIA's kernel driver."""
+    """Return the version of NVIDIA's kernel driver."""
     with contextlib.suppress(OSError, IndexError):
         words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
         return next(w for w in words if w[:1].isdigit() and "." in w)
@@ -48,7 +48,7 @@ def driver() -> str | None:
 
 
 def gpus() -> list[str]:
-    """Name and memory of every GPU that torch sees."""
+    """Return name and memory of every GPU that torch sees."""
     import torch
 
     if not torch.cuda.is_available():
@@ -58,7 +58,7 @@ def gpus() -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Installed packages that decide what comes out, and how fast."""
+    """Return versions of installed packages that affect results or speed."""
     found: dict[str, str] = {}
     for d in importlib.metadata.distributions():
         name = (d.metadata["Name"] or "").lower()
@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Of the checkout that gpupipe runs from; with a plus if something was changed."""
+    """Return the commit of the checkout that gpupipe runs from, with a plus if there are changes."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
@@ -84,7 +84,7 @@ def _commit() -> str | None:
 
 
 def facts() -> dict[str, Any]:
-    """What belongs beside every result: strings, numbers and lists only."""
+    """Return the facts to store with every result: strings, numbers and lists only."""
     import torch
     from PIL import features
 

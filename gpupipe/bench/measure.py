@@ -1,4 +1,4 @@
-"""Loaders that work in turn, in one process, so that what the machine does meanwhile hits all of them alike."""
+"""Measurement of loaders that take turns in one process, so that disturbances affect all of them alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..system import cpu_seconds
 __all__ = ["Result", "alternate", "count_images"]
 
 Batches = Callable[[], Iterable[Any]]
-"""Starts an epoch. Called again when the epoch ends."""
+"""Function that starts an epoch. It is called again when the epoch ends."""
 
 
 @dataclass
@@ -23,28 +23,28 @@ class Result:
 
     baseline: str
     rates: dict[str, list[float]] = field(default_factory=dict)
-    """images/s, one entry per round."""
+    """Images/s, one entry per round."""
 
     def median(self, name: str) -> float:
-        """images/s"""
+        """Return the median in images/s."""
         return statistics.median(self.rates[name])
 
     def spread(self, name: str) -> float:
-        """(largest - smallest) / median of the rounds."""
+        """Return (largest - smallest) / median of the rounds."""
         rates = self.rates[name]
         return (max(rates) - min(rates)) / self.median(name)
 
     def ratios(self, name: str) -> list[float]:
-        """To the baseline, within each round."""
+        """Return the ratio to the baseline within each round."""
         return [a / b for a, b in zip(self.rates[name], self.rates[self.baseline], strict=False)]
 
     def ratio(self, name: str) -> tuple[float, float, float]:
-        """(median, smallest, largest) of the ratios."""
+        """Return (median, smallest, largest) of the ratios."""
         ratios = self.ratios(name)
         return statistics.median(ratios), min(ratios), max(ratios)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result as JSON values."""
         return {
             "baseline": self.baseline,
             "candidates": {
@@ -60,7 +60,7 @@ class Result:
 
 
 def count_images(batch: Any) -> int:
-    """How many images a batch has."""
+    """Return the number of images in a batch."""
     images = batch[0] if isinstance(batch, (list, tuple)) else batch
     return len(images[0] if isinstance(images, tuple) else images)  # several views of each image
 
@@ -75,30 +75,30 @@ def alternate(
     synchronize: Callable[[], None] = lambda: None,
     progress: Callable[[str, int, float], None] = lambda name, round_, rate: None,
 ) -> Result:
-    """Let every candidate work for some seconds in each round.
+    """Run every candidate for some seconds in each round.
 
-    A reading begins after ``warm_up`` batches, when what was loaded ahead during the pause is used up, and is
-    followed by a pause until this process and its children are idle. So no candidate works during another's reading.
-    The first readings, while caches fill, are not counted (round 0).
+    A measurement begins after ``warm_up`` batches, when batches loaded ahead during the pause are used up. A pause
+    follows until this process and its children are idle, so that no candidate works during another's measurement. The
+    first round (round 0), while caches fill, is not counted.
 
     Args:
-        candidates: name to a function that starts an epoch. An epoch that is shorter than a reading is started again
-            within it, and that counts.
-        rounds: how many count.
-        seconds: of each reading, at least; a reading has at least one batch.
-        warm_up: at least the batches that a candidate loads ahead.
-        baseline: what the others are divided by; the first one by default.
+        candidates: functions that start an epoch, by name. An epoch shorter than a measurement is restarted, and the
+            restart counts.
+        rounds: number of counted rounds.
+        seconds: minimum length of a measurement, which has at least one batch.
+        warm_up: at least the number of batches that a candidate loads ahead.
+        baseline: candidate to divide by; the first one by default.
         synchronize: waits for the device, such as ``torch.cuda.synchronize``.
-        progress: told (name, round, images/s) after every reading.
+        progress: called with (name, round, images/s) after every measurement.
 
     Raises:
-        ConfigError: no candidates, an unknown baseline, or a candidate without batches.
+        ConfigError: there are no candidates, the baseline is unknown, or a candidate has no batches.
     """
     if not candidates or rounds < 1 or seconds < 0:
         raise ConfigError(f"alternate: {len(candidates)} candidates, {rounds} rounds, {seconds} seconds")
     result = Result(next(iter(candidates)) if baseline is None else baseline, {name: [] for name in candidates})
     if result.baseline not in candidates:
-        raise ConfigError(f"alternate: baseline {baseline!r} is none of {', '.join(candidates)}")
+        raise ConfigError(f"alternate: baseline {baseline!r} must be one of {', '.join(candidates)}")
     streams = {name: _endless(name, start) for name, start in candidates.items()}
     try:
         for round_ in range(rounds + 1):
@@ -139,12 +139,12 @@ def _reading(stream: Iterator[int], seconds: float, warm_up: int, synchronize: C
 
 
 def _until_idle(limit: float = 5.0) -> None:
-    """Wait until this process and its children use less than a tenth of a core; ``limit`` seconds at most."""
+    """Wait, at most ``limit`` seconds, until this process and its children use less than a tenth of a core."""
     end = time.monotonic() + limit
     before = cpu_seconds()
     while time.monotonic() < end:
         time.sleep(0.1)
         now = cpu_seconds()
-        if now - before <= 0.011:  # one tick of the kernel's clock
+        if now - before <= 0.011:  # one clock tick of the kernel
             return
         before = now

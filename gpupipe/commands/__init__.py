@@ -1,1 +1,1 @@
-"""What the commands do. ``cli.py`` holds their arguments, and imports these modules when they are called."""
+"""Implementation of the commands. ``cli.py`` holds their arguments and imports these modules on demand."""

@@ -56,17 +56,17 @@ def run(
 
 
 def _make_room(out: Path) -> None:
-    """The folder of a file that is to be written, made before the work. Raises :class:`ConfigError` if it cannot be."""
+    """Create the folder of an output file before the work begins. Raises :class:`ConfigError` on failure."""
     if out.is_dir():
         raise ConfigError(f"--out {out} is a folder; name a file in it, such as {out / 'worst.png'}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise ConfigError(f"--out {out}: its folder cannot be made: {e.strerror}; name another one") from e
+        raise ConfigError(f"--out {out}: cannot create its folder: {e.strerror}; name another one") from e
 
 
 def print_comparison(found: Comparison, title: str, one: str = "image") -> None:
-    """The table, what is broken, and what was left out. ``one``: what is compared."""
+    """Print the table, broken promises and omitted samples. ``one`` names what is compared."""
     screen = console()
     images = quantity(found.steps[-1].difference.images, one)
     table = Table(title=f"{title}, {images}", title_justify="left", title_style="bold")
@@ -89,8 +89,8 @@ def print_comparison(found: Comparison, title: str, one: str = "image") -> None:
         )
     screen.print(table)
     screen.print(
-        f"Grey levels of 0 to 255. equal: {one}s the same in every value. max: the largest difference; border: the "
-        "largest where a filter reached over the edge of a reduced image. over 1: values off by more than one level.",
+        f"Gray levels of 0 to 255. equal: {one}s with all values equal. max: largest difference; border: largest "
+        "difference where a filter reaches over the edge of a reduced image. over 1: values off by more than 1 level.",
         style="dim",
     )
     for step in found.steps:

@@ -1,4 +1,4 @@
-"""Printing that all commands share."""
+"""Console output that all commands share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..errors import BadSample
 __all__ = ["bad_samples", "console", "libraries_silenced", "pairs", "print_error", "quantity", "spark"]
 
 _SHOWN = 20
-"""Of bad samples."""
+"""Number of bad samples to list."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """On the terminal; 110 columns wide if there is none, because a pipe has no width."""
+    """Return a console for the terminal. Without one it is 110 columns wide, because a pipe has no width."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 110
     return Console(stderr=stderr, width=width, highlight=False)
@@ -29,13 +29,15 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def libraries_silenced() -> Iterator[None]:
-    """What libraries in C write to the standard error goes nowhere: libtiff prints hundreds of lines about a file whose
-    fault we name in one. What Python writes is still seen."""
+    """Discard what C libraries write to standard error; Python's own output stays visible.
+
+    libtiff prints hundreds of lines about a file whose fault we report in one.
+    """
     theirs = sys.stderr
     try:
         number = theirs.fileno()
         kept = os.dup(number)
-    except (OSError, ValueError, AttributeError):  # a stream that is no file has no such lines
+    except (OSError, ValueError, AttributeError):  # C libraries do not write to a stream without a file
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -58,7 +60,7 @@ def print_error(error: Exception) -> None:
 
 
 def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
-    """Names and values in two columns."""
+    """Return a two-column table of names and values."""
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
@@ -68,9 +70,9 @@ def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
 
 
 def bad_samples(out: Console, bad: Sequence[BadSample], prefix: bytes, what: str) -> None:
-    """The first of some bad samples, with paths below ``prefix``; nothing if there are none.
+    """Print the first bad samples, with paths below ``prefix``; nothing if there are none.
 
-    ``what``: in the title, after their number.
+    ``what`` follows their number in the title.
     """
     if not bad:
         return
@@ -90,7 +92,7 @@ def quantity(count: int, one: str, many: str | None = None) -> str:
 
 
 def spark(values: Sequence[float]) -> str:
-    """A line of bars, from the smallest to the largest of ``values``."""
+    """Return a line of bars, scaled from the smallest to the largest of ``values``."""
     if not values:
         return ""
     low, high = min(values), max(values)

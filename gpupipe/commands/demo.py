@@ -71,7 +71,7 @@ def _print(demo: Demo) -> None:
     if demo.comparison is not None:
         a, b = (curve.losses for curve in demo.curves)
         apart = max(abs(x - y) for x, y in zip(a, b, strict=True))
-        screen.print(f"the losses of the two differ by at most {apart:.1g}\n")
+        screen.print(f"the two losses differ by at most {apart:.1g}\n")
         print_comparison(demo.comparison, "pixels of the training pipeline")
 
 

@@ -1,4 +1,4 @@
-"""``gpupipe doctor``: what is installed, what will be used, and what is wrong."""
+"""``gpupipe doctor``: report what is installed, what will be used, and what is wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run() -> int:
 
 
 def look() -> Installed:
-    """Everything that can be known without running an engine."""
+    """Collect everything that can be known without running an engine."""
     from PIL import features
 
     versions = machine.versions()
@@ -84,12 +84,12 @@ def _torch_cuda() -> str | None:
 
 
 def _dali_version() -> tuple[str | None, str | None]:
-    """(version, None), (None, why it cannot be imported), or (None, None) if it is not installed."""
+    """Return (version, None), (None, reason of a failed import), or (None, None) if DALI is not installed."""
     from ..engines.dali import installed
 
     if not installed():
         return None, None
-    # By way of our own package, which alone may import DALI.
+    # Only this package may import DALI.
     if (error := _import_error("gpupipe.engines.dali.engine")) is not None:
         return None, error
     versions = machine.versions()
@@ -100,7 +100,7 @@ def _import_error(module: str) -> str | None:
     try:
         importlib.import_module(module)
         return None
-    except Exception as e:  # broken installations raise anything, from ImportError to OSError of a missing library
+    except Exception as e:  # broken installations raise anything, such as OSError for a missing library
         return f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
 
 

@@ -1,4 +1,4 @@
-"""``gpupipe doctor``: from what is installed to what is wrong, and what to do."""
+"""``gpupipe doctor``: problems of an installation, and their solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Finding", "Installed", "examine"]
 
 @dataclass(frozen=True)
 class Finding:
-    """``wrong``: something does not work. ``note``: it works, and could work better."""
+    """One finding: ``wrong`` means that something does not work, ``note`` that it could work better."""
 
     level: Literal["wrong", "note"]
     what: str
@@ -24,41 +24,41 @@ class Finding:
 
 @dataclass(frozen=True)
 class Installed:
-    """What the checks judge; a test can make one up."""
+    """Facts about an installation, which tests can make up."""
 
     wheels: tuple[str, ...]
-    """Names of the installed DALI packages."""
+    """Names of installed DALI packages."""
     dali: str | None
-    """Version of DALI as imported, or ``None``."""
+    """Version of DALI, or ``None`` if it cannot be imported."""
     dali_error: str | None
-    """Why it cannot be imported though it is installed."""
+    """Reason why an installed DALI cannot be imported."""
     driver: str | None
     torch_cuda: str | None
-    """CUDA that torch was built for."""
+    """CUDA version that torch was built for."""
     nvjpeg: tuple[int, int] | None
-    """Version of the nvJPEG that DALI finds."""
+    """Version of the nvJPEG library that DALI finds."""
     gpus: tuple[str, ...]
     turbo: str | None
     shm_bytes: int | None
     cores: int
     quota: float | None
-    """Cores' worth of time that the container allows."""
+    """Number of cores' worth of time that the container may use."""
     cache_error: str | None
     temp_error: str | None = None
-    """Why the folder for temporary files cannot be written."""
+    """Reason why the folder for temporary files is not writable."""
     torchvision_error: str | None = None
-    """Why torchvision cannot be imported though it is installed."""
+    """Reason why an installed torchvision cannot be imported."""
 
 
 def examine(found: Installed) -> list[Finding]:
-    """What is wrong with it."""
+    """Return everything that is wrong or could be better."""
     findings: list[Finding] = []
 
     def add(level: Literal["wrong", "note"], what: str, do: str) -> None:
         findings.append(Finding(level, what, do))
 
     if len(found.wheels) > 1:
-        # Either runs beside either build of torch; one CUDA for both loads fewer libraries.
+        # Both work with any build of torch, but a common CUDA version loads fewer libraries.
         new = (found.torch_cuda or "").startswith("13") and "nvidia-dali-cuda130" in found.wheels
         keep = "nvidia-dali-cuda130" if new else found.wheels[0]
         add(
@@ -70,13 +70,13 @@ def examine(found: Installed) -> list[Finding]:
     if found.dali_error is not None:
         add(
             "wrong",
-            f"DALI is installed and cannot be imported: {found.dali_error}",
+            f"DALI is installed but cannot be imported: {found.dali_error}",
             f"pip install --force-reinstall {found.wheels[0] if found.wheels else 'nvidia-dali-cuda120'}",
         )
     elif found.dali is None:
         add(
             "note",
-            "DALI is not installed; the reference engine does the work",
+            "DALI is not installed; the reference engine runs instead",
             "pip install nvidia-dali-cuda120",
         )
     elif _older(found.dali, (2, 4)):
@@ -84,13 +84,13 @@ def examine(found: Installed) -> list[Finding]:
     if found.driver and found.torch_cuda is None:
         add(
             "wrong",
-            f"there is an NVIDIA driver ({found.driver}), and this torch is built for the CPU only",
+            f"there is an NVIDIA driver ({found.driver}), but this torch is built for the CPU only",
             "install torch for CUDA: https://pytorch.org/get-started/locally",
         )
     elif found.driver and not found.gpus:
         add(
             "wrong",
-            f"there is an NVIDIA driver ({found.driver}), and torch for CUDA {found.torch_cuda} sees no GPU",
+            f"there is an NVIDIA driver ({found.driver}), but torch for CUDA {found.torch_cuda} sees no GPU",
             "check CUDA_VISIBLE_DEVICES, and in a container --gpus all; an old driver needs an older torch",
         )
     elif not found.gpus:
@@ -100,9 +100,9 @@ def examine(found: Installed) -> list[Finding]:
     if found.torchvision_error is not None:
         add(
             "wrong",
-            f"torchvision is installed and cannot be imported: {found.torchvision_error}; gpupipe does not need it, "
-            "timm, Lightning's torchmetrics and most training scripts do",
-            "install the torchvision that belongs to this torch: https://pytorch.org/get-started/locally",
+            f"torchvision is installed but cannot be imported: {found.torchvision_error}; gpupipe does not need it, "
+            "but timm, Lightning's torchmetrics and most training scripts do",
+            "install the torchvision version for this torch: https://pytorch.org/get-started/locally",
         )
     if found.turbo is None:
         add(
@@ -113,7 +113,7 @@ def examine(found: Installed) -> list[Finding]:
     if found.quota is not None and found.quota < found.cores - 0.5:
         add(
             "note",
-            f"{found.cores} cores are visible, and this container may use {found.quota:g} of them",
+            f"{found.cores} cores are visible, but this container may use only {found.quota:g} of them",
             f"num_workers={max(1, round(found.quota))}",
         )
     return findings + _folders(found)
@@ -125,8 +125,8 @@ def _folders(found: Installed) -> list[Finding]:
         findings.append(
             Finding(
                 "wrong",
-                f"no folder for temporary files can be written: {found.temp_error}",
-                "set TMPDIR to a folder that can be written and has space",
+                f"no folder for temporary files is writable: {found.temp_error}",
+                "set TMPDIR to a writable folder with enough space",
             )
         )
     if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
@@ -142,9 +142,9 @@ def _folders(found: Installed) -> list[Finding]:
         findings.append(
             Finding(
                 "note",
-                f"the cache folder {cache_folder('index')} cannot be written: {found.cache_error}; indexes are built "
-                "anew by every run",
-                "set GPUPIPE_CACHE to a folder that can be written",
+                f"the cache folder {cache_folder('index')} is not writable: {found.cache_error}; every run builds "
+                "its indexes again",
+                "set GPUPIPE_CACHE to a writable folder",
             )
         )
     return findings
@@ -154,10 +154,10 @@ def _old_nvjpeg(found: Installed) -> Finding:
     wanted = ".".join(map(str, FANCY_WINDOWS))
     have = f"nvJPEG is {'.'.join(map(str, found.nvjpeg))}" if found.nvjpeg else "nvJPEG is not found"
     what = (
-        f"{have}: windows of JPEGs need {wanted} to be decoded on the GPU with Pillow's upsampling of colour, so "
-        "whole images are decoded"
+        f"{have}: decoding windows of JPEGs on the GPU with Pillow's chroma upsampling needs {wanted}, so whole "
+        "images are decoded"
     )
-    plain = "engines.Dali(jpeg_fancy_upsampling=False) is faster, and differs at edges of colour"
+    plain = "engines.Dali(jpeg_fancy_upsampling=False) is faster, but differs at color edges"
     if not (found.torch_cuda or "").startswith("13"):
         return Finding("note", what, f"{plain}; with a torch for CUDA 13, nvidia-dali-cuda130 brings a newer nvJPEG")
     if "nvidia-dali-cuda130" in found.wheels:

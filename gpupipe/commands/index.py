@@ -29,7 +29,7 @@ def run(
         dataset = _opened(given, exif, kind, image, label)
     if isinstance(dataset, VideoFiles):
         if beside:
-            raise ConfigError("--beside is for images behind a network; videos are files of this machine")
+            raise ConfigError("--beside is for images behind a network, but videos are local files")
         return _videos(dataset, given, rebuild)
     summary = dataset.index_summary()
     if rebuild and not (summary.built and not summary.reused):
@@ -48,7 +48,7 @@ def run(
         ("width", _spread(dataset.sizes[:, 1])),
         ("orientation", _orientation(summary.oriented, exif)),
         ("files", decimal(summary.total_bytes)),
-        ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
+        ("index", summary.path or "kept in memory only: the cache folder is not writable"),
         *left,
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
@@ -60,7 +60,7 @@ def run(
 def _opened(
     given: str, exif: bool, kind: str | None, image: str | None, label: str | None
 ) -> EncodedImages | VideoFiles:
-    """Images of any kind; or videos, if there are no images."""
+    """Open images of any kind, or videos if there are no images."""
     if kind is None and image is None and label is None and kind_of(given) == "imagefolder":
         return open_media(Path(given), exif=exif, frames=1)
     return open_images(given, kind=kind, image=image, label=label, exif=exif)
@@ -69,7 +69,7 @@ def _opened(
 def _bad(out: Console, prefix: bytes, summary: Summary) -> None:
     if summary.bad:
         bad_samples(out, summary.bad, prefix, "bad file")
-        out.print("A loader names them when it meets them; they do not end a run by themselves.", style="dim")
+        out.print("A loader reports them when it meets them; by themselves they do not end a run.", style="dim")
 
 
 def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
@@ -93,7 +93,7 @@ def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
         ("width", _spread(dataset.sizes[:, 1])),
         ("rotation", f"{quantity(summary.oriented, 'video has', 'videos have')} one; upright=True turns them"),
         ("files", decimal(summary.total_bytes)),
-        ("index", summary.path or "kept in memory only: the cache folder cannot be written"),
+        ("index", summary.path or "kept in memory only: the cache folder is not writable"),
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
     out.print(pairs(rows, title=given))

@@ -1,4 +1,4 @@
-"""From what a person typed to a dataset, a pipeline and a device."""
+"""Datasets, pipelines and devices from command-line arguments."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ __all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_v
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
-    """An ``ImageFolder`` if there are folders with images in them, else an ``ImageList`` of the images that lie
-    there; of a file, an ``ImageList``.
+    """Open a folder of class folders as ``ImageFolder``, and a folder of images or a file as ``ImageList``.
 
     Raises :class:`DatasetError` if there is no image.
     """
@@ -32,21 +31,23 @@ def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
     if path.is_file():
         return ImageList(path, exif=exif)
     if not path.is_dir():
-        raise DatasetError(f"{path}: there is no such folder or file")
+        raise DatasetError(f"{path}: no such folder or file")
     if any(entry.is_dir() for entry in path.iterdir()):
         folder = ImageFolder(path, exif=exif, allow_empty=True)
         if len(folder):
             return folder
     files = sorted(p for p in path.iterdir() if p.suffix.lower() in IMG_EXTENSIONS)
     if not files:
-        raise DatasetError(f"{path}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
+        raise DatasetError(
+            f"{path}: no images here or in folders below; supported extensions are {', '.join(IMG_EXTENSIONS)}"
+        )
     return ImageList(files, exif=exif)
 
 
 def open_media(
     path: Path, *, exif: bool = False, frames: int = 16, stride: int | None = None
 ) -> EncodedImages | VideoFiles:
-    """:func:`open_dataset`, or if there is no image :func:`open_videos`.
+    """Open images like :func:`open_dataset`, or videos like :func:`open_videos` if there are none.
 
     Raises :class:`DatasetError` if there is neither.
     """
@@ -60,8 +61,8 @@ def open_media(
 
 
 def open_videos(path: Path, frames: int, stride: int | None = None) -> VideoFiles | None:
-    """A ``VideoFolder`` if there are folders with videos in them, else a ``VideoList`` of the videos that lie there;
-    ``None`` if there are none."""
+    """Open class folders of videos as ``VideoFolder``, and a folder of videos as ``VideoList``; ``None`` without
+    videos."""
     path = path.expanduser()
     if not path.is_dir():
         return None
@@ -72,9 +73,9 @@ def open_videos(path: Path, frames: int, stride: int | None = None) -> VideoFile
 
 
 def open_pipeline(text: str) -> Compose:
-    """The pipeline that ``module.function``, ``module.function:size=128`` or ``file.py:function`` means.
+    """Return the pipeline that ``module.function``, ``module.function:size=128`` or ``file.py:function`` names.
 
-    Raises :class:`ConfigError` saying which names there are, or which arguments.
+    Raises :class:`ConfigError` that lists the valid names or arguments.
     """
     target, _, arguments = text.partition(":")
     if target.endswith(".py"):
@@ -89,25 +90,23 @@ def open_pipeline(text: str) -> Compose:
     if isinstance(function, Compose) and not arguments:
         return function
     if not callable(function) or name.startswith("_"):
-        raise ConfigError(
-            f"{text!r}: there is no function {name!r}; there are {', '.join(_functions(module)) or 'none'}"
-        )
+        raise ConfigError(f"{text!r}: no function {name!r}; choose from {', '.join(_functions(module)) or 'none'}")
     try:
         inspect.signature(function).bind(**_arguments(arguments, text))
     except TypeError as e:
-        raise ConfigError(f"{text!r}: {e}; it is {name}{inspect.signature(function)}") from None
+        raise ConfigError(f"{text!r}: {e}; its signature is {name}{inspect.signature(function)}") from None
     try:
         return as_compose(function(**_arguments(arguments, text)))
     except GpupipeError:
         raise
-    except Exception as e:  # of user code, and of values that no pipeline takes
+    except Exception as e:  # raised by user code, or by values that no pipeline accepts
         raise ConfigError(f"{text!r}: {type(e).__name__}: {e}") from e
 
 
 def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
-    """(device, its type); a GPU if there is one and nothing was asked for.
+    """Return (device, its type). By default this is a GPU if there is one.
 
-    Raises :class:`ConfigError` if torch does not see it.
+    Raises :class:`ConfigError` if torch does not see the device.
     """
     import torch
 
@@ -118,7 +117,7 @@ def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
         return device, "cpu"
     if kind == "cuda":
         if not torch.cuda.is_available():
-            raise ConfigError(f"--device {device}: torch sees no GPU here; see gpupipe doctor")
+            raise ConfigError(f"--device {device}: torch sees no GPU; run gpupipe doctor")
         return device, "cuda"
     raise ConfigError(f"--device {device}: it must be cpu, cuda or cuda:N")
 
@@ -129,13 +128,13 @@ def _ready_made(module: str, text: str) -> ModuleType:
     if module not in names:
         found = [f"{n}.{f}" for n in names for f in _functions(importlib.import_module(f"gpupipe.pipelines.{n}"))]
         raise ConfigError(
-            f"{text!r} is no pipeline; there are {', '.join(found)}, and path/to/file.py:function means your own"
+            f"unknown pipeline {text!r}; choose from {', '.join(found)}, or name your own: path/to/file.py:function"
         )
     return importlib.import_module(f"gpupipe.pipelines.{module}")
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """Functions that a module defines itself."""
+    """Return the functions that a module itself defines."""
     return sorted(
         name
         for name, value in vars(module).items()
@@ -145,26 +144,26 @@ def _functions(module: ModuleType) -> list[str]:
 
 def _load(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
+        raise ConfigError(f"{path}: no such file")
     spec = importlib.util.spec_from_file_location(f"gpupipe_pipeline_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as e:  # whatever user code raises
+    except Exception as e:  # raised by user code
         raise ConfigError(f"{path}: {type(e).__name__}: {e}") from e
     return module
 
 
 def _arguments(text: str, whole: str) -> dict[str, Any]:
-    """``size=128,dtype=uint8`` as keyword arguments. Values are Python literals; a bare word is text."""
+    """Parse ``size=128,dtype=uint8`` as keyword arguments. Values are Python literals; a bare word is text."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
         return {str(k.arg): k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)
                 for k in call.keywords if k.arg or _fail()}  # fmt: skip
     except (SyntaxError, ValueError, AssertionError):
-        raise ConfigError(f"{whole!r}: arguments are written as in imagenet.train:size=128,dtype=uint8") from None
+        raise ConfigError(f"{whole!r}: write arguments like imagenet.train:size=128,dtype=uint8") from None
 
 
 def _fail() -> bool:

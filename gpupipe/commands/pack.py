@@ -1,4 +1,4 @@
-"""``gpupipe pack``: what is asked for, and what cannot be."""
+"""``gpupipe pack``: checks of the request."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _SIZE = re.compile(r"([0-9.]+)\s*([kMGT]?)(i?)B?", re.I)
 
 
 def run(request: Request) -> int:
-    """The exit code: 0 if all samples were written, 3 if some were left out, 130 after Ctrl-C."""
+    """Return the exit code: 0 if all samples were written, 3 if some were left out, 130 after Ctrl-C."""
     if is_url(request.destination):
         raise ConfigError(
-            f"{request.destination}: shards are written to a folder of this machine; copy it afterwards with the tool "
-            "of the store"
+            f"{request.destination}: shards are written to a local folder; copy it afterwards with the store's own tool"
         )
     if request.format is None:
         _refuse_without_format(request)
@@ -44,10 +43,10 @@ def _refuse_without_format(request: Request) -> None:
     }  # fmt: skip
     given = [name for name, value in others.items() if value not in (None, False)]
     if given or not request.sliceable:
-        what = f"{given[0]} is for shards" if given else "say what is to be written"
+        what = f"{given[0]} is for shards" if given else "choose an output"
         raise ConfigError(
-            f"{what}: --format {', '.join(FORMATS)}; or --sliceable alone, for a folder of JPEGs that crops are "
-            "cut from"
+            f"{what}: --format {', '.join(FORMATS)}; or --sliceable alone, for a folder of JPEGs that can be decoded "
+            "in part"
         )
 
 
@@ -55,15 +54,15 @@ def _form(request: Request, format: Format) -> Form:
     resize, decoded, quality = request.resize, request.decoded, request.quality
     if request.sliceable:
         if resize is not None or decoded or quality is not None or request.exif:
-            raise ConfigError("--sliceable changes no pixel; leave out --resize, --quality, --decoded and --exif")
+            raise ConfigError("--sliceable changes no pixel; remove --resize, --quality, --decoded and --exif")
         return Sliceable()
     if decoded and quality is not None:
-        raise ConfigError("--quality is for JPEG, and --decoded writes pixels; leave one of them out")
+        raise ConfigError("--quality is for JPEG, but --decoded writes pixels; remove one of them")
     if resize is None and not decoded:
         if quality is not None or request.exif:
             name = "--quality" if quality is not None else "--exif"
             raise ConfigError(
-                f"{name} goes with --resize: images that keep their size are written as they are, because encoding "
+                f"{name} needs --resize: images that keep their size are copied as they are, because encoding "
                 "them again would cost quality"
             )
         return AsIs()
@@ -72,14 +71,14 @@ def _form(request: Request, format: Format) -> Form:
 
 def _shard_bytes(request: Request) -> int:
     if request.seed is not None and not request.shuffle:
-        raise ConfigError("--seed goes with --shuffle; without it samples keep their order")
+        raise ConfigError("--seed needs --shuffle; without it samples keep their order")
     if re.fullmatch(r"\w[\w.]*", request.split) is None:
         raise ConfigError(f"--split {request.split!r}: it must be letters and digits, such as train or validation")
     text = request.shard_bytes
     if text is None:
         return SHARD_BYTES
     if request.shards is not None:
-        raise ConfigError("--shards says how many, and --shard-bytes how large; leave one of them out")
+        raise ConfigError("--shards sets the number and --shard-bytes the size of shards; remove one of them")
     match = _SIZE.fullmatch(text.strip())
     try:
         number = float(match[1]) if match else 0.0

@@ -1,4 +1,4 @@
-"""``gpupipe pack --sliceable``: a folder into a folder."""
+"""``gpupipe pack --sliceable``: pack a folder into a folder."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ _SHOWN = 3
 
 
 def run(request: Request) -> int:
-    """See :func:`gpupipe.commands.pack.run`."""
+    """Run the command; see :func:`gpupipe.commands.pack.run`."""
     if not os.path.isdir(os.path.expanduser(request.source)):
-        raise DatasetError(f"{request.source}: there is no such folder")
+        raise DatasetError(f"{request.source}: no such folder")
     source, destination = placed(request.source, request.destination)
     form = Sliceable()
     with Progress("Looking for images") as progress:
         samples, others = find(source, IMG_EXTENSIONS, progress)
     if not samples:
-        raise DatasetError(f"{source}: no images here, nor in folders below; endings are {', '.join(IMG_EXTENSIONS)}")
+        raise DatasetError(
+            f"{source}: no images here or in folders below; supported extensions are {', '.join(IMG_EXTENSIONS)}"
+        )
     writer, started = FolderWriter(destination), time.monotonic()
     about = {"source": os.path.realpath(source), "form": str(form)}
     with closing(Journal(destination, about, Written)) as journal, closing(writer):
@@ -57,7 +59,7 @@ def _report(out: Console, folder: Path, written: list[Written], others: int, now
     grown = f", {100 * (bytes_after / bytes_before - 1):+.2f} %" if bytes_before else ""
     rows = [
         ("rewritten", f"{quantity(len(made), 'image')}, {decimal(bytes_before)} to {decimal(bytes_after)}{grown}"),
-        ("copied", f"{quantity(len(written) - len(made), 'image')} as they are"),
+        ("copied", f"{quantity(len(written) - len(made), 'image')} unchanged"),
         ("left out", f"{quantity(others, 'other file')}" if others else "nothing"),
         ("this time", f"{now:,} in {seconds:.1f} s" + (f", {now / seconds:,.0f} images/s" if now else "")),
         ("journal", str(folder / NAME)),
@@ -68,11 +70,11 @@ def _report(out: Console, folder: Path, written: list[Written], others: int, now
         if w.kind:
             kept[w.kind].append(w)
     if kept:
-        table = Table(title="copied as they are", title_justify="left", title_style="bold yellow")
+        table = Table(title="copied unchanged", title_justify="left", title_style="bold yellow")
         for column in ("kind", "images", "such as", "reason"):
             table.add_column(column, overflow="fold", justify="right" if column == "images" else "left")
         for kind, some in sorted(kept.items(), key=lambda item: -len(item[1])):
             names = "\n".join(w.name.encode(errors="replace").decode() for w in some[:_SHOWN])
             table.add_row(kind, f"{len(some):,}", Text(names), Text(some[0].reason))
         out.print(table)
-        out.print("They are read as a whole, as before; the journal names all of them.", style="dim")
+        out.print("They are still decoded as a whole; the journal lists all of them.", style="dim")

@@ -1,5 +1,4 @@
-"""What both ways of packing share: what was asked for, where they read and write, and what they say when they are
-stopped."""
+"""The request, its folders and the message after Ctrl-C, for both ways of packing."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ __all__ = ["Request", "placed", "stopped"]
 
 @dataclass(frozen=True)
 class Request:
-    """What a person typed."""
+    """Command-line arguments of ``gpupipe pack``."""
 
     source: str
     destination: str
@@ -31,7 +30,7 @@ class Request:
     seed: int | None = None
     split: str = "train"
     kind: str | None = None
-    """Of the source."""
+    """Kind of the source."""
     image: str | None = None
     label: str | None = None
     num_workers: int | None = None
@@ -42,9 +41,9 @@ class Request:
 
 
 def placed(source: str, destination: str) -> tuple[str, str]:
-    """Both as absolute paths; a URL, or a pattern, stays what it is.
+    """Return both as absolute paths, leaving URLs and patterns as they are.
 
-    Raises :class:`ConfigError` if one lies in the other.
+    Raises :class:`ConfigError` if one contains the other.
     """
     target = os.path.abspath(os.path.expanduser(destination))
     if is_url(source):
@@ -52,11 +51,11 @@ def placed(source: str, destination: str) -> tuple[str, str]:
     given = os.path.abspath(os.path.expanduser(source))
     inner, outer = os.path.realpath(target), os.path.realpath(given)
     if os.path.commonpath([inner, outer]) in (inner, outer):
-        raise ConfigError(f"{target} and {given} are one folder, or one lies in the other; give another one")
+        raise ConfigError(f"{target} and {given} are the same folder, or one contains the other; name another folder")
     return given, target
 
 
 def stopped() -> int:
-    """Says how to go on after Ctrl-C; the exit code."""
-    console(stderr=True).print("stopped; the same command goes on where this one ended", style="yellow")
+    """Explain how to continue after Ctrl-C, and return the exit code."""
+    console(stderr=True).print("stopped; run the same command again to continue", style="yellow")
     return 130

@@ -1,4 +1,4 @@
-"""``gpupipe pack --format``: any dataset of images into shards."""
+"""``gpupipe pack --format``: pack any dataset of images into shards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SOME_LEFT_OUT = 3
 
 
 def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
-    """See :func:`gpupipe.commands.pack.run`."""
+    """Run the command; see :func:`gpupipe.commands.pack.run`."""
     source, destination = placed(request.source, request.destination)
     with libraries_silenced():
         dataset = open_images(source, kind=request.kind, image=request.image, label=request.label)
@@ -79,12 +79,12 @@ def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
 def _order(
     dataset: EncodedImages, bad: Sequence[BadSample], request: Request
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """i64[N]: the samples that are not known to be bad. Raises :class:`DatasetError` if there is none."""
+    """Return i64[N], the samples not known to be bad. Raises :class:`DatasetError` if there is none."""
     good = np.ones(len(dataset), np.bool_)
     good[[sample.index for sample in bad]] = False
     indices = np.flatnonzero(good)
     if not len(indices):
-        raise DatasetError(f"{request.source}: none of its {len(dataset)} images can be read; see gpupipe index")
+        raise DatasetError(f"{request.source}: none of its {len(dataset)} images can be read; run gpupipe index")
     if request.shuffle:
         indices = indices[Shuffle(len(indices), request.seed or 0, 0).at(np.arange(len(indices)))[0]]
     return indices
@@ -139,7 +139,7 @@ def _report(
 
 
 def _fields_not_copied(dataset: EncodedImages) -> list[tuple[str, str]]:
-    """The row of the report that names what the first sample has and shards do not get; no row if there is nothing."""
+    """Return the report row for fields of the first sample that shards do not store, if there are any."""
     names = dataset.source.unused_names() if isinstance(dataset.source, Shards) else []
     return [("not copied", f"{', '.join(names)}: shards hold only images and labels")] if names else []
 

@@ -1,4 +1,4 @@
-"""``gpupipe doctor``: every engine on one small JPEG."""
+"""``gpupipe doctor``: run every engine on one small JPEG."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["self_check"]
 
 
 def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], list[Finding]]:
-    """Decode and resize one JPEG in every engine: (what to print, what is broken).
+    """Decode and resize one JPEG in every engine. Return (lines to print, findings).
 
     Args:
-        cuda: on a GPU.
+        cuda: run on a GPU.
         dali_works: whether DALI can be imported.
     """
     from PIL import Image
@@ -34,7 +34,7 @@ def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], lis
     def attempt(name: str, work: Callable[[], str]) -> None:
         try:
             lines.append((name, work()))
-        except Exception as e:  # whatever an engine dies of is what the doctor is asked for
+        except Exception as e:  # the doctor reports every failure of an engine
             why = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
             lines.append((name, f"fails: {why}"))
             do = "see the lines above; if they do not say why, report it with this output"
@@ -61,7 +61,7 @@ def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], lis
             if step.broken:
                 raise RuntimeError(step.broken[0])
             promise = "as promised" if step.promised else "no promise on a GPU yet"
-            return f"works: at most {d.max:g} grey levels from the reference, mean {d.mean:.2g} ({promise})"
+            return f"works: at most {d.max:g} gray levels from the reference, mean {d.mean:.2g} ({promise})"
 
         attempt("engine=auto", auto)
         attempt("reference", reference)

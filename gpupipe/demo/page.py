@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file with everything in it, no script and nothing loaded from elsewhere."""
+"""Report of the demo: one self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ figure { margin: 1rem 0; } figcaption { color: #555c6b; font-size: .88rem; }
 
 
 def page(demo: Demo, machine: dict[str, Any]) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     both = demo.comparison is not None
     title = "One network, trained twice" if both else "The reference alone"
     lead = (
@@ -50,10 +50,10 @@ def page(demo: Demo, machine: dict[str, Any]) -> str:
         f"{len(demo.curves[0].epochs)} epochs in batches of {demo.batch_size}, {demo.val_images:,} images held out. "
     )
     lead += (
-        "Once DALI decoded and augmented, once torch's DataLoader with Pillow: the same seeds, first weights, order, "
-        "crop windows and flips."
+        "DALI decoded and augmented for the first training, torch's DataLoader with Pillow for the second, with equal "
+        "seeds, initial weights, order, crops and flips."
         if both
-        else "DALI is not installed here, so there is nothing to compare with; pip install nvidia-dali-cuda120."
+        else "DALI is not installed, so there is nothing to compare; pip install nvidia-dali-cuda120."
     )
     parts = [f"<h1>{title}</h1><p class=lead>{lead}</p>", _cards(demo)]
     parts += ["<h2>Loss of every step</h2>", _chart(demo.curves), _epochs(demo.curves)]
@@ -81,7 +81,7 @@ def _cards(demo: Demo) -> str:
         whole = demo.comparison.steps[-1].difference
         a, b = (c.losses for c in demo.curves)
         cards.append((f"{max(abs(x - y) for x, y in zip(a, b, strict=True)):.1g}", "largest difference of the losses"))
-        cards.append((f"{whole.mean:.2f}", "grey levels of 255 apart, on average"))
+        cards.append((f"{whole.mean:.2f}", "gray levels of 255 apart, on average"))
     return (
         '<div class="cards">'
         + "".join(f'<div class="card"><b>{b}</b><span>{s}</span></div>' for b, s in cards)
@@ -90,7 +90,7 @@ def _cards(demo: Demo) -> str:
 
 
 def _chart(curves: Sequence[Curve]) -> str:
-    """Loss by step; the reference is dashed, so that both show where they lie on each other."""
+    """Draw loss by step. The reference is dashed, so that both curves stay visible where they coincide."""
     width, height, left, bottom = 760, 260, 44, 34
     top = max(max(c.losses) for c in curves) * 1.05
     steps = max(len(c.losses) for c in curves)
@@ -152,9 +152,9 @@ def _steps(comparison: Comparison) -> str:
         )  # fmt: skip
     head = ["after", "images equal", "largest inside", "at the border", "mean", "off by more than 1", "promise"]
     return (
-        f"<p>{comparison.steps[-1].difference.images} images, the pipeline cut off after each transform, in grey "
-        "levels of 0 to 255. Where a reduced image's filter reaches over its edge, the two treat the edge "
-        "differently; that is the border.</p>" + _table(head, rows)
+        f"<p>{comparison.steps[-1].difference.images} images, the pipeline stopped after each transform, in gray "
+        "levels of 0 to 255. The border is where a filter reaches over the edge of a reduced image, which the two "
+        "treat differently.</p>" + _table(head, rows)
     )
 
 
@@ -172,7 +172,7 @@ def _pictures(worst: Sequence[Worst]) -> str:
             f"{w.mean:.3g}</figcaption></figure>"
         )
     return (
-        f"<p>The images that differ most. Each: DALI, reference, their difference times {factor}.</p>"
+        f"<p>The images that differ most. For each: DALI, reference, their difference times {factor}.</p>"
         f'<div class="grid">{"".join(cells)}</div>'
     )
 

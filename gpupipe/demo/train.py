@@ -1,4 +1,4 @@
-"""The same network trained twice, through DALI and through the reference, with the same seeds and the same plans."""
+"""Training of one network through DALI and through the reference, with equal seeds and plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Curve", "Demo", "Epoch", "generated", "run", "split"]
 Engine = Literal["dali", "torch"]
 
 SIZE = 64
-"""Edge of the images that the network sees, in pixels."""
+"""Edge of the network's input in pixels."""
 CLASSES, PER_CLASS, HELD_OUT = 4, 96, 24
 _SIZES = ((150, 200), (200, 150), (160, 160), (133, 200), (144, 192))
 _STATISTICS = (0.45, 0.43, 0.41), (0.26, 0.26, 0.27)
@@ -37,24 +37,24 @@ _STATISTICS = (0.45, 0.43, 0.41), (0.26, 0.26, 0.27)
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of one engine."""
+    """Results of one epoch with one engine."""
 
     losses: tuple[float, ...]
-    """Of every step."""
+    """Loss of every step."""
     accuracy: float
-    """Of the held-out images, 0 to 1."""
+    """Accuracy on held-out images, 0 to 1."""
     images_per_second: float
-    """While training, the network included."""
+    """Training speed, including the network."""
 
     @property
     def loss(self) -> float:
-        """The mean of the steps."""
+        """Mean loss over the steps."""
         return float(np.mean(self.losses))
 
 
 @dataclass
 class Curve:
-    """What one engine's training came to."""
+    """Results of training with one engine."""
 
     engine: Engine
     description: str = ""
@@ -67,10 +67,10 @@ class Curve:
 
 @dataclass
 class Demo:
-    """Everything that the demo found out."""
+    """Results of the demo."""
 
     source: str
-    """Which images, in words."""
+    """Description of the images."""
     train_images: int
     val_images: int
     classes: int
@@ -83,13 +83,13 @@ class Demo:
 
 
 def generated(progress: Callable[[str], None] = lambda text: None) -> tuple[Path, Path]:
-    """(training folder, held-out folder) of generated photographs in the cache folder; made if they are not there
-    yet."""
+    """Return (training folder, held-out folder) of synthetic photographs in the cache folder, creating them if
+    missing."""
     base = Path(cache_folder("demo"))
     name = f"{CLASSES}x{PER_CLASS}+{HELD_OUT}"
     train, val, done = base / name / "train", base / name / "val", base / name / "complete"
     if not done.exists():
-        progress(f"making {CLASSES * (PER_CLASS + HELD_OUT)} photographs from numbers")
+        progress(f"creating {CLASSES * (PER_CLASS + HELD_OUT)} synthetic photographs")
         make_folder(str(base))
         make_photos(train, CLASSES, PER_CLASS, seed=0, sizes=_SIZES)
         make_photos(val, CLASSES, HELD_OUT, seed=1, sizes=_SIZES)
@@ -98,8 +98,10 @@ def generated(progress: Callable[[str], None] = lambda text: None) -> tuple[Path
 
 
 def split(dataset: Dataset, seed: int, held_out: float = 0.2) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(training indices, held-out indices), both i64 and sorted, a function of the length and ``seed``. Samples known
-    to be bad are in neither."""
+    """Return (training indices, held-out indices), both i64 and sorted, as a function of the length and ``seed``.
+
+    Samples known to be bad are in neither.
+    """
     order = Shuffle(len(dataset), seed, 0).at(np.arange(len(dataset)))[0]
     bad = {s.index for s in dataset.bad(order)}
     good = np.array([i for i in order.tolist() if i not in bad], np.int64)
@@ -110,7 +112,7 @@ def split(dataset: Dataset, seed: int, held_out: float = 0.2) -> tuple[np.ndarra
 
 
 def pipelines() -> tuple[Compose, Compose]:
-    """(training, evaluation)"""
+    """Return (training, evaluation) pipelines."""
     finish = [ToTensor(), Normalize(*_STATISTICS)]
     return (
         Compose([RandomResizedCrop(SIZE, scale=(0.3, 1.0)), RandomHorizontalFlip(), *finish]),
@@ -119,7 +121,7 @@ def pipelines() -> tuple[Compose, Compose]:
 
 
 def network(classes: int, seed: int) -> nn.Module:
-    """A small convolutional network whose first weights are a function of ``seed``; torch's generator is put back."""
+    """Return a small convolutional network whose initial weights depend on ``seed``. torch's generator is restored."""
 
     def block(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Conv2d(inputs, outputs, 3, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
@@ -171,7 +173,7 @@ def _train(plan: _Plan, engine: Engine, progress: Callable[[str], None]) -> Curv
                 schedule.step()
                 losses.append(loss.detach())
                 images += len(x)
-            # Reading the losses waits for the device, so the clock is read after it.
+            # Read the clock after the losses, because reading them waits for the device.
             values = tuple(torch.stack(losses).tolist())
             seconds = time.perf_counter() - began
             curve.epochs.append(Epoch(values, _accuracy(model, val), images / seconds))
@@ -199,15 +201,16 @@ def run(
     device: str = "cpu",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Demo:
-    """Train through both engines and compare their pixels; through the reference alone if DALI is not installed.
+    """Train through both engines and compare their pixels, or through the reference alone if DALI is not installed.
 
     Args:
-        folder: one folder per class; a part of it is held out. Generated photographs if ``None``.
-        epochs, seed, batch_size, device: of both trainings.
-        progress: told what is being done.
+        folder: one folder per class, a part of which is held out. ``None`` uses synthetic photographs.
+        epochs, seed, batch_size, device: for both trainings.
+        progress: called with a description of each step.
 
     Raises:
-        DatasetError: too few images. ConfigError: an argument is wrong.
+        DatasetError: there are too few images.
+        ConfigError: an argument is invalid.
     """
     if epochs < 1:
         raise ConfigError(f"epochs must be at least 1, not {epochs}")
@@ -216,7 +219,7 @@ def run(
     train: Dataset
     val: Dataset
     if folder is None:
-        source = "photographs made from numbers"
+        source = "synthetic photographs"
         train_folder, val_folder = generated(progress)
         train, val = ImageFolder(train_folder, train_pipeline), ImageFolder(val_folder, val_pipeline)
         classes = len(train.classes)

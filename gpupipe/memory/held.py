@@ -1,4 +1,4 @@
-"""What memory is held now, taking it in advance and giving it back; see the package."""
+"""Report, preallocate and release memory; see :mod:`gpupipe.memory`."""
 
 from __future__ import annotations
 
@@ -23,42 +23,43 @@ __all__ = ["DeviceMemory", "MemoryReport", "estimate", "preallocate", "release",
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Bytes of one GPU."""
+    """Memory of one GPU in bytes."""
 
     index: int
     allocated: int
-    """In torch's tensors of this process."""
+    """Bytes in torch tensors of this process."""
     reserved: int
-    """In torch's pool of this process, ``allocated`` included."""
+    """Bytes in torch's pool of this process, including ``allocated``."""
     free: int
     total: int
 
     @property
     def other(self) -> int:
-        """DALI's pool, CUDA itself, and all other processes: the driver does not tell them apart."""
+        """Bytes of DALI's pool, of CUDA itself and of all other processes, which the driver does not distinguish."""
         return self.total - self.free - self.reserved
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What is held now, in bytes; ``None`` of what cannot be known."""
+    """Memory held now, in bytes. Unknown values are ``None``."""
 
     process: ProcessMemory | None
-    """This process, DALI's CPU buffers included."""
+    """This process, including DALI's CPU buffers."""
     workers: ProcessMemory
-    """All processes below this one together; in ``rss`` what they share counts once for each."""
+    """Sum over all descendant processes; ``rss`` counts shared memory once for each."""
     worker_count: int
     limit: int | None
-    """What this process may have: of the machine, or of its container."""
+    """Limit of this process, set by the machine or its container."""
     shm: int | None
     """Size of /dev/shm."""
     staging: int
-    """In pinned slots of gpupipe's rings, of all loaders of this process."""
+    """Bytes in pinned slots of gpupipe's rings, over all loaders of this process."""
     rings: int
     pinned_by_torch: int | None
-    """In torch's pool of pinned memory, ``staging`` included; ``None`` if CUDA is not running, or torch is old."""
+    """Bytes in torch's pool of pinned memory, including ``staging``; ``None`` if CUDA is not running or torch is too
+    old."""
     devices: tuple[DeviceMemory, ...]
-    """The GPUs that this process uses."""
+    """GPUs that this process uses."""
 
     def __str__(self) -> str:
         def of(p: ProcessMemory) -> str:
@@ -81,17 +82,17 @@ class MemoryReport:
 
 
 def report() -> MemoryReport:
-    """What is held now.
+    """Report the memory held now.
 
-    Loads nothing and starts nothing: without CUDA running in torch there are no ``devices``. DALI has no function that
-    says what its pools hold: its CPU buffers are in ``process``, those of a GPU in ``DeviceMemory.other``.
+    This loads and starts nothing: ``devices`` is empty unless CUDA is running in torch. DALI cannot report the size of
+    its pools: ``process`` includes its CPU buffers, ``DeviceMemory.other`` those on a GPU.
     """
     below = [p for p in map(system.process, system.children()) if p is not None]
-    # Not imported: a report does not load torch.
+    # No import, because a report must not load torch.
     staging = sys.modules.get("gpupipe.engines.staging")
     rings = [] if staging is None else [ring for ring in staging.live_rings() if ring.pinned]
     cuda = _cuda()
-    # Newer versions of torch only.
+    # Only newer versions of torch have this.
     pinned = getattr(cuda, "host_memory_stats", None)
     return MemoryReport(
         process=system.process(),
@@ -107,7 +108,7 @@ def report() -> MemoryReport:
 
 
 def _cuda() -> Any:
-    """``torch.cuda`` if CUDA is running in this process."""
+    """Return ``torch.cuda`` if CUDA is running in this process."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
@@ -116,15 +117,15 @@ def _devices(cuda: Any) -> Iterator[DeviceMemory]:
     in_use = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", lambda i: i == cuda.current_device())
     for i in range(cuda.device_count()):
         allocated, reserved = cuda.memory_allocated(i), cuda.memory_reserved(i)
-        if reserved or in_use(i):  # asking for the free memory of another one would take some of it
+        if reserved or in_use(i):  # querying the free memory of an unused GPU would allocate some
             yield DeviceMemory(i, allocated, reserved, *cuda.mem_get_info(i))
 
 
 def estimate(loader: DataLoader) -> Estimate:
-    """What a loader will hold, as an arithmetic: ``print(estimate(loader))``.
+    """Calculate the memory that a loader will hold: ``print(estimate(loader))``.
 
-    "About" marks averages over a sample of the index. Python, torch and DALI themselves are not in it, nor what DALI's
-    pools keep beyond what is in use.
+    "About" marks averages over a sample of the index. Python, torch and DALI themselves are not included, nor what
+    DALI's pools keep beyond current use.
 
     >>> import numpy as np
     >>> from gpupipe import DataLoader, datasets
@@ -137,24 +138,27 @@ def estimate(loader: DataLoader) -> Estimate:
 
 
 def preallocate(*, device_bytes: int = 0, pinned_bytes: int = 0, device: Any = None) -> None:
-    """Make DALI's pools so large that this much can be had from them without asking the driver.
+    """Enlarge DALI's pools so that they can serve this much without asking the driver.
 
-    Several processes that share a GPU each take their part before any of them grows; and no step of the training waits
-    for an allocation. Best before the first batch.
+    Processes that share a GPU can thus each take their part before any of them grows, and no training step waits for an
+    allocation. Call it before the first batch.
 
     Args:
-        device_bytes: of the GPU's memory.
-        pinned_bytes: of page-locked host memory.
-        device: of ``device_bytes``: ``"cuda"``, ``"cuda:1"``, an index or a torch.device; by default the current one.
+        device_bytes: bytes of GPU memory.
+        pinned_bytes: bytes of page-locked host memory.
+        device: GPU for ``device_bytes``: ``"cuda"``, ``"cuda:1"``, an index or a torch.device; by default the current
+            one.
 
     Raises:
-        ConfigError: no number of bytes, no GPU. MissingDependency: no DALI. EngineError: the driver has not so much.
+        ConfigError: a number of bytes is invalid, or there is no GPU.
+        MissingDependency: DALI is not installed.
+        EngineError: the driver does not have that much memory.
     """
     for name, value in (("device_bytes", device_bytes), ("pinned_bytes", pinned_bytes)):
         if type(value) is not int or value < 0:
             raise ConfigError(f"preallocate: {name} must be a number of bytes, 0 or more, not {value!r}")
     if not device_bytes and not pinned_bytes:
-        raise ConfigError("preallocate: say how much, such as device_bytes=4 << 30 or pinned_bytes=1 << 30")
+        raise ConfigError("preallocate: give a size, such as device_bytes=4 << 30 or pinned_bytes=1 << 30")
     pools.check()
     if device_bytes:
         pools.preallocate_device(device_bytes, _device_index(device))
@@ -170,21 +174,21 @@ def _device_index(device: Any) -> int:
     except RuntimeError as e:
         raise ConfigError(f"preallocate: device={device!r}: {str(e).splitlines()[0]}") from None
     if found.type != "cuda":
-        raise ConfigError(f"preallocate: device={device!r} is not a GPU; pinned_bytes goes without a device")
+        raise ConfigError(f"preallocate: device={device!r} is not a GPU; pinned_bytes needs no device")
     return torch.cuda.current_device() if found.index is None else found.index
 
 
 def release() -> MemoryReport:
-    """Give back what is free: of DALI's pools, torch's pools, and malloc's. Returns what is still held.
+    """Return free memory of DALI's, torch's and malloc's pools to the system. Return a report of what is still held.
 
-    Safe at any time; what is given back has to be taken again when it is needed, so do it between phases and not
-    between batches. DALI keeps its host memory in pieces above 32 MiB, which it cannot release.
+    This is safe at any time. Released memory must be allocated again when needed, so call this between phases rather
+    than between batches. DALI cannot release host memory in pieces above 32 MiB.
     """
     pools.release()
     cuda = _cuda()
     if cuda is not None:
         cuda.empty_cache()
-        # Newer versions of torch only; in others the pinned memory of closed rings stays in torch's pool.
+        # Only newer versions of torch have this; in others the pinned memory of closed rings stays in torch's pool.
         empty = getattr(getattr(sys.modules["torch"], "accelerator", None), "empty_host_cache", None)
         if empty is not None:
             empty()

@@ -1,11 +1,12 @@
-"""What happens to samples that cannot be read: raise, leave them out, or put another one in their place.
+"""Handling of samples that cannot be read: raise, skip, or replace.
 
-That is one of the same global batch, or one of the epoch if all of the batch are bad. The choice is a function of
-(seed, epoch, position) and of which samples are bad, so every replay and every engine makes the same one, and no rank
-has to ask another.
+A replacement comes from the same global batch, or from the epoch if the whole batch is bad. It depends only on (seed,
+epoch, position) and on which samples are bad, so every replay and every engine chooses the same one, and ranks need not
+communicate.
 
-Ranks must have equally many batches, and none knows what the others met. So on several ranks no batch vanishes: one
-that lost all its samples is filled with replacements, none of which counts as real, like those that pad a last batch.
+Ranks must have equally many batches, and no rank knows what the others met. With several ranks a batch therefore never
+disappears: if all its samples are bad, replacements fill it, and none of them counts as valid, like the padding of a
+last batch.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 _DRAWS = 32
-"""How often a replacement is drawn before all samples of the batch are tried one after another."""
+"""Number of random draws of a replacement before all samples of the batch are tried in order."""
 FROM_EPOCH = 1024
-"""How many samples of the epoch are tried for a batch after that. If all are bad, it is not about single files."""
+"""Number of samples of the epoch that are tried for a batch afterwards. If all are bad, single files are not the
+problem."""
 
 _PASSING = ("temporary", "unreadable")
-"""Kinds of what the bytes of a file do not prove."""
+"""Kinds of errors that say nothing about a file's bytes."""
 
 
 class BadSamples:
-    """What one loader does about bad samples, and those that it met.
+    """The policy of a loader for bad samples, and the bad samples it met.
 
     Args:
-        on_error: what to do.
-        max_bad: how many bad samples are allowed: a share of the dataset (float in 0..1) or a count (int); ``None``
-            allows any number.
+        on_error: the policy.
+        max_bad: number of bad samples allowed, as a share of the dataset (float in [0, 1]) or a count (int). ``None``
+            means no limit.
         dataset: knows the samples that its index found to be bad.
     """
 
@@ -53,7 +55,7 @@ class BadSamples:
             raise ConfigError(f"on_error must be one of {', '.join(get_args(OnError))}, not {on_error!r}")
         self.on_error = on_error
         self._dataset = dataset
-        self._met: dict[int, BadSample] = {}  # while reading; the index does not know them
+        self._met: dict[int, BadSample] = {}  # found while reading, unknown to the index
         self._seen: set[int] = set()
         self._judged: set[int] = set()
         self._limit = self._limit_of(max_bad, len(dataset))
@@ -72,20 +74,20 @@ class BadSamples:
         return int(max_bad * n)
 
     def known(self, indices: I64) -> dict[int, BadSample]:
-        """Those of ``indices`` i64[B] that are known to be bad, by index."""
+        """Return the known bad samples among ``indices`` i64[B], by index."""
         found = {bad.index: bad for bad in self._dataset.bad(indices)}
         if self._met:
             found |= {i: self._met[i] for i in indices.tolist() if i in self._met}
         return found
 
     def begin(self) -> None:
-        """An epoch begins. What says nothing of a file's bytes is tried again."""
+        """Begin an epoch: samples whose error said nothing about their bytes are tried again."""
         passing = {i for i, bad in self._met.items() if bad.kind in _PASSING}
         self._met = {i: bad for i, bad in self._met.items() if i not in passing}
         self._seen -= passing
 
     def unproven(self, samples: Iterable[BadSample]) -> list[int]:
-        """Those whose bytes were judged for the first time, and may have come from a damaged copy."""
+        """Return samples whose bytes were rejected for the first time, possibly because a copy is damaged."""
         fresh = {s.index for s in samples if s.kind not in _PASSING} - self._judged
         self._judged |= fresh
         return sorted(fresh)
@@ -95,7 +97,7 @@ class BadSamples:
         self._met.update((s.index, s) for s in samples)
 
     def count(self, samples: Iterable[BadSample]) -> None:
-        """Count samples that a batch went without. Raises :class:`SampleError` once there are more than ``max_bad``."""
+        """Count samples missing from a batch. Raises :class:`SampleError` if there are more than ``max_bad``."""
         samples = tuple(samples)
         fresh = [s for s in samples if s.index not in self._seen]
         self._seen.update(s.index for s in fresh)
@@ -117,17 +119,17 @@ class BadSamples:
         window: I64,
         ranks: int = 1,
     ) -> tuple[I64, U64, int, tuple[BadSample, ...]]:
-        """A batch without the samples that are known to be bad.
+        """Apply the policy to the known bad samples of a batch.
 
         Args:
             indices, keys, valid: of the plan, as in :class:`gpupipe.types.Plan`.
             order, seed, epoch: of the epoch.
-            positions: i64[B], where in the order the samples stand.
+            positions: i64[B], positions of the samples in the order.
             window: i64[2], first position and number of samples of the global batch.
-            ranks: how many share the order.
+            ranks: number of ranks that share the order.
 
         Returns:
-            (indices, keys, valid, the bad samples). Under ``"raise"`` nothing changes: the engine raises.
+            (indices, keys, valid, bad samples). With ``"raise"`` nothing changes, and the engine raises.
         """
         bad = {} if self.on_error == "raise" else self.known(indices)
         if not bad:
@@ -139,13 +141,13 @@ class BadSamples:
             valid = 0
         rows = np.flatnonzero(mask)
         others = self._stand_ins(order, [stream(seed, epoch, "replace", at) for at in positions[rows].tolist()], window)
-        if others is not None:  # else the bad ones stay, and the engine refuses the batch
+        if others is not None:  # otherwise the bad samples stay, and the engine rejects the batch
             indices = indices.copy()
-            indices[rows] = others  # with the draws of those that they stand in for
+            indices[rows] = others  # with the draws of the replaced samples
         return indices, keys, valid, tuple(bad.values())
 
     def _stand_ins(self, order: Order, keys: list[int], window: I64) -> I64 | None:
-        """One for each key, of the global batch if it has a good sample; otherwise of the epoch."""
+        """Return one replacement per key, from the global batch if it has a good sample, otherwise from the epoch."""
         first, count = (int(n) for n in window)
         chosen = []
         for key in keys:
@@ -159,15 +161,15 @@ class BadSamples:
         return np.array(chosen, np.int64)
 
     def _good(self, order: Order, positions: I64) -> I64:
-        """The samples at these positions that are not known to be bad."""
+        """Return the samples at ``positions`` that are not known to be bad."""
         indices, _ = order.at(positions)
         bad = self.known(indices)
         return indices[~np.isin(indices, np.fromiter(bad, np.int64))] if bad else indices
 
 
 def _of_epoch(order: Order, key: int, end: int) -> I64:
-    """Positions that a key draws, each once. Of an order that is read as it comes, of what is kept of it up to a batch
-    that ends at ``end``."""
+    """Yield positions drawn by ``key``, each once. A streamed order keeps only part of its samples, so draw from those
+    up to a batch that ends at ``end``."""
     begin = 0
     if isinstance(order, Streamed):
         begin = max(0, end - Streamed.BLOCK)

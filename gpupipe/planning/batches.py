@@ -1,4 +1,4 @@
-"""How an order is cut into batches, and who sees which."""
+"""Division of an order into batches and ranks."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ I64 = npt.NDArray[np.int64]
 
 
 class Batches(Protocol):
-    """The batches of one rank and epoch that are left, numbered from 0."""
+    """Remaining batches of one rank and epoch, numbered from 0."""
 
     @property
     def ranks(self) -> int:
-        """How many share the order."""
+        """Number of ranks that share the order."""
         ...
 
     def has(self, step: int) -> bool:
-        """Whether there is a batch of this number."""
+        """Return whether batch ``step`` exists."""
         ...
 
     def window(self, step: int) -> I64:
-        """i64[2]: first position and number of samples of global batch ``step``."""
+        """Return i64[2]: first position and number of samples of global batch ``step``."""
         ...
 
     def take(self, step: int) -> tuple[I64, int, int]:
-        """Batch ``step`` of this rank: (positions i64[B], how many of them are real, samples consumed after it)."""
+        """Return batch ``step`` of this rank: (positions i64[B], number of valid ones, samples consumed after it)."""
         ...
 
     def rest(self, start: int) -> Batches:
-        """Those that are left if ``start`` samples were delivered. Raises :class:`StateError` if there are fewer, or a
-        batch that was given does not end there."""
+        """Return the batches that remain after ``start`` delivered samples. Raises :class:`StateError` if there are
+        fewer samples, or if no given batch ends there."""
         ...
 
 
 @dataclass(frozen=True)
 class Slices:
-    """How an order is cut into batches and over ranks.
+    """Division of an order of known length into batches and ranks.
 
-    Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = batch_size * world_size``; rank ``r`` takes the ``r``-th
-    part of it. So the global batches do not depend on the number of ranks. With ``drop_last`` a short last batch is
-    dropped; otherwise every rank gets an equal part of it, wrapped round to the front of the order as torch's
-    DistributedSampler does.
+    Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = batch_size * world_size``, and rank ``r`` takes its
+    ``r``-th part, so global batches do not depend on the number of ranks. ``drop_last`` drops a short last batch;
+    otherwise every rank gets an equal part of it, wrapped around to the front of the order as in torch's
+    DistributedSampler.
 
-    ``start`` samples were delivered before (a resume): batches are counted from there.
+    A resumed epoch counts batches from ``start``, the number of samples delivered before.
     """
 
     total: int
@@ -61,8 +61,8 @@ class Slices:
     drop_last: bool
     start: int = 0
     strided: bool = False
-    """Whether rank ``r`` takes every ``world_size``-th sample of a global batch, from number ``r`` on, as torch's
-    DistributedSampler does; otherwise neighbouring ones."""
+    """Whether rank ``r`` takes every ``world_size``-th sample of a global batch, starting at ``r``, as torch's
+    DistributedSampler does. Otherwise it takes consecutive samples."""
 
     @property
     def ranks(self) -> int:
@@ -73,7 +73,7 @@ class Slices:
         return self.batch_size * self.shard.world_size
 
     def __len__(self) -> int:
-        """Batches that are left, the same on every rank."""
+        """Number of remaining batches, the same on every rank."""
         left = max(self.total - self.start, 0)
         return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
 
@@ -101,11 +101,11 @@ class Slices:
 
 @dataclass(frozen=True)
 class StreamedSlices:
-    """:class:`Slices` of an order whose length shows only when it ends."""
+    """:class:`Slices` of an order whose length is unknown until it ends."""
 
     order: Streamed
     slices: Slices
-    """Of any ``total``."""
+    """Slices with any ``total``."""
 
     @property
     def ranks(self) -> int:
@@ -120,7 +120,7 @@ class StreamedSlices:
         return self.slices.global_batch
 
     def _known(self, step: int) -> Slices:
-        # Up to the end of this batch: as much as the engine asked for, and no more.
+        # Read up to the end of this batch and no further than the engine asked for.
         end = self.slices.start + (step + 1) * self.slices.global_batch
         return replace(self.slices, total=self.order.reach(end))
 
@@ -136,7 +136,7 @@ class StreamedSlices:
     def rest(self, start: int) -> StreamedSlices:
         if (there := self.order.reach(start)) < start:
             raise StateError(
-                f"this state is {start} samples into an epoch, and its sampler gave {there}; use the same sampler, "
+                f"this state is {start} samples into an epoch, but its sampler gave {there}; use the same sampler, "
                 "or start a new epoch with set_epoch()"
             )
         return replace(self, slices=self.slices.rest(start))
@@ -144,11 +144,11 @@ class StreamedSlices:
 
 @dataclass(frozen=True)
 class GivenBatches:
-    """Batches as a batch sampler gave them, on this rank alone."""
+    """Batches as given by a batch sampler, on this rank only."""
 
     order: Streamed
     first: int = 0
-    """Batches that were delivered before."""
+    """Number of batches delivered before."""
 
     @property
     def ranks(self) -> int:
@@ -162,7 +162,7 @@ class GivenBatches:
         if found is None:
             raise IndexError(f"there is no batch {step}")
         if not found[1]:
-            raise ConfigError("the batch sampler gave a batch without samples; leave such batches out")
+            raise ConfigError("the batch sampler gave a batch without samples; skip empty batches")
         return np.array(found, np.int64)
 
     def take(self, step: int) -> tuple[I64, int, int]:
@@ -173,7 +173,7 @@ class GivenBatches:
         number = self.order.number(start)
         if number is None:
             raise StateError(
-                f"this state is {start} samples into an epoch, and there the batch sampler cuts none; use the same "
+                f"this state is {start} samples into an epoch, where no batch of the batch sampler ends; use the same "
                 "batch sampler, or start a new epoch with set_epoch()"
             )
         return replace(self, first=number)

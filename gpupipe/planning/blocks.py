@@ -1,5 +1,7 @@
-"""A shuffle by blocks, for storage on which reading here and there is slow: neighbours are read together, and mixed
-with those of other blocks. How much worse than a full permutation that mixes is measured here too."""
+"""Shuffling by blocks for storage with slow random access, and a measure of how well it mixes.
+
+Neighboring samples are read together and mixed with those of other blocks.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,20 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 _BATCHES = 64
-"""Of an epoch, that its quality is measured by."""
+"""Number of batches per epoch on which quality is measured."""
 
 
 @dataclass(frozen=True)
 class BlockShuffle:
-    """A shuffle for shards on slow storage: the dataset is cut into blocks of neighbouring samples, the blocks come in
-    random order, and the samples of so many blocks at a time are permuted. Every epoch has every sample once, in
-    another order.
+    """Shuffle by blocks, for shards on slow storage.
+
+    The dataset is cut into blocks of neighboring samples. The blocks come in random order, and the samples of
+    ``blocks`` blocks at a time are permuted. Every epoch has every sample once, in a different order.
 
     Args:
-        block_bytes: of a block, about; samples are never cut.
-        blocks: how many are mixed at a time. What is read again and again meanwhile are ``blocks * block_bytes`` bytes,
-            which a cache must hold for every block to be read once.
+        block_bytes: approximate size of a block; samples are never cut.
+        blocks: number of blocks mixed at a time. A cache must hold ``blocks * block_bytes`` bytes for every block to be
+            read only once.
 
     Raises:
         ConfigError: a number is not positive.
@@ -50,12 +53,12 @@ class BlockShuffle:
 
     @property
     def name(self) -> str:
-        """What a loader and its states call the order."""
+        """Name of the order in loaders and states."""
         return f"shuffled by blocks of {self.block_bytes:,} bytes, {self.blocks} mixed at a time"
 
 
 def starts_of(sizes: I64, block_bytes: int) -> I64:
-    """The first sample of each block, i64[K], of samples of ``sizes`` i64[N] bytes.
+    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes.
 
     >>> starts_of(np.array([40, 40, 40, 200, 10]), 100).tolist()
     [0, 3, 4]
@@ -65,12 +68,12 @@ def starts_of(sizes: I64, block_bytes: int) -> I64:
 
 
 class BlockShuffled:
-    """The order of one epoch, keyed by (seed, epoch); no more of it is stored than one number per block.
+    """Order of one epoch, keyed by (seed, epoch). It stores one number per block.
 
     Args:
-        n: samples.
-        starts: the first sample of each block, i64[K], from 0 on.
-        blocks: how many are mixed at a time.
+        n: number of samples.
+        starts: first sample of each block, i64[K], beginning with 0.
+        blocks: number of blocks mixed at a time.
     """
 
     def __init__(self, n: int, starts: I64, blocks: int, seed: int, epoch: int):
@@ -78,12 +81,12 @@ class BlockShuffled:
         self._seed, self._epoch = seed, epoch
         turn = Shuffle(len(starts), stream(seed, "blocks"), epoch).at(np.arange(len(starts)))[0]
         self._first = starts[turn]
-        """i64[K]: of each block in the order of the epoch its first sample."""
+        """i64[K]: first sample of each block, in the order of the epoch."""
         sizes = np.diff(starts, append=n)[turn]
         self._begins = np.cumsum(sizes) - sizes
-        """i64[K]: and its first position, if it were not mixed."""
+        """i64[K]: first position of each block before mixing."""
         self._groups = np.append(self._begins[::blocks], n)
-        """The first position of what is mixed at a time, and the end."""
+        """First position of each group of blocks that are mixed, and the end."""
 
     def __len__(self) -> int:
         return self.n
@@ -102,29 +105,29 @@ class BlockShuffled:
 
 @dataclass(frozen=True)
 class Quality:
-    """How well an order mixes. Of a full permutation the displacement is a third, and the classes are those of
-    ``global_classes``."""
+    """Mixing quality of an order. A full permutation has a displacement of 1/3 and ``global_classes`` classes."""
 
     displacement: float
-    """Mean distance of a sample's position from that in the dataset, as a share of the dataset."""
+    """Mean distance between a sample's position and its index, as a share of the dataset."""
     distance: float
-    """Mean distance in the dataset between samples that follow each other, as a share of it; a third likewise."""
+    """Mean distance between the indices of consecutive samples, as a share of the dataset; 1/3 for a full
+    permutation."""
     classes: float | None
-    """Mean number of different labels in a batch; ``None`` if there are no labels."""
+    """Mean number of different labels in a batch, or ``None`` without labels."""
     global_classes: float | None
 
     def __str__(self) -> str:
-        text = f"mean displacement {self.displacement:.3f} of the dataset (0.333 of a full permutation)"
+        text = f"mean displacement {self.displacement:.3f} of the dataset (0.333 for a full permutation)"
         if self.classes is None:
             return text
         return f"{text}, {self.classes:.1f} classes per batch ({self.global_classes:.1f})"
 
 
 def quality(order: Order, n: int, labels: I64 | None, batch_size: int) -> Quality:
-    """Measured on up to 64 batches of an epoch.
+    """Measure the mixing quality of an order on up to 64 batches.
 
     Args:
-        order: of ``n`` samples.
+        order: order of ``n`` samples.
         labels: i64[n].
         batch_size: over all ranks.
     """
@@ -137,7 +140,7 @@ def quality(order: Order, n: int, labels: I64 | None, batch_size: int) -> Qualit
     if labels is None:
         return Quality(displacement, distance, None, None)
     _, counts = np.unique(labels, return_counts=True)
-    # The expected number of different labels among samples that are drawn independently.
+    # Expected number of different labels among independently drawn samples.
     expected = float((1 - (1 - counts / len(labels)) ** size).sum())
     classes = float(np.mean([len(np.unique(labels[batch])) for batch in batches]))
     return Quality(displacement, distance, classes, expected)

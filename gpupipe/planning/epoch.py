@@ -1,4 +1,4 @@
-"""Plans of one epoch: order + random numbers + resolve. Numpy only, and a pure function of its arguments."""
+"""Plans of one epoch: order, random numbers and ops. Numpy only, and a pure function of its arguments."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["EpochPlan", "frames_of", "pictures_per_sample", "resolve_missing", "
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
-    """The plan with every number of its ops, for images of ``sizes`` i32[B, 2].
+    """Return the plan with its ops resolved for images of ``sizes`` i32[B, 2].
 
-    Raises :class:`PipelineError` if the images would come out in different sizes and could not be stacked.
+    Raises :class:`PipelineError` if the resulting images differ in size and cannot be stacked.
     """
     ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
     views = images.views or (images,)
@@ -43,8 +43,8 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
 
 
 def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """A sample known to be bad has no size. It is never decoded, so that of another one does, which fits where a fixed
-    one might not."""
+    """Replace the unknown size of bad samples by that of another sample, which fits where a constant might not. Bad
+    samples are never decoded."""
     good = sizes.min(axis=1, initial=1) > 0
     if good.all():
         return sizes
@@ -53,14 +53,13 @@ def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 
 def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np.int64] | None:
-    """i64[B, T]: the frames of a plan's clips, those that the pipeline's temporal transforms leave; ``None`` of
-    images."""
+    """Return the frames i64[B, T] that the temporal transforms select from a plan's clips, or ``None`` for images."""
     frames = dataset.choose(plan.seed, plan.epoch, plan.keys, plan.indices)
     return None if frames is None else pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
 
 
 def pictures_per_sample(dataset: Dataset, pipeline: Compose) -> int:
-    """T: pictures of every sample, as the pipeline leaves them; see :attr:`gpupipe.types.Plan.pictures`."""
+    """Return T, the number of pictures per sample after the pipeline; see :attr:`gpupipe.types.Plan.pictures`."""
     if not dataset.medium.moves:
         return 1
     first = np.zeros(1, np.int64)
@@ -69,13 +68,13 @@ def pictures_per_sample(dataset: Dataset, pipeline: Compose) -> int:
 
 
 def resolve_missing(plan: Plan, pipeline: Compose) -> Plan:
-    """A plan that came from another process, with ops that could not be sent."""
+    """Resolve a plan that came from another process without its ops, which could not be sent."""
     return resolve_plan(plan, pipeline, plan.sizes) if plan.ops is None and plan.sizes is not None else plan
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """All plans of one rank for one epoch."""
+    """Plans of one rank for one epoch."""
 
     dataset: Dataset
     pipeline: Compose
@@ -84,9 +83,9 @@ class EpochPlan:
     seed: int
     epoch: int
     bad_samples: BadSamples | None = None
-    """What happens to them; ``None``: the engine raises."""
+    """Policy for bad samples. With ``None`` the engine raises."""
     by_hand: AbstractSet[int] = frozenset()
-    """Samples that the script's own code is to make; grows while the epoch goes on."""
+    """Samples that the script's own code must make. The set grows during the epoch."""
 
     def __getitem__(self, step: int) -> Plan:
         positions, valid, consumed = self.batches.take(step)
@@ -112,5 +111,6 @@ class EpochPlan:
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 
     def __iter__(self) -> Iterator[Plan]:
-        """The plans in order. One that lost all its samples is empty if there is one rank, and no engine takes it."""
+        """Yield the plans in order. With a single rank, a plan whose samples are all bad is empty, and engines skip
+        it."""
         return map(self.__getitem__, takewhile(self.batches.has, count()))

@@ -1,8 +1,7 @@
-"""In which order samples are seen: pure numpy functions of (seed, epoch), or what a sampler says.
+"""Order of samples: pure numpy functions of (seed, epoch), or the output of a sampler.
 
-An order of ours is never stored. :class:`Shuffle` computes any part of a permutation of ``n`` samples from the
-positions asked for, so that starting an epoch, or resuming in the middle of one, costs the same for ten thousand
-samples and for fourteen million.
+Permutations are never stored. :class:`Shuffle` computes any part of a permutation from the requested positions, so
+starting or resuming an epoch costs the same for ten thousand samples as for fourteen million.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ _SHIFT32 = np.uint64(32)
 
 
 class Order(Protocol):
-    """The samples of one epoch, over all ranks."""
+    """Samples of one epoch, over all ranks."""
 
     def __len__(self) -> int:
-        """How many samples the epoch has."""
+        """Number of samples in the epoch."""
         ...
 
     def at(self, positions: I64) -> tuple[I64, U64]:
-        """(indices i64[B], keys u64[B]) at the given positions of the epoch, each in [0, len)."""
+        """Return (indices i64[B], keys u64[B]) at ``positions``, each in [0, len)."""
         ...
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """The dataset's own order."""
+    """Samples in the order of the dataset."""
 
     n: int
 
@@ -55,11 +54,13 @@ class Sequential:
 
 
 class Shuffle:
-    """A permutation of ``n`` samples, keyed by (seed, epoch): a Feistel network over ``a x b >= n`` cells with cycle
-    walking (Black and Rogaway, *Ciphers with arbitrary finite domains*, CT-RSA 2002, section "generalized Feistel").
+    """Permutation of ``n`` samples, keyed by (seed, epoch).
+
+    It is a Feistel network over ``a x b >= n`` cells with cycle walking (Black and Rogaway, *Ciphers with arbitrary
+    finite domains*, CT-RSA 2002, section "generalized Feistel").
     """
 
-    ROUNDS = 16  # even; far more than the proofs want, because small n needs them to reach every permutation
+    ROUNDS = 16  # even; more than the proofs require, because small n needs them to reach every permutation
 
     def __init__(self, n: int, seed: int, epoch: int):
         self.n = n
@@ -74,7 +75,7 @@ class Shuffle:
         return self.n
 
     def _encrypt(self, x: U64) -> U64:
-        """u64[B] in [0, a*b) to u64[B] in [0, a*b), one to one."""
+        """Map u64[B] in [0, a*b) to u64[B] in [0, a*b), one to one."""
         a, b = np.uint64(self._a), np.uint64(self._b)
         left, right = x // b, x % b
         with np.errstate(over="ignore"):
@@ -96,7 +97,7 @@ class Shuffle:
 
 
 class Explicit:
-    """Indices that a script lists, in that order; they may repeat. ``n`` is the size of the dataset."""
+    """Indices in the order that a script lists them. They may repeat. ``n`` is the size of the dataset."""
 
     def __init__(self, indices: npt.ArrayLike, n: int):
         given = np.asarray(indices)
@@ -122,51 +123,51 @@ class Explicit:
 
 
 class Streamed:
-    """What an iterator gives, read no further than it is asked for: a sampler may have no length, and no end.
+    """Samples of an iterator, read only as far as needed: a sampler may have neither a length nor an end.
 
     Args:
-        given: indices; or lists of indices if ``batched``, and how they are cut is kept: :meth:`batch`.
-        n: the size of the dataset.
+        given: indices, or if ``batched`` lists of indices, whose division :meth:`batch` reports.
+        n: size of the dataset.
 
-    Of what was read long ago only the beginning is kept, for a last batch that is filled up from there.
+    Of the samples read long ago only the beginning is kept, to pad a last batch.
     """
 
     BLOCK = 1 << 16
     KEPT = 64
-    """Blocks of :data:`BLOCK` samples, besides the first one."""
+    """Number of blocks of :data:`BLOCK` samples kept besides the first one."""
 
     def __init__(self, given: Iterable[Any], n: int, *, batched: bool = False):
         self._given = iter(given)
         self._batched = batched
         self._n = n
-        self._times = np.zeros(n, np.uint32)  # how often each index came
+        self._times = np.zeros(n, np.uint32)  # occurrences of each index
         self._blocks: dict[int, tuple[I64, U64]] = {}
         self._read = 0
         self._ended = False
-        self._ends = [0]  # where batches end, from batch number _first on
+        self._ends = [0]  # ends of batches, beginning with batch _first
         self._first = 0
 
     def __len__(self) -> int:
         if not self._ended:
-            raise TypeError("how many samples a sampler without a length gives shows only when it ends")
+            raise TypeError("the number of samples is unknown until the sampler ends, because it has no length")
         return self._read
 
     def reach(self, count: int) -> int:
-        """Read until ``count`` samples are there, or all that there are; and how many are there."""
+        """Read until ``count`` samples are available or the iterator ends. Return the number available."""
         while self._read < count and not self._ended:
             self._more(count - self._read)
         return self._read
 
     def batch(self, number: int) -> tuple[int, int] | None:
-        """(position of its first sample, how many it has) of a batch as it was given; ``None`` behind the last one."""
+        """Return (position of the first sample, number of samples) of a given batch, or ``None`` after the last one."""
         while number + 1 >= self._first + len(self._ends) and not self._ended:
             self._more(1)
         at = number - self._first
         return (self._ends[at], self._ends[at + 1] - self._ends[at]) if at + 1 < len(self._ends) else None
 
     def number(self, position: int) -> int | None:
-        """The number of the batch that begins at a position, or of the one behind the last if all end there; ``None``
-        if no batch begins there."""
+        """Return the number of the batch that begins at ``position``, or ``None`` if none does. The end of the last
+        batch counts as a beginning."""
         while self._ends[-1] < position and not self._ended:
             self._more(1)
         at = bisect_left(self._ends, position)
@@ -189,7 +190,7 @@ class Streamed:
         else:
             batch = list(islice(self._given, wanted))
             self._ended = len(batch) < wanted
-        new = Explicit([] if batch is None else batch, self._n)  # checks them, and counts those that it has twice
+        new = Explicit([] if batch is None else batch, self._n)  # checks the indices and counts repeats
         indices, keys = new.at(np.arange(len(new), dtype=np.int64))
         keys += self._times[indices].astype(np.uint64) << _OCCURRENCE_BIT
         np.add.at(self._times, indices, 1)
@@ -212,7 +213,7 @@ class Streamed:
 
 
 def _occurrence(indices: I64) -> U64:
-    """For every entry, how often its value came before: [7, 3, 7, 7] -> [0, 0, 1, 2]."""
+    """Return how often each value occurred before: [7, 3, 7, 7] -> [0, 0, 1, 2]."""
     by_value = np.argsort(indices, kind="stable")
     ordered = indices[by_value]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)
@@ -223,11 +224,12 @@ def _occurrence(indices: I64) -> U64:
 
 
 def weighted(weights: npt.ArrayLike, num_samples: int, replacement: bool, seed: int, epoch: int) -> Explicit:
-    """``num_samples`` indices drawn with probability proportional to ``weights`` (f64[N]), as torch's
-    WeightedRandomSampler does. Without replacement: the largest Gumbel-perturbed log weights (Efraimidis and Spirakis,
-    2006).
+    """Draw ``num_samples`` indices with probability proportional to ``weights`` (f64[N]), as torch's
+    WeightedRandomSampler.
 
-    Raises :class:`ConfigError` for weights as :func:`checked_weights` does.
+    Without replacement, these are the largest Gumbel-perturbed log weights (Efraimidis and Spirakis, 2006).
+
+    Raises :class:`ConfigError` for the same weights as :func:`checked_weights`.
     """
     w = checked_weights(weights, num_samples, replacement)
     if replacement:
@@ -242,7 +244,7 @@ def weighted(weights: npt.ArrayLike, num_samples: int, replacement: bool, seed: 
 
 
 def checked_weights(weights: npt.ArrayLike, num_samples: int, replacement: bool) -> npt.NDArray[np.float64]:
-    """f64[N]. Raises :class:`ConfigError` if they cannot be, or are above zero for fewer than ``num_samples``."""
+    """Return f64[N]. Raises :class:`ConfigError` if weights are invalid, or fewer than ``num_samples`` are positive."""
     w = np.asarray(weights, np.float64)
     if w.ndim != 1 or len(w) == 0 or not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:
         raise ConfigError("weights must be a list of finite numbers, none negative and not all zero")

@@ -1,5 +1,4 @@
-"""What belongs to an image and moves with it: labels and
-further columns today; masks, boxes and keypoints are more of the same."""
+"""Targets: values that belong to an image and move with it, such as labels and further columns."""
 
 from .base import Target
 from .columns import ChosenRows, NumberColumn, TextColumn

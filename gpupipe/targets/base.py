@@ -1,4 +1,4 @@
-"""What a target is."""
+"""The base class of targets."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["Target"]
 
 
 class Target(ABC):
-    """One thing that belongs to every image of a dataset. Numpy only.
+    """One value that belongs to every image of a dataset. Numpy only.
 
-    Known before the image is decoded, so that a crop may be drawn by it; then it follows the numbers of the image's
-    own ops, so that both engines give the same.
+    It is known before the image is decoded, so that a crop can depend on it. It then follows the numbers of the image's
+    ops, so that all engines agree.
     """
 
     @abstractmethod
     def of(self, indices: npt.NDArray[np.int64]) -> Sequence[Any]:
-        """The values of samples, by their positions in the dataset."""
+        """Return the values of samples, given their indices."""
 
     def follow(self, value: Any, ops: Sequence[Op], row: int) -> Any:
-        """The value after what row ``row`` of ``ops`` did to the image; by default it stays as it is."""
+        """Return the value after the image went through row ``row`` of ``ops``. By default it stays unchanged."""
         return value
 
     @abstractmethod
     def collate(self, values: Sequence[Any]) -> npt.NDArray[Any] | list[str]:
-        """One array for a batch of values; of texts a list of them."""
+        """Return a batch of values as one array, or texts as a list."""

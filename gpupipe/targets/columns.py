@@ -1,4 +1,4 @@
-"""Further columns: numbers, truth values and texts, which stay as they are whatever is done to the image."""
+"""Columns of numbers, booleans and texts, which transforms leave unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Rows(Protocol):
-    """A column that is read in parts."""
+    """A column of numbers that is read in parts."""
 
     dtype: np.dtype[Any]
 
@@ -24,7 +24,7 @@ class Rows(Protocol):
 
 
 class Texts(Protocol):
-    """The same of texts in UTF-8."""
+    """A column of UTF-8 texts that is read in parts."""
 
     def many(self, indices: I64) -> list[bytes]: ...
 
@@ -33,17 +33,18 @@ _DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float6
 
 
 class NumberColumn(Target):
-    """Numbers or truth values for each image. A batch is what ``default_collate`` makes of Python's: i64[B], f64[B] or
-    bool[B]; or f32[B], which torch prefers; or of the column's own type.
+    """One number, boolean or array per image.
+
+    A batch has the type that ``default_collate`` produces from Python values: i64[B], f64[B] or bool[B]; or f32[B]; or
+    the type of the column.
 
     >>> weights = NumberColumn(np.array([0.5, 2.0, 1.0]))
     >>> weights.collate(weights.of(np.array([2, 0])))
     array([1. , 0.5])
 
     Args:
-        column: one value or array for each image, in an array or a column of a file; bytes that are 0 or 1 of
-            ``"bool"``.
-        kind: ``None``: as an array has them.
+        column: one value or array per image, as an array or a column of a file. ``"bool"`` expects bytes 0 and 1.
+        kind: type of the values; ``None`` keeps that of the column.
     """
 
     def __init__(self, column: npt.NDArray[Any] | Rows, kind: Literal["bool", "int", "float", "float32"] | None = None):
@@ -56,12 +57,12 @@ class NumberColumn(Target):
         return found.astype(self._dtype, copy=False)
 
     def collate(self, values: Sequence[Any]) -> npt.NDArray[Any]:
-        """A copy that can be written to."""
+        """Return a writable copy."""
         return np.array(values, self._dtype)
 
 
 class TextColumn(Target):
-    """One text for each image. A batch is a list of them."""
+    """One text per image. A batch is a list of texts."""
 
     def __init__(self, texts: Texts):
         self.texts = texts
@@ -74,11 +75,11 @@ class TextColumn(Target):
 
 
 class ChosenRows(Target):
-    """The values of some samples of a dataset.
+    """Values of selected samples of a dataset.
 
     Args:
-        target: of the whole dataset.
-        indices: i64[M]: which of its samples, in this order.
+        target: target of the whole dataset.
+        indices: i64[M], the selected samples in order.
     """
 
     def __init__(self, target: Target, indices: I64):

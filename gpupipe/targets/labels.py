@@ -15,22 +15,21 @@ __all__ = ["Labels", "as_labels"]
 
 
 def as_labels(values: npt.NDArray[Any], owner: str) -> npt.NDArray[np.int64]:
-    """i64[N] of any integers. Raises :class:`DatasetError` for those that are too large, as torch does: as i64 they
-    would be negative."""
+    """Convert integers to i64[N]. Raises :class:`DatasetError` if one is too large for i64, as torch does."""
     if values.dtype == np.uint64 and (largest := int(values.max(initial=0))) >= 1 << 63:
         raise DatasetError(f"{owner}: label {largest} is too large; labels must be below 2**63")
     return values.astype(np.int64, copy=False)
 
 
 class Labels(Target):
-    """One integer for each image; nothing that is done to an image changes its class.
+    """One integer class label per image, which transforms leave unchanged.
 
     >>> labels = Labels(np.array([3, 1, 4]))
     >>> labels.collate(labels.of(np.array([2, 0])))
     array([4, 3])
 
     Args:
-        column: i64[N], which may be read-only.
+        column: i64[N], may be read-only.
     """
 
     def __init__(self, column: npt.NDArray[np.int64]):
@@ -40,5 +39,5 @@ class Labels(Target):
         return self.column[indices]
 
     def collate(self, values: Sequence[Any]) -> npt.NDArray[np.int64]:
-        """i64[B], a copy that can be written to."""
+        """Return i64[B], a writable copy."""
         return np.array(values, np.int64)

@@ -1,4 +1,4 @@
-"""EXIF blocks that readers disagree about, for tests and benchmarks."""
+"""EXIF blocks that readers interpret differently, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import struct
 __all__ = ["ODD_EXIF", "odd_exif"]
 
 ODD_EXIF = ("short", "byte", "long", "rational", "signed", "ascii", "count", "two", "twice", "trailing", "cut")
-"""How an orientation may be stored, see :func:`odd_exif`."""
+"""Ways to store an orientation, see :func:`odd_exif`."""
 
 
 def odd_exif(orientation: int = 6, how: str = "short", order: str = "<") -> bytes:
-    """An EXIF block whose orientation is stored in a way that readers disagree about.
+    """Return an EXIF block whose orientation readers interpret differently.
 
     Args:
-        how: one of :data:`ODD_EXIF`: the value as ``short`` (as it should be), ``byte``, ``long``, ``rational``,
-            ``signed``, ``ascii``; a ``count`` of 0, or ``two`` of them; ``twice``, the second one being 3; ``trailing``
+        how: one of :data:`ODD_EXIF`: the value as ``short`` (the correct type), ``byte``, ``long``, ``rational``,
+            ``signed`` or ``ascii``; a ``count`` of 0 or ``two``; ``twice``, the second time with value 3; ``trailing``
             bytes; ``cut``.
         order: ``<`` or ``>``.
     """

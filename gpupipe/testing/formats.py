@@ -1,6 +1,8 @@
-"""Images in every format that gpupipe reads, for tests and benchmarks: written by the packages that others write them
-with, or, if that takes one as large as TensorFlow, by a few lines here, which an independent reader checks in the
-tests. The label of an image is its position."""
+"""Writers of images in every format that gpupipe reads, for tests and benchmarks.
+
+They use the packages that users write the formats with. Where that would take a package as large as TensorFlow, a few
+lines here do it, and the tests check them with an independent reader. The label of an image is its position.
+"""
 
 from __future__ import annotations
 
@@ -50,24 +52,24 @@ SHARDS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """How images with their position as label are written into an empty folder, and opened."""
+    """How to write images, with their positions as labels, to an empty folder, and how to open them."""
 
     kind: str
-    """The class that opens them."""
+    """Name of the class that opens them."""
     write: Callable[[Images, Path], Any]
-    """``write(encoded images, folder)`` returns what the class takes."""
+    """``write(encoded images, folder)`` returns the argument of the class."""
     suffix: str
-    """Of the names of the files with the images."""
+    """Suffix of the files with images."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that the class needs beside that."""
+    """Further arguments of the class."""
 
     @property
     def format(self) -> type[Format]:
-        """The class."""
+        """The class that opens them."""
         return formats()[self.kind.lower()]
 
     def open(self, given: Any, transform: Any = None, **options: Any) -> Format:
-        """The dataset of what :attr:`write` returned."""
+        """Open the dataset of what :attr:`write` returned."""
         return self.format.from_path(given, transform=transform, **self.options, **options)
 
 
@@ -93,7 +95,7 @@ def write_tar(images: Images, folder: Path) -> str:
 def zip_writer(method: int) -> Callable[[Images, Path], Path]:
     def write(images: Images, folder: Path) -> Path:
         with zipfile.ZipFile(folder / "images.zip", "w", method) as archive:
-            for i in reversed(range(len(images))):  # the order in the archive is not that of the dataset
+            for i in reversed(range(len(images))):  # the archive's order differs from the dataset's
                 archive.writestr(f"train/class{i:03d}/photo.jpg", images[i])
         return folder / "images.zip"
 
@@ -135,7 +137,7 @@ MAGIC = struct.pack("<I", 0xCED7230A)
 
 
 def record(content: bytes) -> bytes:
-    """One record as dmlc-core writes it: cut if the magic number comes at a multiple of four."""
+    """Return one record as dmlc-core writes it: split wherever the magic number occurs at a multiple of four."""
     parts, start = [], 0
     for at in range(0, len(content) - 3, 4):
         if content[at : at + 4] == MAGIC and at >= start:
@@ -252,7 +254,7 @@ def write_huggingface(images: Images, folder: Path) -> Path:
 
 
 def heads(samples: Sequence[bytes], before: bytes = b"") -> bytes:
-    """The number of samples, where each begins, what comes before them, and all of them."""
+    """Return the number of samples, the offset of each, ``before``, and the samples."""
     at = 4 * (len(samples) + 2) + len(before)
     positions = np.cumsum([at, *map(len, samples)]).astype("<u4")
     return struct.pack("<I", len(samples)) + positions.tobytes() + before + b"".join(samples)
@@ -288,7 +290,7 @@ def write_mds(images: Images, folder: Path) -> Path:
 
 
 def write_litdata(images: Images, folder: Path, *, arrow: bool = False) -> Path:
-    """``arrow``: as new versions write dictionaries of bytes and numbers."""
+    """Write LitData chunks; with ``arrow``, as new versions store dictionaries of bytes and numbers."""
     leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     spec = [1, {"type": "builtins.dict", "context": '["image", "label"]', "children_spec": [leaf, leaf]}]
     chunks = []
@@ -319,7 +321,7 @@ def _arrow_chunk(samples: Sequence[dict[str, Any]]) -> bytes:
 
 
 def write_manifest(images: Images, folder: Path) -> Path:
-    """One file with all images behind each other, and where each lies."""
+    """Write one file with all images in a row, and their offsets."""
     at = 7
     with open(folder / "all.bin", "wb") as file, open(folder / "list.csv", "w", newline="") as text:
         file.write(bytes(7))

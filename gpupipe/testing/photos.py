@@ -1,9 +1,9 @@
-"""Pictures with the statistics of photographs, made from numbers: for the demo, the benchmarks and the tests.
+"""Synthetic pictures with the statistics of photographs, for the demo, the benchmarks and the tests.
 
-A picture is a shaded background, a few soft-edged objects with textures of their own, 1/f detail (the spectrum of
-natural images), a vignette and sensor noise. Its JPEG compresses like a photograph's, which flat colours or white noise
-do not. In :func:`make_photos` the class decides the colour, the shape and the stripes of the objects, so a small
-network can learn it, also from crops, from mirrored pictures and from the few that have no colour.
+A picture consists of a shaded background, a few soft-edged textured objects, 1/f detail (the spectrum of natural
+images), a vignette and sensor noise. Its JPEG compresses like that of a photograph, unlike flat colors or white noise.
+In :func:`make_photos` the class determines color, shape and stripes of the objects, so a small network can learn it,
+even from crops, mirrored pictures and the few grayscale ones.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 
 SIZES: tuple[tuple[int, int], ...] = ((375, 500), (500, 375), (333, 500), (360, 480), (500, 500), (281, 375))
-"""(height, width): the shapes that are common in ImageNet, and one smaller."""
+"""(height, width) of pictures: shapes common in ImageNet, and a smaller one."""
 
 _GOLDEN = 0.6180339887498949
 _SHAPES = 3
 
 
 def photograph(height: int, width: int, seed: int, *, kind: int | None = None) -> U8:
-    """One picture u8[height, width, 3], a function of its arguments.
+    """Return one picture u8[height, width, 3], a function of its arguments.
 
     Args:
         height, width: in pixels, at least 1.
         seed: any integer.
-        kind: the class; decides hue, shape and stripes of the objects. ``None`` draws these too.
+        kind: class that determines hue, shape and stripes of the objects; ``None`` draws them too.
 
     Raises:
         ConfigError: a side is less than one pixel.
@@ -71,7 +71,8 @@ def _made(height: int, width: int, seed: int, kind: int | None) -> U8:
 
 
 _SMALL = 1 << 14
-"""Pixels. Tests ask for the same small pictures thousands of times; 1024 of the largest take 50 MB."""
+"""Pixels of the largest pictures to cache: tests ask for the same small pictures thousands of times, and 1024 of this
+size take 50 MB."""
 _kept = lru_cache(1024)(_made)
 
 
@@ -80,15 +81,15 @@ def _colour(hue: float, saturation: float, value: float) -> F32:
 
 
 def _pink(height: int, width: int, rng: np.random.Generator) -> tuple[F32, F32]:
-    """Two independent fields f32[H, W] of mean 0 and deviation 1 with amplitudes 1/f**1.25 and 1/f**2."""
-    # The periodic field is computed on the next multiple of 32, because FFTs of prime lengths are slow.
+    """Return two independent fields f32[H, W] with mean 0, deviation 1 and amplitudes 1/f**1.25 and 1/f**2."""
+    # Compute the periodic field on the next multiple of 32, because FFTs of prime lengths are slow.
     h, w = -(-height // 32) * 32, -(-width // 32) * 32
     noise = np.fft.rfft2(rng.standard_normal((h, w), np.float32))
     f = np.hypot(np.fft.fftfreq(h).astype(np.float32)[:, None], np.fft.rfftfreq(w).astype(np.float32)[None, :])
     f[0, 0] = np.inf
     fields = []
     for power, turn in ((1.25, 1.0), (2, 1j)):
-        # A quarter turn of every phase decorrelates the second field from the first at half the price.
+        # Turning every phase by a quarter decorrelates the second field from the first at half the cost.
         field = np.fft.irfft2(noise / f**power * turn, s=(h, w)).astype(np.float32)
         field -= field.mean()
         fields.append((field / max(float(field.std()), 1e-6))[:height, :width])
@@ -96,7 +97,7 @@ def _pink(height: int, width: int, rng: np.random.Generator) -> tuple[F32, F32]:
 
 
 def _paint(picture: F32, x: F32, y: F32, coarse: F32, look: int, rng: np.random.Generator) -> None:
-    """One object into ``picture`` f32[H, W, 3], in place."""
+    """Paint one object into ``picture`` f32[H, W, 3], in place."""
     cx, cy = rng.uniform(-0.38, 0.38), rng.uniform(-0.3, 0.3)
     radius = rng.uniform(0.1, 0.24)
     tilt = rng.uniform(-0.35, 0.35)
@@ -108,7 +109,7 @@ def _paint(picture: F32, x: F32, y: F32, coarse: F32, look: int, rng: np.random.
         distance = np.maximum(np.abs(u), np.abs(v) * rng.uniform(0.8, 1.25))
     else:
         distance = np.maximum(np.abs(u) * 1.6 + v * 0.8, -v * 1.4)
-    edge = rng.uniform(60, 200)  # the depth of field: how sharp the rim is
+    edge = rng.uniform(60, 200)  # depth of field: sharpness of the rim
     cover = np.clip((radius + 0.012 * coarse - distance) * edge, 0, 1)[..., None]
     hue = look * _GOLDEN + rng.normal(0, 0.025)
     body = _colour(hue, rng.uniform(0.55, 0.9), rng.uniform(0.55, 0.95))
@@ -125,16 +126,16 @@ def make_photos(
     seed: int = 0,
     sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> Path:
-    """A folder per class of JPEG files ``root/class00/photo0000.jpg``; returns ``root`` as a path.
+    """Write JPEG files ``root/class00/photo0000.jpg`` in one folder per class. Return ``root`` as a path.
 
-    Every third file keeps full colour resolution (4:4:4), the others halve it (4:2:0) as cameras do; every
-    eleventh is grayscale. Sizes and qualities vary. The same arguments write the same bytes.
+    Every third file keeps full color resolution (4:4:4); the others halve it (4:2:0) as cameras do. Every eleventh is
+    grayscale. Sizes and qualities vary. Equal arguments write equal bytes.
 
     Args:
-        root: made if it does not exist; files of the same names are written over.
-        classes, per_class: how many, at least 1 each.
-        seed: any integer; another one gives other pictures of the same classes.
-        sizes: (height, width) pairs, taken in a mixed order.
+        root: created if missing; files with the same names are overwritten.
+        classes, per_class: numbers of classes and pictures, at least 1.
+        seed: any integer; another seed gives other pictures of the same classes.
+        sizes: (height, width) pairs, used in mixed order.
 
     Raises:
         ConfigError: a number is too small, or there are no sizes.

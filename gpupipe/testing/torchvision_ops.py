@@ -1,4 +1,4 @@
-"""torchvision beside a torch of another build: its transforms and datasets need none of its compiled operators."""
+"""Use of torchvision with a different build of torch: its transforms and datasets need no compiled operators."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 __all__ = ["define_missing_operators"]
 
 _LIBRARIES: list[Any] = []
-"""The definitions live as long as these objects."""
+"""Keeps the definitions alive."""
 
 
 def define_missing_operators() -> None:
-    """Make ``import torchvision`` work if its compiled library is for another build of torch; call it before.
+    """Make ``import torchvision`` work if its compiled library was built for another torch; call it before the import.
 
-    A torchvision built for CUDA beside a torch built for the CPU, say, cannot load its operators, and then fails to
-    import while it describes them. An empty description is enough.
+    A torchvision built for CUDA cannot load its operators with a torch built for the CPU, for example, and its import
+    fails when it describes them. An empty definition suffices.
     """
     import torch
 

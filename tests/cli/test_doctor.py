@@ -52,7 +52,7 @@ def test_a_healthy_machine_has_no_findings() -> None:
         (
             {"wheels": ("nvidia-dali-cuda120",), "nvjpeg": (12, 4)},
             "note",
-            "nvJPEG is 12.4: windows of JPEGs need 13.2",
+            "nvJPEG is 12.4: decoding windows of JPEGs on the GPU with Pillow's chroma upsampling needs 13.2",
             "pip uninstall -y nvidia-dali-cuda120 && pip install nvidia-dali-cuda130 'nvidia-nvjpeg>=13.2'",
         ),
         ({"nvjpeg": (13, 1)}, "note", "nvJPEG is 13.1", "pip install -U 'nvidia-nvjpeg>=13.2'"),
@@ -74,7 +74,7 @@ def test_a_healthy_machine_has_no_findings() -> None:
             "torchvision",
         ),
         ({"temp_error": "No space left on device"}, "wrong", "No space left on device", "TMPDIR"),
-        ({"cache_error": "Permission denied"}, "note", "cannot be written: Permission denied", "GPUPIPE_CACHE"),
+        ({"cache_error": "Permission denied"}, "note", "is not writable: Permission denied", "GPUPIPE_CACHE"),
     ],
 )
 def test_every_finding_says_what_to_do(changes: dict[str, object], level: str, what: str, do: str) -> None:
@@ -86,7 +86,7 @@ def test_without_a_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not there"))
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["doctor"])
     assert result.exit_code == 1, result.output
-    assert "no folder for temporary files can be written: No such file" in result.output
+    assert "no folder for temporary files is writable: No such file" in result.output
     assert "left out" in result.output
 
 

@@ -105,7 +105,7 @@ def test_photographs_are_rewritten_and_the_rest_is_copied_and_named(data: Path, 
     assert head == {"source": str(data), "form": "sliceable"}
     assert {r["name"]: r["kind"] for r in rows if "kind" in r} == KEPT
     assert {r["name"]: r["written"] for r in rows} == {name: len(packed) for name, packed in after.items()}
-    assert "13 images" in shown and "7 images as they are" in shown and "2 other files" in shown
+    assert "13 images" in shown and "7 images unchanged" in shown and "2 other files" in shown
     for name, kind in KEPT.items():
         assert kind in shown and name in shown
     assert not [p for p in out.rglob("*") if p.name.startswith(".")]
@@ -121,7 +121,7 @@ def test_the_same_command_goes_on_after_a_kill(data: Path, tmp_path: Path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pack_folder, "in_processes", killed)
-    assert "the same command goes on" in gpupipe("pack", data, out, "--sliceable", code=130).stderr
+    assert "run the same command again" in gpupipe("pack", data, out, "--sliceable", code=130).stderr
     monkeypatch.undo()
     assert len(contents(out)) == 6 and len(journal(out)) == 7
     # A kill also cuts the last line short, and leaves a file that is not in the journal, or not whole.
@@ -194,7 +194,7 @@ def test_nothing_is_written_without_jpegtran(data: Path, tmp_path: Path, monkeyp
 
 
 def test_what_is_asked_wrongly_is_named(data: Path, tmp_path: Path) -> None:
-    assert "say what is to be written: --format webdataset, tfrecord, parquet; or --sliceable" in error(
+    assert "choose an output: --format webdataset, tfrecord, parquet; or --sliceable" in error(
         "pack", data, tmp_path / "out"
     )
     assert "no such folder" in error("pack", tmp_path / "nowhere", tmp_path / "out", "--sliceable")

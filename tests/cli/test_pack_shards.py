@@ -352,7 +352,7 @@ def test_after_ctrl_c_nothing_half_is_left(
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "__call__", interrupted)
         options = ("--format", "webdataset", "--shards", 5, "--num-workers", processes)
-        assert "the same command goes on" in pack(data, tmp_path / "out", *options, code=130).stderr
+        assert "run the same command again" in pack(data, tmp_path / "out", *options, code=130).stderr
     assert not list(tmp_path.glob("out/.*"))
     pack(data, tmp_path / "out", *options[:-1], 1, code=3)
 
@@ -440,12 +440,15 @@ def test_a_format_that_tar_files_cannot_name_is_left_out(tmp_path: Path) -> None
         (("--format", "webdataset", "--exif"), "--exif goes with --resize"),
         (("--format", "webdataset", "--decoded", "--quality", 80), "--quality is for JPEG"),
         (("--format", "webdataset", "--sliceable", "--resize", 64), "--sliceable changes no pixel"),
-        (("--format", "webdataset", "--shards", 2, "--shard-bytes", "1GB"), "leave one of them out"),
+        (("--format", "webdataset", "--shards", 2, "--shard-bytes", "1GB"), "remove one of them"),
         (("--format", "webdataset", "--shard-bytes", "much"), "it must be a size such as 500MB"),
         (("--format", "webdataset", "--shards", 21), "20 samples do not fill 21 shards"),
-        (("--format", "webdataset", "--seed", 3), "--seed goes with --shuffle"),
+        (("--format", "webdataset", "--seed", 3), "--seed needs --shuffle"),
         (("--format", "webdataset", "--split", "../x"), "it must be letters and digits"),
-        (("--format", "webdataset", "--source", "oranges"), "is no kind of source; there are imagefolder"),
+        (
+            ("--format", "webdataset", "--source", "oranges"),
+            "unknown kind of source 'oranges'; choose from imagefolder",
+        ),
         (("--format", "webdataset", "--label", "x"), "imagefolder has no columns"),
     ],
 )
@@ -455,7 +458,7 @@ def test_what_cannot_be_is_refused(data: Path, tmp_path: Path, options: tuple[An
 
 
 def test_a_destination_behind_a_network_is_refused(data: Path) -> None:
-    assert "folder of this machine" in error("pack", data, "s3://bucket/out", "--format", "webdataset")
+    assert "written to a local folder" in error("pack", data, "s3://bucket/out", "--format", "webdataset")
 
 
 @pytest.mark.parametrize("kib", [1, 40, 10_000])

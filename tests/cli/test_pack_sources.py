@@ -77,7 +77,7 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
         "list.csv": "imagefolder",
     }.items():
         assert kind_of(given) == kind and kind in KINDS
-    with pytest.raises(DatasetError, match="does not say what it is; say --source"):
+    with pytest.raises(DatasetError, match="cannot infer its kind from its name; add --source"):
         kind_of("s3://bucket/folder/")
     (tmp_path / "class0").mkdir()
     (tmp_path / "shard.tar").touch()
@@ -87,7 +87,7 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     assert "say --source" in error("index", "s3://bucket/folder/")
     assert "is no kind of source" in error("index", tmp_path, "--source", "oranges")
-    assert "there is no such folder or file" in error("index", tmp_path / "nowhere")
+    assert "no such folder or file" in error("index", tmp_path / "nowhere")
 
 
 @pytest.fixture

@@ -200,7 +200,9 @@ def test_an_end_that_no_batch_has_is_refused() -> None:
         state = loader.state_dict()
         for delivered in (1, 8):
             loader.load_state_dict({**state, "delivered": delivered})
-            with pytest.raises(Exception, match=f"{delivered} samples into an epoch, and there the batch sampler cuts"):
+            with pytest.raises(
+                Exception, match=f"{delivered} samples into an epoch, where no batch of the batch sampler ends"
+            ):
                 next(iter(loader))
 
 

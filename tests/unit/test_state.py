@@ -173,7 +173,7 @@ def test_a_state_behind_the_end_of_a_sampler_without_a_length_is_no_empty_epoch(
     one.load_state_dict({**state, "delivered": N})  # after its last batch
     assert all_seen(one) == []
     one.load_state_dict({**state, "delivered": N + 1})
-    with pytest.raises(StateError, match=f"{N + 1} samples into an epoch, and its sampler gave {N}; use"):
+    with pytest.raises(StateError, match=f"{N + 1} samples into an epoch, but its sampler gave {N}; use"):
         next(iter(one))
     assert all_seen(one) == whole
 

@@ -78,9 +78,9 @@ def test_shard_prefers_the_process_group(no_launcher: pytest.MonkeyPatch) -> Non
 
 
 def test_plan_checks_itself() -> None:
-    with pytest.raises(ConfigError, match="must be alike"):
+    with pytest.raises(ConfigError, match="must be 1-D and of equal length"):
         plan(keys=np.arange(3, dtype=np.uint64))
-    with pytest.raises(ConfigError, match="must be alike"):
+    with pytest.raises(ConfigError, match="must be 1-D and of equal length"):
         plan(indices=np.zeros((2, 2), np.int64), keys=np.zeros((2, 2), np.uint64))
     with pytest.raises(ConfigError, match="valid=5 of 4"):
         plan(valid=5)
