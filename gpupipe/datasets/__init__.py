@@ -1,4 +1,4 @@
-"""Datasets: where samples are, and what is known of them before they are read."""
+"""Datasets: locations of samples, and what is known about them before reading."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because formats stand above the datasets of this folder, and these need no torch.
+    # Lazy, because formats build on the datasets of this folder, and these do not need torch.
     if name == "from_torch":
         from .user_code import from_torch
 

@@ -1,4 +1,4 @@
-"""What torch makes of tensors without regard to their values, of a sample's or of a whole batch's at once."""
+"""torch functions that rearrange tensors regardless of their values, for single samples and for whole batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Arrangement:
 
     Attributes:
         functions: what scripts call.
-        read: (tensors, other arguments) of a call; ``None`` of one that is not understood.
-        sample: the function, of a list of tensors of one sample, and of the other arguments.
-        batch: the same for tensors that have one more dimension in front.
+        read: converts the arguments of a call to (tensors, other arguments), or ``None`` if it does not understand
+            them.
+        sample: the function, given a list of tensors of one sample and the other arguments.
+        batch: the function for tensors with an additional leading dimension.
     """
 
     functions: frozenset[Any]
@@ -33,7 +34,7 @@ class Arrangement:
 
 
 def _of_several(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """``(tensors, dim=0)``"""
+    """Read ``(tensors, dim=0)``."""
     tensors, *more = args or (kwargs.pop("tensors", None),)
     dim = more[0] if more else kwargs.get("dim", 0)
     if not isinstance(tensors, (list, tuple)) or not tensors or type(dim) is not int or kwargs.keys() - {"dim"}:
@@ -42,7 +43,7 @@ def _of_several(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[An
 
 
 def _of_one(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """``(tensor, dim)``"""
+    """Read ``(tensor, dim)``."""
     if len(args) == 1 and kwargs.keys() == {"dim"}:
         args = (args[0], kwargs["dim"])
     elif kwargs:
@@ -51,7 +52,7 @@ def _of_one(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
 
 
 def _with_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """``(tensor, 1, 2)`` or ``(tensor, [1, 2])``"""
+    """Read ``(tensor, 1, 2)`` or ``(tensor, [1, 2])``."""
     if len(args) == 1 and kwargs.keys() == {"dims"}:
         args = (args[0], kwargs["dims"])
     elif kwargs:
@@ -61,14 +62,14 @@ def _with_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple
 
 
 def _with_number(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """``(tensor, number)``"""
+    """Read ``(tensor, number)``."""
     if kwargs or len(args) != 2 or not isinstance(args[1], (int, float)) or isinstance(args[1], bool):
         return None
     return (args[0],), (args[1],)
 
 
 def _alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """``(tensor)``"""
+    """Read ``(tensor)``."""
     return None if kwargs or len(args) != 1 else ((args[0],), ())
 
 
@@ -107,7 +108,7 @@ def _by_dimension(functions: set[Any], read: Read, make: Callable[..., Tensor]) 
 
 
 def _by_value(functions: set[Any], read: Read, make: Callable[..., Tensor]) -> Arrangement:
-    """One that does the same to every value."""
+    """Return an arrangement that treats every value alike."""
 
     def made(parts: Sequence[Tensor], *arguments: Any) -> Tensor:
         return make(parts[0], *arguments)
@@ -131,4 +132,4 @@ ARRANGEMENTS: dict[str, Arrangement] = {
     "div": _by_value({torch.div, Tensor.div, Tensor.__truediv__}, _with_number, torch.div),
     "neg": _by_value({torch.neg, Tensor.neg, Tensor.__neg__}, _alone, torch.neg),
 }
-"""By name."""
+"""Arrangements by name."""

@@ -1,4 +1,4 @@
-"""``Arrays``: images that are pixels already, in memory or memory-mapped."""
+"""``Arrays``: images stored as pixels, in memory or memory-mapped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VALUES = 4_096
 
 
 class PixelRows:
-    """u8[N, ...] that looks like an array as far as its rows go."""
+    """u8[N, ...] in a file, with the parts of an array's interface that rows need."""
 
     dtype = np.dtype(np.uint8)
 
@@ -35,16 +35,16 @@ class PixelRows:
 
 
 class Arrays(Dataset):
-    """Pixels in memory or memory-mapped: images of one size as one array.
+    """Pixels in memory or memory-mapped: images of one size in one array.
 
     Args:
         images: u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W]: a numpy array, a ``np.memmap``, or a torch tensor on the
             CPU. It is not copied.
-        labels: int[N], or nothing.
+        labels: int[N], or ``None``.
         transform: a gpupipe ``Compose``, or transforms for one.
 
     Raises:
-        DatasetError: another dtype or shape, no pixels, or labels that do not fit.
+        DatasetError: dtype or shape are wrong, there are no pixels, or the labels do not match.
 
     >>> Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1])
     Arrays(uint8[4, 8, 8, 3])
@@ -72,7 +72,7 @@ class Arrays(Dataset):
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
-        """i32[N, 2] of equal rows, which takes no memory."""
+        """i32[N, 2] with equal rows, which takes no memory."""
         return np.broadcast_to(np.array(self.images.shape[1:3], np.int32), (len(self), 2))
 
     def common_size(self) -> tuple[int, int] | None:
@@ -84,7 +84,7 @@ class Arrays(Dataset):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the shape, all labels, and an even sample of the pixels: a change elsewhere does not show."""
+        """Hash of the shape, all labels and a regular sample of the pixels. Changes to other pixels go unnoticed."""
         digest = hashlib.blake2b(f"arrays 1 {self.images.shape}".encode(), digest_size=8)
         if len(self):
             for i in np.unique(np.linspace(0, len(self) - 1, _ROWS).astype(np.int64)):
@@ -94,10 +94,10 @@ class Arrays(Dataset):
         return digest.hexdigest()
 
     def fetch(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
-        """(u8[H, W, C], label); a view of the images if they lie so, otherwise a copy."""
+        """Return (u8[H, W, C], label). The pixels are a view of the images if they are contiguous, otherwise a copy."""
         image = self.images[index]
         pixels = np.ascontiguousarray(image if image.ndim == 3 else image[..., None])
-        # Not a memmap: engines hand it to code that checks for exactly ndarray.
+        # Not a memmap, because engines pass it to code that requires exactly ndarray.
         return pixels.view(np.ndarray), None if self._labels is None else int(self._labels[index])
 
     def describe(self, index: int) -> str:
@@ -115,7 +115,7 @@ def _numpy(value: Any, name: str) -> npt.NDArray[Any]:
             return np.asarray(value.numpy())
         except (TypeError, RuntimeError) as e:
             raise DatasetError(
-                f"Arrays: {name} cannot be seen as a numpy array ({e}); pass a detached CPU tensor"
+                f"Arrays: {name} cannot be viewed as a numpy array ({e}); pass a detached CPU tensor"
             ) from None
     if name == "images":
         raise DatasetError(f"Arrays: images must be a numpy array or a torch tensor, not {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""``Columns``: further columns from Python beside the samples of any dataset."""
+"""``Columns``: adds columns from Python to the samples of a dataset."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["Columns"]
 
 
 class Columns(Subset):
-    """The samples of ``dataset`` with further columns, which arrive with each batch.
+    """A dataset with additional columns, which arrive with each batch.
 
     Args:
-        dataset: a gpupipe dataset, whose own columns stay.
-        columns: by name, one value for each sample: numbers or truth values ``[N]`` or ``[N, ...]`` as an array or a
-            tensor on the CPU, which keep their data type; or a list of numbers or of texts.
-        return_dict: samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-            and not tuples of these.
+        dataset: a gpupipe dataset. Its own columns stay.
+        columns: by name, one value per sample: numbers or booleans ``[N]`` or ``[N, ...]`` as an array or a CPU tensor,
+            which keep their data type; or a list of numbers or texts.
+        return_dict: return samples, and therefore batches, as dictionaries with ``"image"``, ``"label"`` and the
+            columns by name instead of tuples.
 
     Raises:
-        DatasetError: ``dataset`` is none of ours or runs user code, whose samples can hold whatever they want; a column
-            has another length, other values, or a name that is there already.
+        DatasetError: ``dataset`` is not a gpupipe dataset, or runs user code, whose samples can hold anything
+            themselves; or a column has the wrong length, unsupported values or an existing name.
 
     >>> from gpupipe import DataLoader, datasets
     >>> photos = datasets.Arrays(np.zeros((3, 8, 8, 3), np.uint8), [3, 1, 4])
@@ -46,8 +46,8 @@ class Columns(Subset):
     def __init__(self, dataset: Dataset, columns: Mapping[str, Any], *, return_dict: bool = False):
         if not isinstance(dataset, Dataset) or dataset.runs_user_code:
             raise DatasetError(
-                f"Columns: {dataset!r} is no dataset of gpupipe's that knows its samples; let the samples of user code "
-                "hold what belongs to them, in a tuple or a dictionary"
+                f"Columns: {dataset!r} is not a gpupipe dataset with known samples; let user code return further "
+                "values with its samples, in a tuple or a dictionary"
             )
         if not isinstance(columns, Mapping):
             raise DatasetError(f"Columns: columns must be a dictionary, not {type(columns).__name__}")
@@ -62,7 +62,7 @@ class Columns(Subset):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the dataset, and of all values."""
+        """Hash of the dataset's fingerprint and of all values."""
         digest = hashlib.blake2b(f"columns 1 {self.dataset.fingerprint}".encode(), digest_size=8)
         for name, column in self._added.items():
             values = column.collate(column.of(self.indices))
@@ -77,7 +77,7 @@ class Columns(Subset):
 
 
 def _column(name: str, values: Any, count: int) -> Target:
-    """Raises :class:`DatasetError`."""
+    """Return the target for a column. Raises :class:`DatasetError`."""
     if isinstance(values, (list, tuple)) and values and all(isinstance(value, str) for value in values):
         if len(values) != count:
             raise DatasetError(f"Columns: the column {name!r} has {len(values)} texts for {count} samples")
@@ -86,8 +86,8 @@ def _column(name: str, values: Any, count: int) -> Target:
         array: npt.NDArray[Any] = np.asarray(values.numpy() if callable(getattr(values, "numpy", None)) else values)
     except ValueError:
         raise DatasetError(
-            f"Columns: the values of the column {name!r} differ in shape; give them padded to one shape, or as JSON "
-            "texts that your collate_fn reads"
+            f"Columns: the values of the column {name!r} differ in shape; pad them to one shape, or store them as "
+            "JSON texts that your collate_fn parses"
         ) from None
     if array.dtype.kind not in "biuf" or array.ndim < 1 or len(array) != count:
         raise DatasetError(

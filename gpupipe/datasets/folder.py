@@ -17,16 +17,16 @@ IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 
 
 def checked_extensions(extensions: Any, owner: str) -> tuple[str, ...]:
-    """The argument of that name as a tuple. Raises :class:`ConfigError`."""
+    """Return the argument ``extensions`` as a tuple. Raises :class:`ConfigError`."""
     endings = (extensions,) if isinstance(extensions, str) else tuple(extensions)
     wrong = [e for e in endings if not isinstance(e, str) or e != e.lower() or not e]
     if wrong or not endings:
-        raise ConfigError(f"{owner}: extensions are endings in lower case such as '.jpg', not {extensions!r}")
+        raise ConfigError(f"{owner}: extensions must be lower-case suffixes such as '.jpg', not {extensions!r}")
     return endings
 
 
 def refuse_empty(empty: list[str], folder: Any, extensions: tuple[str, ...], owner: str) -> None:
-    """Raises :class:`DatasetError` if classes have no file."""
+    """Raise :class:`DatasetError` if classes have no file."""
     if empty:
         which = ", ".join(empty[:10]) + (f" and {len(empty) - 10} more" if len(empty) > 10 else "")
         raise DatasetError(
@@ -37,12 +37,14 @@ def refuse_empty(empty: list[str], folder: Any, extensions: tuple[str, ...], own
 
 
 class ImageFolder(EncodedImages):
-    """Images in one folder per class: ``root/cat/1.jpg``, ``root/dog/deeper/2.png``. Classes, files, their order and
-    the attributes are those of ``torchvision.datasets.ImageFolder``; links to folders are followed.
+    """Images in one folder per class: ``root/cat/1.jpg``, ``root/dog/deeper/2.png``.
+
+    Classes, files, their order and the attributes are those of ``torchvision.datasets.ImageFolder``. Links to folders
+    are followed.
 
     Args:
-        root: The folder that holds the class folders.
-        extensions: Endings of file names that are taken, in any case.
+        root: The folder that contains the class folders.
+        extensions: Suffixes of image files, in any case.
         allow_empty: Whether a class may have no file.
 
     Raises:
@@ -70,7 +72,7 @@ class ImageFolder(EncodedImages):
 
     def _open(self, *, rebuild: bool) -> None:
         super()._open(rebuild=rebuild)
-        if not self.classes:  # an index that somebody else wrote
+        if not self.classes:  # a foreign index
             raise DatasetError(f"ImageFolder: the index of {self._folder!r} has no classes; call reindex()")
         if not self.allow_empty:
             refuse_empty(self._index.empty_classes, self._folder, self.extensions, "ImageFolder")

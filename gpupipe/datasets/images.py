@@ -1,4 +1,4 @@
-"""What the datasets of encoded images have in common: a source of their bytes, and everything that an index knows."""
+"""The base class of datasets of encoded images: a source of bytes, and an index."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["EncodedImages"]
 
 
 class EncodedImages(Dataset):
-    """A dataset of encoded images with an index. Made by its subclasses.
+    """Base class of datasets of encoded images with an index.
 
-    The index is built when the dataset is, with worker processes if there are thousands of images to probe; they have
-    ended when the constructor returns. A dataset is pickled as the path of its index.
+    The constructor builds the index, in worker processes if there are thousands of images to probe; they end before it
+    returns. A dataset is pickled as the path of its index.
     """
 
     kind = "files"
@@ -41,7 +41,7 @@ class EncodedImages(Dataset):
         with_options(cls)
 
     classes: list[str]
-    """The class names, sorted; empty if labels are plain numbers."""
+    """Sorted class names; empty if labels are plain numbers."""
     class_to_idx: dict[str, int]
 
     def __init__(
@@ -68,22 +68,25 @@ class EncodedImages(Dataset):
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 
     def reindex(self) -> None:
-        """Look at every file again, whatever the index says. For files that were overwritten in place in a tree that
-        is too large for all of them to be looked at when it is opened."""
+        """Check every file again, regardless of the index.
+
+        Use this after overwriting files in place in a tree that is too large for opening to check all files.
+        """
         for name in ("samples", "targets"):
             self.__dict__.pop(name, None)
         self._open(rebuild=True)
 
     def leave_index(self) -> str:
-        """Write the index beside data that lies behind a network, where every machine that has none looks for one. It
-        is used as long as every shard is what it was. The index's URL.
+        """Write the index next to remote data, where machines without an index look for one. Return its URL.
 
-        Raises :class:`~gpupipe.errors.DatasetError` if the data is on this machine, or its store cannot be written to.
+        The index is used as long as every shard is unchanged.
+
+        Raises :class:`~gpupipe.errors.DatasetError` if the data is local, or its store is not writable.
         """
         return leave_index(self._source, self._index, self.limits)
 
     def index_summary(self) -> Summary:
-        """Counts, formats, sizes and bad files; reads all rows of the index."""
+        """Return counts, formats, sizes and bad files. Reads all rows of the index."""
         return summarize(self._index, self._named(self._index.all_bad()))
 
     def __len__(self) -> int:
@@ -108,7 +111,7 @@ class EncodedImages(Dataset):
 
     @property
     def orientations(self) -> npt.NDArray[np.uint8]:
-        # Of no dataset without exif= anything is read.
+        # Without exif=, nothing is read from the index.
         return self._index.orientation.all if self.limits.exif else np.broadcast_to(np.uint8(1), len(self))
 
     @property
@@ -125,7 +128,7 @@ class EncodedImages(Dataset):
         return self._source
 
     def fetch(self, index: int) -> tuple[str | bytes, int | None]:
-        """(absolute path, or the encoded bytes of a part of a file; label)
+        """Return (absolute path, or the bytes of a part of a file; label).
 
         Raises :class:`~gpupipe.codecs.files.Undecodable` if the bytes cannot be read.
         """
@@ -149,7 +152,7 @@ class EncodedImages(Dataset):
         return self._index.found(self._checked(index))
 
     def describe(self, index: int) -> str:
-        """The absolute path; of a part of a file also its name in there."""
+        """Return the absolute path, and for a part of a file its name in there."""
         i = self._checked(index)
         path, name = os.path.join(self._prefix, self._index.path(i)), self._index.name(i)
         return os.fsdecode(path + b":" + name if name else path)
@@ -173,19 +176,22 @@ class EncodedImages(Dataset):
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:
-        """(path, label) of every sample, as torchvision has it. A list of Python objects: large for large datasets, and
-        made when it is first asked for. Nothing in gpupipe does."""
+        """(path, label) of every sample, as in torchvision.
+
+        This list of Python objects is large for large datasets. It is created on first use, and gpupipe itself does not
+        use it.
+        """
         prefix, index = self._shown_prefix(), self._index
         return [(os.path.join(prefix, os.fsdecode(index.path(i))), label) for i, label in enumerate(self.targets)]
 
     @property
     def imgs(self) -> list[tuple[str, Any]]:
-        """torchvision's other name of ``samples``."""
+        """torchvision's alias of ``samples``."""
         return self.samples
 
     @cached_property
     def targets(self) -> list[Any]:
-        """The label of every sample; see :attr:`samples`."""
+        """Label of every sample; see :attr:`samples`."""
         return [None] * len(self) if self.labels is None else self.labels.tolist()
 
     def _shown_prefix(self) -> str:

@@ -1,4 +1,4 @@
-"""``ImageList``: image files that a script lists, in Python or in a CSV or TSV file."""
+"""``ImageList``: image files listed in Python or in a CSV or TSV file."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ I64 = npt.NDArray[np.int64]
 
 
 class ImageList(EncodedImages):
-    """Image files that Python, or a CSV or TSV file, lists. A missing file is a bad sample, not an error.
+    """Image files listed in Python, or in a CSV or TSV file. A missing file is a bad sample, not an error.
 
-    Not supported: paths that lead out of ``root``, unless ``allow_outside=True``.
+    Paths must not lead out of ``root``, unless ``allow_outside=True``.
 
     Args:
-        paths: The paths; or the path of a CSV or TSV file with the columns path and label (a header is recognised,
-            the label may be left out).
+        paths: The paths; or the path of a CSV or TSV file with the columns path and, optionally, label. A header is
+            recognized.
         labels: int[N], or N class names, which are numbered in sorted order (``classes``, ``class_to_idx``).
-        root: What relative paths are relative to. Default: the folder of the list file, or for paths from Python the
-            current folder.
+        root: Base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
         allow_outside: With ``root``: whether paths may lead out of it.
 
     Raises:
-        DatasetError: The list cannot be read, labels do not fit, or a path leads out of ``root``.
+        DatasetError: The list cannot be read, labels do not match, or a path leads out of ``root``.
 
     >>> import numpy as np
     >>> [(bad.index, bad.kind) for bad in ImageList(["no/such.jpg"], [3]).bad(np.array([0]))]
@@ -68,14 +67,14 @@ def listed(
     root: str | os.PathLike[str] | None,
     allow_outside: bool,
 ) -> Listed:
-    """The files of the arguments of :class:`ImageList`, which see. ``owner``: who asks, for messages."""
+    """Return the files given by the arguments of :class:`ImageList`. ``owner`` names the class in messages."""
     base = None if root is None else os.path.abspath(os.path.expanduser(root))
     strict = base is not None and not allow_outside
     if isinstance(paths, (str, bytes, os.PathLike)):
         file = os.path.abspath(os.path.expanduser(os.fsdecode(paths)))
         texts, known = read_list(file, owner)
         if labels is not None and known is not None:
-            raise DatasetError(f"{owner}: {file} has a label column, and labels were given too; use one of them")
+            raise DatasetError(f"{owner}: {file} has a label column, but labels were given too; use only one of them")
         labels = known if labels is None else labels
         base = base or os.path.dirname(file)
     else:
@@ -85,7 +84,7 @@ def listed(
 
 
 def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str, ...]]:
-    """(i64[N] or None, class names)"""
+    """Return (i64[N] or ``None``, class names)."""
     if labels is None:
         return None, ()
     values = np.asarray(labels.numpy() if callable(getattr(labels, "numpy", None)) else labels)

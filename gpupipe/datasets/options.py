@@ -1,4 +1,4 @@
-"""Options that many datasets have: declared, documented and given defaults once.
+"""Options that many datasets share: declared, documented and given defaults once.
 
 A constructor takes them as ``**options: Unpack[ShardOptions]``, which type checkers expand. :func:`with_options`
 expands the signature and the docstring, so that ``help()`` and ``inspect.signature`` show every argument as well.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     class Unpack:
-        """``typing.Unpack``, which Python has from 3.11 on."""
+        """``typing.Unpack``, which Python 3.10 lacks."""
 
         def __class_getitem__(cls, options: Any) -> Any:
             return options
@@ -67,28 +67,28 @@ _DEFAULTS: dict[str, Any] = {
 _DOCUMENTED = """
 Args:
     paths: The files: a path, a URL, a pattern such as ``"train-*.tar"``, a name with braces such as
-        ``"train-{000..127}.tar"``, a folder, several of these with ``::`` between them, or a list.
+        ``"train-{000..127}.tar"``, a folder, several of these joined by ``::``, or a list.
     transform: A gpupipe ``Compose``, or the transforms for one.
-    exif: Turn images upright by their EXIF orientation. ``None``: as the library does that owns the format. Hugging
-        Face ``datasets`` and litdata turn the images that they decode; torchvision and all others turn none.
-    max_pixels: Larger images are bad samples of kind ``bomb`` and are never decoded. ``None``: Pillow's own limit,
-        which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
+    exif: Apply the EXIF orientation. ``None`` follows the library that owns the format: Hugging Face ``datasets`` and
+        litdata apply it, torchvision and all others do not.
+    max_pixels: Larger images are bad samples of kind ``bomb`` and are never decoded. ``None`` means Pillow's own
+        limit, which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
     max_bytes: Images with more bytes are bad samples of kind ``bomb`` and are never read. The default is 2 GiB, more
-        than the largest image that Pillow opens takes without compression.
-    strict: JPEG files that libjpeg repairs with a warning, which Pillow delivers as if they were good, are bad samples
-        of kind ``damaged``. Building the index then decodes every file once. Needs simplejpeg; see
+        than the largest uncompressed image that Pillow opens.
+    strict: Treat JPEG files that libjpeg repairs with a warning as bad samples of kind ``damaged``; Pillow delivers
+        them without an error. Building the index then decodes every file once. Needs simplejpeg; see
         :mod:`gpupipe.codecs.damage` for what it finds.
-    columns: Further columns by name. A sample that lacks one is a bad sample.
-    return_dict: Samples, and so batches, are dictionaries with ``"image"``, ``"label"`` and the columns by name,
-        instead of tuples.
+    columns: Names of further columns. A sample that lacks one is a bad sample.
+    return_dict: Return samples, and therefore batches, as dictionaries with ``"image"``, ``"label"`` and the columns by
+        name, instead of tuples.
     remote: How URLs are read; see :class:`~gpupipe.datasets.Remote`.
 """
-"""Documentation of arguments that several classes share. A class that documents one itself keeps its own text."""
+"""Documentation of shared arguments. A class that documents one itself keeps its own text."""
 _ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)\n", re.MULTILINE)
 
 
 def limits_of(options: ImageOptions, *, exif: bool = False) -> Limits:
-    """The image options as one value. ``exif``: what ``exif=None`` means."""
+    """Return the image options as one value. ``exif`` is the meaning of ``exif=None``."""
     given = options.get("exif")
     return Limits(
         exif if given is None else given,

@@ -1,4 +1,4 @@
-"""How the images and the rest of a sample stand in it."""
+"""Structure of samples and batches: where images and other values are in them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = [
 
 @dataclass(frozen=True)
 class View:
-    """The place of one of the images that are made of a sample's image. The same one may stand in several places."""
+    """Position of one of the images made from a sample's image. It may occur several times."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class AsImage:
-    """The place of such an image as a PIL image, for collate functions that take these."""
+    """Position of such an image as a PIL image, for collate functions that need these."""
 
     view: View
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """The place of what torch makes of several images, or of one, such as ``torch.stack``.
+    """Position of the result of a torch function such as ``torch.stack`` on one or more images.
 
     Args:
-        name: in :data:`~gpupipe.datasets.arrangements.ARRANGEMENTS`.
-        parts: each a :class:`View` or another of these.
-        arguments: the function's others.
+        name: key of :data:`~gpupipe.datasets.arrangements.ARRANGEMENTS`.
+        parts: the images, each a :class:`View` or another :class:`Arranged`.
+        arguments: other arguments of the function.
     """
 
     name: str
@@ -48,19 +48,19 @@ class Arranged:
 
 @dataclass(frozen=True)
 class Original:
-    """The place of the image itself, before its transforms. It is in no batch, and in samples nobody may look at it."""
+    """Position of the image before its transforms. Batches do not contain it, and samples must not use it."""
 
 
 class _Undecoded:
-    """What stands there in a sample."""
+    """Placeholder for the original image in a sample."""
 
     def __getattribute__(self, name: str) -> Any:
         return _refuse(self, name)
 
     def _refuse(self, *_: Any) -> Any:
         raise ConfigError(
-            "a collate function looks at the image of a sample as it was before its transforms, which is not decoded "
-            'here: let it take what the transforms made of it, or use engine="torch"'
+            "a collate function uses a sample's image as it was before its transforms, which is not decoded "
+            'here: use the result of the transforms, or engine="torch"'
         )
 
     __len__ = __iter__ = __getitem__ = __repr__ = __str__ = _refuse
@@ -71,24 +71,24 @@ _refuse = _Undecoded.__dict__["_refuse"]
 
 @dataclass(frozen=True)
 class Rest:
-    """The place of something else: a label, a name, or a container without any image."""
+    """Position of anything else: a label, a name, or a container without images."""
 
     path: tuple[Any, ...] = ()
-    """Keys and indices that lead to it in the collated target; none if that is all of it."""
+    """Keys and indices that lead to the value in the collated target; empty for the whole target."""
     tensor: bool = False
-    """Whether numbers of single samples are tensors, and not Python's; of a dataset's columns."""
+    """Whether single samples have tensors instead of Python numbers, for columns of a dataset."""
 
 
 @dataclass(frozen=True)
 class SampleForm:
-    """What torch's ``default_collate`` makes of samples is put together from the engine's images and targets.
+    """Structure of batches as torch's ``default_collate`` makes them, filled with an engine's images and targets.
 
     >>> SampleForm({"image": View(0), "label": Rest(("y",))}).batch("images", {"y": "labels"})
     {'image': 'images', 'label': 'labels'}
 
     Args:
-        tree: containers as in the sample, with :class:`View`, :class:`AsImage`, :class:`Arranged`, :class:`Rest` and
-            :class:`Original` in their places.
+        tree: containers as in a sample, with :class:`View`, :class:`AsImage`, :class:`Arranged`, :class:`Rest` and
+            :class:`Original` as leaves.
     """
 
     tree: Any
@@ -99,7 +99,7 @@ class SampleForm:
 
     @property
     def has_images(self) -> bool:
-        """Whether PIL images are in the samples."""
+        """Whether samples contain PIL images."""
         return any(isinstance(leaf, AsImage) for leaf in leaves(self.tree))
 
     @property
@@ -107,10 +107,10 @@ class SampleForm:
         return any(isinstance(leaf, Original) for leaf in leaves(self.tree))
 
     def batch(self, images: Any, target: Any) -> Any:
-        """A batch.
+        """Build a batch.
 
         Args:
-            images: of every view, or if there is one only it.
+            images: of every view, or of the only one.
             target: the collated rest.
         """
         views = images if self._has_views else (images,)
@@ -118,37 +118,37 @@ class SampleForm:
 
         def place(leaf: Any) -> Any:
             if isinstance(leaf, View) and leaf.number in given:
-                return views[leaf.number].clone()  # a script may write to the one and not to the other
+                return views[leaf.number].clone()  # a script may write to one of them only
             given.update(view.number for view in _views(leaf))
             return _at(leaf, views, target, "batch")
 
         return mapped(place, self.tree)
 
     def sample(self, views: tuple[Any, ...], target: Any) -> Any:
-        """One sample as the dataset would have returned it.
+        """Build one sample as the dataset would have returned it.
 
         Args:
             views: its images.
-            target: the rest of it, not collated.
+            target: the rest, not collated.
         """
         parts = views if self._has_views or len(views) == 1 else (views,)
         return kept(lambda leaf: _at(leaf, parts, target, "sample"), self.tree)
 
 
 def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> SampleForm:
-    """Of a dataset's image, label and further columns: a tuple of them, or a dictionary by name.
+    """Return the form of image, label and further columns: a tuple, or a dictionary by name.
 
     >>> form_of(["weight"], labelled=True, return_dict=False).batch("images", {"label": [3], "weight": [0.5]})
     ['images', [3], [0.5]]
     """
     names = ["label", *columns] if labelled else [*columns]
-    # Labels that are all that there is are the target itself.
+    # Without further columns, the labels themselves are the target.
     parts = {name: Rest((name,) if columns else ()) for name in names}
     return SampleForm({"image": View(0), **parts} if return_dict else (View(0), *parts.values()))
 
 
 def _views(leaf: Any) -> Iterator[View]:
-    """The images that stand in one place."""
+    """Yield the images at one position."""
     if isinstance(leaf, View):
         yield leaf
     elif isinstance(leaf, AsImage):
@@ -159,7 +159,7 @@ def _views(leaf: Any) -> Iterator[View]:
 
 
 def _at(leaf: Any, views: tuple[Any, ...], target: Any, what: str) -> Any:
-    """``what``: whether of a ``"sample"`` or of a ``"batch"``."""
+    """Return the value of a leaf. ``what`` is ``"sample"`` or ``"batch"``."""
     if isinstance(leaf, View):
         return views[leaf.number]
     if isinstance(leaf, AsImage):
@@ -177,13 +177,13 @@ def _at(leaf: Any, views: tuple[Any, ...], target: Any, what: str) -> Any:
 
 
 def _pil(image: Any) -> Image.Image:
-    """Of a tensor uint8[C, H, W]."""
+    """Convert a tensor uint8[C, H, W] to a PIL image."""
     pixels = image.permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """What stands in containers of containers, in order."""
+    """Yield the leaves of nested containers, in order."""
     if isinstance(tree, (list, tuple)):
         for part in tree:
             yield from leaves(part)
@@ -198,7 +198,7 @@ _LEAVES = (int, float, str, bool, type(None))
 
 
 def kept(change: Callable[[Any], Any], tree: Any) -> Any:
-    """The same containers with other leaves."""
+    """Return the same containers with changed leaves."""
     if isinstance(tree, Mapping):
         made = {key: kept(change, part) for key, part in tree.items()}
         return with_values(tree, made)
@@ -208,25 +208,26 @@ def kept(change: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def with_values(tree: Mapping[Any, Any], made: dict[Any, Any]) -> Mapping[Any, Any]:
-    """A mapping of the same type with other values of the same keys."""
+    """Return a mapping of the same type with other values for the same keys."""
     if type(tree) is dict:
         return made
     if isinstance(tree, MutableMapping):
-        other = copy.copy(tree)  # a constructor may take something else, as that of a defaultdict
+        other = copy.copy(tree)  # constructors may take other arguments, like defaultdict's
         other.update(made)
         return other
     return type(tree)(made)  # type: ignore[call-arg]
 
 
 def rebuilt(tree: Any, parts: list[Any]) -> Any:
-    """A list, tuple or named tuple with other parts."""
+    """Return a list, tuple or named tuple with other items."""
     if hasattr(tree, "_fields"):
         return type(tree)(*parts)
     return tuple(parts) if isinstance(tree, tuple) else parts
 
 
 def mapped(change: Callable[[Any], Any], tree: Any) -> Any:
-    """Containers as ``default_collate`` makes them: mappings and named tuples stay, other tuples become lists."""
+    """Change leaves in containers as ``default_collate`` does: mappings and named tuples stay, other tuples become
+    lists."""
     if isinstance(tree, Mapping):
         made = {key: mapped(change, part) for key, part in tree.items()}
         return with_values(tree, made)

@@ -1,4 +1,4 @@
-"""``Stream``: an iterable of samples, cut into parts for ranks and workers, and shuffled within a buffer."""
+"""``Stream``: an iterable of samples, divided among ranks and workers, and shuffled in a buffer."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ __all__ = ["Stream"]
 
 
 class Stream(IterableDataset[Any]):
-    """A stream of samples, from which nothing can be had but the next one. torch's own loader reads it.
+    """A stream of samples, read by torch's DataLoader.
 
-    What can be promised of a stream: ranks and workers share nothing, if ``iter(samples)`` gives the same everywhere.
-    Of every ``world_size`` samples that follow each other each rank takes one, so that all ranks have equally many, and
-    what is left at the end is left out. Every rank and every worker reads all of it and lets go of the others' parts.
-    The shuffle is one within the buffer: a sample comes ``buffer_size`` places too early at most. A resumed epoch reads
-    the stream again up to where it stood. A dataset with an index (:class:`~gpupipe.datasets.WebDataset` for tar
-    files) shuffles over everything and resumes without reading.
+    Ranks and workers share no samples if ``iter(samples)`` gives the same samples everywhere. Each rank takes one of
+    every ``world_size`` consecutive samples, so that all ranks have equally many; a remainder at the end is dropped.
+    Every rank and every worker reads the whole stream and discards the samples of the others.
+
+    The shuffle works within the buffer: a sample comes at most ``buffer_size`` places too early. A resumed epoch reads
+    the stream again up to its position. A dataset with an index (:class:`~gpupipe.datasets.WebDataset` for tar files)
+    shuffles globally and resumes without reading.
 
     Args:
-        samples: is iterated over once in each epoch; it must not cut itself into ranks or workers.
-        buffer_size: of so many samples that wait one is drawn; 0: the order of the stream.
+        samples: iterated once per epoch. It must not divide itself among ranks or workers.
+        buffer_size: number of buffered samples that each sample is drawn from; 0 keeps the order of the stream.
         seed: of the shuffle, together with the epoch.
         shard: this rank's part. The loader's argument ``shard`` sets it.
 
     Raises:
-        DatasetError: ``samples`` cannot be iterated over again and again, or ``buffer_size`` is no number of samples.
+        DatasetError: ``samples`` cannot be iterated repeatedly, or ``buffer_size`` is invalid.
 
     >>> from gpupipe import DataLoader
     >>> from gpupipe.types import Shard
@@ -45,8 +46,8 @@ class Stream(IterableDataset[Any]):
     def __init__(self, samples: Iterable[Any], *, buffer_size: int = 0, seed: int = 0, shard: Shard | None = None):
         if not hasattr(samples, "__iter__") or isinstance(samples, Iterator):
             raise DatasetError(
-                f"Stream: {type(samples).__name__} is not iterated over again in each epoch; give an object whose "
-                "__iter__ begins anew, such as an IterableDataset"
+                f"Stream: {type(samples).__name__} can be iterated only once; give an object whose __iter__ starts "
+                "again in each epoch, such as an IterableDataset"
             )
         if type(buffer_size) is not int or buffer_size < 0:
             raise DatasetError(f"Stream: buffer_size must be a number of samples, not {buffer_size!r}")
@@ -54,19 +55,19 @@ class Stream(IterableDataset[Any]):
         self.buffer_size = buffer_size
         self.seed = seed
         self.shard = shard or Shard()
-        # Workers that go on from epoch to epoch have copies of everything but shared memory.
+        # Persistent workers have copies of everything except shared memory.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def part(self, shard: Shard) -> Stream:
-        """The same for a rank."""
+        """Return the stream for one rank."""
         return Stream(self.samples, buffer_size=self.buffer_size, seed=self.seed, shard=shard)
 
     def set_epoch(self, epoch: int) -> None:
-        """Which shuffle the next ``iter()`` gives."""
+        """Set the epoch of the next ``iter()``, which selects the shuffle."""
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
-        """Of this rank. Raises :class:`TypeError` if the samples have no length."""
+        """Length on this rank. Raises :class:`TypeError` if the samples have no length."""
         return len(self.samples) // self.shard.world_size  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
@@ -78,7 +79,7 @@ class Stream(IterableDataset[Any]):
         return _shuffled(own, self.buffer_size, stream(self.seed, int(self._epoch), self.shard.rank, number))
 
     def _of_rank(self) -> Iterator[Any]:
-        """One sample of every whole group of as many as there are ranks."""
+        """Yield this rank's sample of every complete group of ``world_size`` samples."""
         rank, ranks = self.shard.rank, self.shard.world_size
         mine: Any = None
         for i, sample in enumerate(self.samples):
@@ -88,7 +89,7 @@ class Stream(IterableDataset[Any]):
                 yield mine
 
     def promise(self) -> str:
-        """In words, for ``repr`` of a loader."""
+        """Describe order and division, for the ``repr`` of a loader."""
         order = f"shuffled within {self.buffer_size:,} samples" if self.buffer_size else "that of the stream"
         part = "" if self.shard.world_size == 1 else f", each rank one of every {self.shard.world_size} samples"
         return f"{order}, each worker its part{part}"
@@ -98,7 +99,7 @@ class Stream(IterableDataset[Any]):
 
 
 def _shuffled(samples: Iterator[Any], size: int, seed: int) -> Iterator[Any]:
-    """A sample comes at most ``size`` places before its own."""
+    """Yield samples at most ``size`` places too early."""
     rng = np.random.default_rng(seed)
     waiting = list(islice(samples, size))
     for sample in samples:

@@ -1,4 +1,4 @@
-"""``Subset``: some samples of another dataset."""
+"""``Subset``: selected samples of another dataset."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["Subset"]
 
 
 class Subset(Dataset):
-    """The samples of ``dataset`` at ``indices``, in that order; they may repeat. Everything else is the dataset's.
+    """Samples of ``dataset`` at ``indices``, in that order. Indices may repeat.
 
     Args:
         dataset: a gpupipe dataset.
         indices: int[M], each from 0 to ``len(dataset) - 1``.
-        transform: another pipeline for this part, such as the one for validation; the dataset's own if ``None``.
+        transform: another pipeline, for example for validation; ``None`` keeps that of the dataset.
 
     Raises:
-        DatasetError: ``dataset`` is none of ours, or an index is outside.
+        DatasetError: ``dataset`` is not a gpupipe dataset, or an index is out of range.
 
     >>> from gpupipe.datasets import Arrays
     >>> part = Subset(Arrays(np.zeros((4, 8, 8, 3), np.uint8), [3, 1, 4, 1]), [2, 0])
@@ -121,7 +121,7 @@ class Subset(Dataset):
         return self.dataset.describe(int(self.indices[index]))
 
     def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
-        """With positions in this subset, not in the dataset."""
+        """Return bad samples, with indices in this subset."""
         inner = self.indices[indices]
         known = {sample.index: sample for sample in self.dataset.bad(inner)}
         if not known:
@@ -155,25 +155,25 @@ class Subset(Dataset):
 
     @property
     def clip_ids(self) -> npt.NDArray[np.int32]:
-        """The dataset's, of these samples."""
+        """Clip ids of these samples."""
         ids: npt.NDArray[np.int32] = self.dataset.clip_ids[self.indices]  # type: ignore[attr-defined]
         return ids
 
     @property
     def classes(self) -> list[str]:
-        """The dataset's, also those that this part has no sample of. AttributeError if it has none."""
+        """Classes of the whole dataset, even those without samples here. AttributeError if it has none."""
         return self.dataset.classes  # type: ignore[attr-defined,no-any-return]
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The dataset's."""
+        """Class indices of the whole dataset."""
         return self.dataset.class_to_idx  # type: ignore[attr-defined,no-any-return]
 
     def raw(self, index: int) -> tuple[Any, Any]:
         return self.dataset.raw(int(self.indices[index]))
 
     def __getstate__(self) -> dict[str, Any]:
-        made_again = ("sizes", "labels", "codings")  # from the dataset
+        made_again = ("sizes", "labels", "codings")  # taken from the dataset again
         return {k: v for k, v in self.__dict__.items() if k not in made_again}
 
     def __repr__(self) -> str:

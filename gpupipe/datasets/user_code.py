@@ -1,5 +1,4 @@
-"""Datasets that were written for ``torch.utils.data`` and return an encoded or plain image, which every engine can take
-over from there."""
+"""Datasets written for ``torch.utils.data`` that return encoded images or pixels, which every engine can process."""
 
 from __future__ import annotations
 
@@ -42,25 +41,25 @@ def from_torch(
     max_bytes: int = MAX_BYTES,
     strict: bool = False,
 ) -> FromTorch:
-    """A torch dataset whose items are images before any transform.
+    """Wrap a torch dataset whose items are images before any transform.
 
-    ``ds[i]`` returns the image alone, or ``(image, target)``, or ``(image, target, ...)``. It is called in worker
-    processes, so it may be any Python code.
+    ``ds[i]`` returns the image alone, or ``(image, target)``, or ``(image, target, ...)``. It runs in worker processes,
+    so it may be any Python code.
 
     Args:
-        ds: has ``len()`` and ``[i]``.
-        media: what the image is: a path, encoded bytes, pixels u8[H, W, C], or a PIL image.
+        ds: an object with ``len()`` and ``[i]``.
+        media: type of the image: a path, encoded bytes, pixels u8[H, W, C], or a PIL image.
         transform: a gpupipe transform, several, or a ``Compose``.
-        exif: turn images upright by their EXIF orientation.
+        exif: apply the EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
-        max_bytes: likewise files and encoded images that have more bytes. The default is 2 GiB.
-        strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``; every file is decoded
-            once more for it, whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
+        max_bytes: files and encoded images with more bytes are bad samples of kind ``bomb``. The default is 2 GiB.
+        strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``. This decodes every
+            file a second time whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
 
     Raises:
-        ConfigError: ``media`` or ``transform`` is none of these.
-        DatasetError: ``ds`` is empty, or has no length or no ``[i]``. Items of another type than ``media`` says raise
-            it when they are read.
+        ConfigError: ``media`` or ``transform`` is invalid.
+        DatasetError: ``ds`` is empty, or lacks a length or ``[i]``. Also raised on reading an item whose type is not
+            that of ``media``.
 
     >>> from_torch([(np.zeros((8, 8, 3), np.uint8), 5), (np.ones((8, 8, 3), np.uint8), 7)], media="array")
     FromTorch(list, 2 samples)
@@ -69,7 +68,7 @@ def from_torch(
 
 
 class FromTorch(Dataset):
-    """See :func:`from_torch`."""
+    """Dataset returned by :func:`from_torch`."""
 
     kind = "user code"
 
@@ -101,8 +100,8 @@ class FromTorch(Dataset):
 
     @property
     def fingerprint(self) -> str:
-        """Class and length. Another dataset of the same class and length looks the same: what an arbitrary Python
-        object reads cannot be hashed."""
+        """Class and length. Datasets of the same class and length are indistinguishable, because arbitrary Python
+        objects cannot be hashed."""
         return f"FromTorch:{type(self.ds).__module__}.{type(self.ds).__qualname__}:{len(self)}"
 
     def describe(self, index: int) -> str:
@@ -112,7 +111,7 @@ class FromTorch(Dataset):
         return f"FromTorch({type(self.ds).__name__}, {len(self):,} samples)"
 
     def fetch(self, index: int) -> tuple[Media, Any]:
-        # Of an image that was opened and not looked at, the file is handed on.
+        # Pass on the file of an image that was opened but not used.
         with unread() if self.returns == "pil" else nullcontext():
             return self._fetched(index)
 
@@ -162,9 +161,9 @@ class FromTorch(Dataset):
 
 
 def _check_length(ds: Any) -> None:
-    """Raises :class:`DatasetError` for what has no samples to number."""
+    """Raise :class:`DatasetError` if samples cannot be numbered."""
     name = f"{type(ds).__module__}.{type(ds).__qualname__}"
-    data = sys.modules.get("torch.utils.data")  # who has an iterable dataset has imported it
+    data = sys.modules.get("torch.utils.data")  # an iterable dataset implies that it was imported
     iterable = data is not None and isinstance(ds, data.IterableDataset)
     lacks = [f"no {what}()" for what in ("__getitem__", "__len__") if not hasattr(ds, what)]
     if lacks or iterable:

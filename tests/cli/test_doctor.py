@@ -66,7 +66,7 @@ def test_a_healthy_machine_has_no_findings() -> None:
         ({"gpus": (), "driver": None, "nvjpeg": None}, "note", "there is no GPU", "nothing"),
         ({"turbo": None}, "note", "no libjpeg-turbo", "pillow"),
         ({"shm_bytes": 64 << 20}, "note", "/dev/shm has 67.1 MB", "--shm-size"),
-        ({"quota": 4.0}, "note", "may use 4 of them", "num_workers=4"),
+        ({"quota": 4.0}, "note", "may use only 4 of them", "num_workers=4"),
         (
             {"torchvision_error": "RuntimeError: no nms"},
             "wrong",

@@ -405,7 +405,7 @@ def test_nothing_is_overwritten(
     assert "give a new folder" in error("pack", data, folder, "--sliceable")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     for place in (data, data / "class00" / "packed", data.parent):
-        assert "one lies in the other" in error("pack", data, place, "--format", "webdataset")
+        assert "one contains the other" in error("pack", data, place, "--format", "webdataset")
 
 
 def test_a_source_that_changed_is_refused(data: Path, tmp_path: Path) -> None:
@@ -436,8 +436,8 @@ def test_a_format_that_tar_files_cannot_name_is_left_out(tmp_path: Path) -> None
     [
         (("--format", "zip"), "it must be webdataset, tfrecord, parquet"),
         (("--resize", 64), "--resize is for shards: --format"),
-        (("--format", "webdataset", "--quality", 80), "--quality goes with --resize"),
-        (("--format", "webdataset", "--exif"), "--exif goes with --resize"),
+        (("--format", "webdataset", "--quality", 80), "--quality needs --resize"),
+        (("--format", "webdataset", "--exif"), "--exif needs --resize"),
         (("--format", "webdataset", "--decoded", "--quality", 80), "--quality is for JPEG"),
         (("--format", "webdataset", "--sliceable", "--resize", 64), "--sliceable changes no pixel"),
         (("--format", "webdataset", "--shards", 2, "--shard-bytes", "1GB"), "remove one of them"),

@@ -124,7 +124,7 @@ class TestImageFolder:
             with pytest.raises(DatasetError, match=r"classes void .*Supported extensions are: \.jpg, .*allow_empty"):
                 ImageFolder(zoo)
             assert ImageFolder(zoo, allow_empty=True).classes == ["Dog", "ant", "cat", "void"]
-        with pytest.raises(ConfigError, match="lower case"):
+        with pytest.raises(ConfigError, match="lower-case"):
             ImageFolder(zoo, extensions=(".PNG",))
 
     def test_allow_empty_without_any_file(self, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ class TestImageList:
         with pytest.raises(DatasetError, match="NUL"):
             ImageList(["a\0b"])
         (zoo / "l.csv").write_text("cat/b.png,1")
-        with pytest.raises(DatasetError, match="use one of them"):
+        with pytest.raises(DatasetError, match="use only one of them"):
             ImageList(zoo / "l.csv", [1])
 
     @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class TestAll:
         ({"frames": 0}, "frames must be"), ({"frames": True}, "frames must be"), ({"frames": 2.0}, "frames must be"),
         ({"stride": 0}, "stride must be"), ({"clips": -1}, "clips must be"), ({"fps": 0}, "fps must be"),
         ({"fps": float("nan")}, "fps must be"), ({"fps": "25"}, "fps must be"), ({"fps": True}, "fps must be"),
-        ({"fps": 5, "stride": 2}, "give one"), ({"sampling": "dense"}, "sampling must be one of random"),
+        ({"fps": 5, "stride": 2}, "give only one"), ({"sampling": "dense"}, "sampling must be one of random"),
         ({"padding": "zeros"}, "padding must be one of repeat"), ({"sampling": "segments", "fps": 5}, "whole video"),
         ({"sampling": "segment_middles", "stride": 2}, "whole video"),
     ])  # fmt: skip

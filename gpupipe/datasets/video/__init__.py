@@ -1,4 +1,4 @@
-"""Clips of video files. A *sample* is one clip; a video gives ``clips`` of them."""
+"""Datasets of clips of video files. A *sample* is one clip; each video has ``clips`` of them."""
 
 from __future__ import annotations
 

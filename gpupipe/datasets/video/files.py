@@ -1,4 +1,4 @@
-"""What the datasets of videos have in common: which clips there are, and which frames each of them takes."""
+"""The base class of video datasets: which clips there are, and which frames each of them has."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ I64 = npt.NDArray[np.int64]
 
 
 class VideoFiles(Dataset):
-    """A dataset of clips of video files, with an index. Made by its subclasses.
+    """Base class of datasets of clips of video files, with an index.
 
-    Sample ``i`` is clip ``i % k`` of video ``i // k``, where ``k`` is the number of clips per video; with
-    ``padding="skip"`` videos that are too short are left out first. Videos that cannot be read stay, as bad samples.
+    Sample ``i`` is clip ``i % k`` of video ``i // k``, where ``k`` is the number of clips per video. With
+    ``padding="skip"``, videos that are too short are removed first. Videos that cannot be read stay, as bad samples.
 
-    The index is built when the dataset is, with worker processes if there are many files; they have ended when the
-    constructor returns. A dataset is pickled as the path of its index.
+    The constructor builds the index, in worker processes if there are many files; they end before it returns. A dataset
+    is pickled as the path of its index.
     """
 
     kind = "clips"
     classes: list[str]
-    """The class names, sorted; empty if labels are plain numbers."""
+    """Sorted class names; empty if labels are plain numbers."""
     class_to_idx: dict[str, int]
 
     def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool, layout: Layout):
@@ -65,14 +65,16 @@ class VideoFiles(Dataset):
             self._rows = None if kept.all() else np.flatnonzero(kept)
 
     def reindex(self) -> None:
-        """Look at every file again, whatever the index says. For files that were overwritten in place in a tree that
-        is too large for all of them to be looked at when it is opened."""
+        """Check every file again, regardless of the index.
+
+        Use this after overwriting files in place in a tree that is too large for opening to check all files.
+        """
         for name in _MADE_AGAIN:
             self.__dict__.pop(name, None)
         self._open(rebuild=True)
 
     def index_summary(self) -> Summary:
-        """Counts, codecs, sizes and bad files of all videos; reads all rows of the index."""
+        """Return counts, codecs, sizes and bad files of all videos. Reads all rows of the index."""
         rows = self._index.all_bad()
         return summarize(self._index, [BadSample(i, self._path(i), kind, reason) for i, kind, reason in rows])
 
@@ -80,33 +82,33 @@ class VideoFiles(Dataset):
 
     @property
     def video_count(self) -> int:
-        """V: videos that clips are taken of."""
+        """V, the number of videos that clips are taken from."""
         return len(self._index) if self._rows is None else len(self._rows)
 
     @cached_property
     def frame_counts(self) -> I64:
-        """i64[V]: frames of each video, 0 of a bad one."""
+        """i64[V]: number of frames of each video, 0 for bad ones."""
         return self._index.frames.all if self._rows is None else self._index.frames.all[self._rows]
 
     @cached_property
     def frame_rates(self) -> npt.NDArray[np.float64]:
-        """f64[V]: average frames per second of each video, 0 of a bad one."""
+        """f64[V]: average frames per second of each video, 0 for bad ones."""
         rate = self._index.rate.all if self._rows is None else self._index.rate.all[self._rows]
         return np.asarray(rate[:, 0] / np.maximum(rate[:, 1], 1))
 
     @cached_property
     def variable(self) -> npt.NDArray[np.bool_]:
-        """bool[V]: whether the frame rate of a video varies, by more than its container's rounding of times."""
+        """bool[V]: whether the frame rate varies, by more than the container's rounding of times."""
         found = self._index.is_variable()
         return found if self._rows is None else found[self._rows]
 
     def entry(self, index: int) -> VideoEntry:
-        """What :func:`~gpupipe.codecs.video.decode.decode_clip` needs of the video of a sample."""
+        """Return what :func:`~gpupipe.codecs.video.decode.decode_clip` needs to know about a sample's video."""
         row = int(self._row(np.array([self._checked(index)]))[0])
         return self._index.entry(row, self._path(row))
 
     def file(self, index: int) -> bytes:
-        """The path of the video that a sample is in."""
+        """Return the path of a sample's video."""
         return self.entry(index).path.encode("utf-8", "surrogateescape")
 
     # ---------------------------------------------------------------- clips
@@ -116,41 +118,40 @@ class VideoFiles(Dataset):
 
     @cached_property
     def clip_ids(self) -> npt.NDArray[np.int32]:
-        """i32[N, 2]: which video (0 to V - 1) and which of its clips each sample is, so that scores can be averaged
-        over the clips of a video."""
+        """i32[N, 2]: video (0 to V - 1) and clip number of each sample, to average scores over the clips of a video."""
         videos, clips = np.divmod(np.arange(len(self), dtype=np.int32), np.int32(self.clips.clips))
         return np.stack([videos, clips], axis=1)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], indices: I64) -> I64:
-        """The frames of a batch of samples: a function of its arguments and of the index, and of nothing else.
+        """Return the frames of a batch of samples, a function of the arguments and the index only.
 
         Args:
             seed, epoch: of the plan.
-            keys: u64[B], what the random numbers of each sample are keyed by; a plan has them.
+            keys: u64[B], keys of the samples' random numbers, from a plan.
             indices: int[B], the samples.
 
         Returns:
-            i64[B, T], frame numbers from 0; all 0 of a bad sample.
+            i64[B, T], frame numbers from 0; all 0 for bad samples.
         """
         indices = np.asarray(indices, np.int64)
         u = uniforms(seed, epoch, "clip", keys, 1)[:, 0]
         return choose(u, indices % self.clips.clips, self._index.times(self._row(indices)), self.clips)
 
     def _row(self, indices: I64) -> I64:
-        """i64[B]: rows of the index."""
+        """Return i64[B], rows of the index."""
         videos = np.asarray(indices, np.int64) // self.clips.clips
         return videos if self._rows is None else self._rows[videos]
 
     @cached_property
     def _all_rows(self) -> I64 | None:
-        """i64[N], or ``None`` if samples are the rows of the index."""
+        """i64[N], or ``None`` if the samples are the rows of the index."""
         if self._rows is None and self.clips.clips == 1:
             return None
         return self._row(np.arange(len(self)))
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
-        """i32[N, 2]: height and width as decoded, upright if ``upright``; 0 and 0 of a bad sample."""
+        """i32[N, 2]: height and width after decoding, upright if ``upright``; 0 and 0 for bad samples."""
         column = (self._index.upright_sizes if self.upright else self._index.stored_sizes).all
         return column if self._all_rows is None else column[self._all_rows]
 
@@ -169,7 +170,7 @@ class VideoFiles(Dataset):
 
     @property
     def file_sizes(self) -> I64:
-        """i64[N]: bytes of the video that each clip is from."""
+        """i64[N]: bytes of the video of each clip."""
         column = self._index.sample_size.read()
         return column if self._all_rows is None else column[self._all_rows]
 
@@ -179,13 +180,13 @@ class VideoFiles(Dataset):
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     def fetch(self, index: int) -> tuple[str, int | None]:
-        """(absolute path of the video, label)"""
+        """Return (absolute path of the video, label)."""
         row = int(self._row(np.array([self._checked(index)]))[0])
         labels = self._index.labels
         return self._path(row), None if labels is None else int(labels.all[row])
 
     def describe(self, index: int) -> str:
-        """The absolute path, and which clip of several."""
+        """Return the absolute path, and the clip number if there are several."""
         i, k = self._checked(index), self.clips.clips
         path = self._path(int(self._row(np.array([i]))[0]))
         return path if k == 1 else f"{path} (clip {i % k + 1} of {k})"
@@ -219,4 +220,4 @@ class VideoFiles(Dataset):
 
 
 _MADE_AGAIN = frozenset({"frame_counts", "frame_rates", "variable", "clip_ids", "_all_rows", "sizes", "labels"})
-"""What is computed from the index when it is first asked for."""
+"""Attributes computed from the index on first use."""

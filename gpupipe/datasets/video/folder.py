@@ -21,24 +21,26 @@ VIDEO_EXTENSIONS = (
 
 
 class VideoFolder(VideoFiles):
-    """Clips of videos in one folder per class: ``root/run/1.mp4``, ``root/jump/deeper/2.mkv``. Classes, files and their
-    order are as in :class:`~gpupipe.datasets.ImageFolder`; links to folders are followed.
+    """Clips of videos in one folder per class: ``root/run/1.mp4``, ``root/jump/deeper/2.mkv``.
+
+    Classes, files and their order are those of :class:`~gpupipe.datasets.ImageFolder`. Links to folders are followed.
 
     Args:
-        root: the folder that holds the class folders.
-        frames: frames of one clip (T).
-        stride: frames from one to the next; 1 if neither this nor ``fps`` is given.
-        fps: frames per second of the clips, whatever the rate of the videos: those that are on the screen at the times
-            0, 1 / fps, 2 / fps ... seconds of the clip.
-        clips: clips of each video. A sample is one clip, so there are ``clips`` times as many samples as videos.
-        sampling: ``random`` starts (for training), ``uniform``: spread evenly, one clip in the centre (for evaluation),
-            ``segments``: a random frame of each of T parts of the video, ``segment_middles``: the middle ones.
-        padding: what videos do that are too short for a clip: ``repeat`` the last frame, ``loop``, or ``skip``: they
-            are left out.
+        root: the folder that contains the class folders.
+        frames: frames per clip (T).
+        stride: distance between consecutive frames of a clip; 1 if neither this nor ``fps`` is given.
+        fps: frames per second of the clips, regardless of the rate of the videos: the frames on screen at 0, 1 / fps, 2
+            / fps ... seconds of the clip.
+        clips: clips per video. A sample is one clip, so there are ``clips`` times as many samples as videos.
+        sampling: ``random`` starts (for training); ``uniform``, evenly spread, a single clip in the center (for
+            evaluation); ``segments``, a random frame of each of T parts of the video; ``segment_middles``, their middle
+            frames.
+        padding: treatment of videos that are too short for a clip: ``repeat`` the last frame, ``loop``, or ``skip`` the
+            video.
         transform: a gpupipe ``Compose``, or transforms for one.
-        upright: turn frames by the rotation that their file asks for, as players do. torchvision and PyAV do not.
+        upright: rotate frames as their file requests, like players do. torchvision and PyAV do not.
         layout: of a batch: ``CTHW`` for [B, C, T, H, W], which torchvision's video models take, or ``TCHW``.
-        extensions: endings of file names that are taken, in any case.
+        extensions: suffixes of video files, in any case.
         allow_empty: whether a class may have no file.
 
     Raises:

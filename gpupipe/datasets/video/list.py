@@ -1,4 +1,4 @@
-"""``VideoList``: video files that a script lists, in Python or in a CSV or TSV file."""
+"""``VideoList``: video files listed in Python or in a CSV or TSV file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ __all__ = ["VideoList"]
 
 
 class VideoList(VideoFiles):
-    """Clips of listed videos. A file that is missing is a bad sample, not an error.
+    """Clips of listed videos. A missing file is a bad sample, not an error.
 
     Args:
-        videos: the paths, or pairs (path, label); or the path of a CSV or TSV file with the columns path and label (a
-            header is recognised, the label may be left out).
-        frames: frames of one clip (T).
-        labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``); not beside
+        videos: the paths, or pairs (path, label); or the path of a CSV or TSV file with the columns path and,
+            optionally, label. A header is recognized.
+        frames: frames per clip (T).
+        labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``). Not with
             pairs.
         stride, fps, clips, sampling, padding, transform, upright, layout: as for
             :class:`~gpupipe.datasets.VideoFolder`.
-        root: what relative paths are relative to. Default: the folder of the list file; for paths from Python, the
-            current folder.
+        root: base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
         allow_outside: with ``root``: whether paths may lead out of it.
 
     Raises:
-        DatasetError: a list file that cannot be read, labels that do not fit, or a path that leads out of ``root``.
+        DatasetError: a list file cannot be read, labels do not match, or a path leads out of ``root``.
         ConfigError: an argument is wrong, or two do not fit together.
         MissingDependency: PyAV is not installed (``pip install 'gpupipe-loader[video]'``).
 
@@ -65,7 +64,7 @@ class VideoList(VideoFiles):
         if not isinstance(videos, (str, bytes, os.PathLike)):
             paths, found = _pairs(videos)
             if found is not None and labels is not None:
-                raise DatasetError("VideoList: pairs (path, label) and labels were given; use one of them")
+                raise DatasetError("VideoList: pairs (path, label) and labels were both given; use only one of them")
             labels = found if labels is None else labels
         source = listed("VideoList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
@@ -77,7 +76,7 @@ class VideoList(VideoFiles):
 
 
 def _pairs(videos: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
-    """(paths, labels), or the paths as they came and ``None``."""
+    """Return (paths, labels), or the paths as given and ``None``."""
     items = list(videos)
     paired = [isinstance(item, (tuple, list)) for item in items]
     if not any(paired):

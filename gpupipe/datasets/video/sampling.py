@@ -1,18 +1,18 @@
-"""Which frames of a video make a clip: pure functions of one uniform number per clip, vectorised over a batch.
+"""Selection of a clip's frames: pure functions of one uniform number per clip, vectorized over a batch.
 
-    random            starts anywhere where a whole clip fits, each place as likely as any other
-    uniform           clip j of k: the first begins with the video, the last ends with it, the others evenly between;
-                      the only one of k = 1 lies in the centre
+    random            starts anywhere where a whole clip fits, with equal probability
+    uniform           clip j of k: the first starts with the video, the last ends with it, the others are evenly
+                      spread; a single clip is centered
     segments          one random frame of each of T equal parts of the video
     segment_middles   the middle frame of each part; of k clips, clip j has the frames at (2 j + 1) / (2 k) of the parts
 
-``random`` and ``uniform`` take T frames that are ``stride`` frames apart, or 1 / ``fps`` seconds: then those that are
-on the screen at these times, whatever the rate of the video. Training with random starts and testing with clips spread
-evenly is Feichtenhofer et al., *SlowFast networks* (ICCV 2019), section 4; ``uniform`` puts the clips where
-``SampleFrames`` of mmaction2 does in test mode. Segments are Wang et al., *Temporal segment networks* (ECCV 2016),
-section 3.1; parts are cut at floor(i n / T), so that they differ by one frame at most and share none.
+``random`` and ``uniform`` take T frames at a distance of ``stride`` frames, or of 1 / ``fps`` seconds: the frames on
+screen at these times, regardless of the rate of the video. Training with random starts and testing with evenly spread
+clips is Feichtenhofer et al., *SlowFast networks* (ICCV 2019), section 4; ``uniform`` places clips like
+``SampleFrames`` of mmaction2 in test mode. Segments are Wang et al., *Temporal segment networks* (ECCV 2016), section
+3.1; parts are cut at floor(i n / T), so that their sizes differ by at most one frame and they do not overlap.
 
-Times are integers and fractions, never floating point: at a video's own rate each frame is met exactly.
+Times are integers and fractions, never floating point, so that each frame is met exactly at a video's own rate.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _DENOMINATOR = 10_000
 
 @dataclass(frozen=True)
 class Clips:
-    """How clips are taken: checked, printable, and part of a dataset's fingerprint.
+    """Checked parameters of clips, part of a dataset's fingerprint.
 
-    Raises :class:`ConfigError` for values that make no sense, alone or together.
+    Raises :class:`ConfigError` for invalid values and combinations.
     """
 
     frames: int = 16
-    """Frames of one clip (T)."""
+    """Frames per clip (T)."""
     stride: int | None = None
-    """Frames from one to the next. 1 if neither this nor ``fps`` is given."""
+    """Distance between consecutive frames; 1 if neither this nor ``fps`` is given."""
     fps: float | Fraction | None = None
-    """Frames per second of the clip. A float is taken as the nearest fraction with a denominator up to 10,000."""
+    """Frames per second of the clip. A float becomes the nearest fraction with a denominator up to 10,000."""
     clips: int = 1
-    """Clips of one video (k)."""
+    """Clips per video (k)."""
     sampling: Sampling = "random"
     padding: Padding = "repeat"
-    """What a video that is too short does: ``repeat`` its last frame (with segments: frames of parts that have none of
-    their own), ``loop`` from the beginning, or ``skip``: it is left out."""
+    """Treatment of a video that is too short: ``repeat`` its last frame (with segments: a frame for parts without one),
+    ``loop`` from the beginning, or ``skip`` it."""
     rate: Fraction | None = field(init=False, repr=False, default=None)
     """``fps`` as a fraction."""
 
@@ -74,47 +74,47 @@ class Clips:
             object.__setattr__(self, "rate", Fraction(self.fps).limit_denominator(_DENOMINATOR))
             if self.stride is not None:
                 raise ConfigError(
-                    f"stride={self.stride} and fps={self.fps} both say how far apart frames are; give one"
+                    f"stride={self.stride} and fps={self.fps} both set the distance of frames; give only one"
                 )
         if self.sampling.startswith("segment") and (self.stride or self.fps):
             raise ConfigError(
-                f"sampling={self.sampling!r} spreads {self.frames} frames over the whole video, so there is no stride "
-                "and no fps; leave them out, or use sampling='random' or 'uniform'"
+                f"sampling={self.sampling!r} spreads {self.frames} frames over the whole video and takes no stride "
+                "or fps; remove them, or use sampling='random' or 'uniform'"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """When the frames of ``B`` videos are shown, in units of each video's own time."""
+    """Times of the frames of ``B`` videos, in units of each video's time base."""
 
     count: I64
-    """i64[B]: frames; 0 of a bad video."""
+    """i64[B]: number of frames; 0 for bad videos."""
     first: I64
     """i64[B]: time of the first frame."""
     step: I64
-    """i64[B]: time from each frame to the next; 0 if they differ."""
+    """i64[B]: time between consecutive frames; 0 if it varies."""
     duration: I64
     """i64[B]: from the first frame to the end of the last one."""
     numerator: I64
-    """i64[B]: seconds of one unit of time, above ``denominator``."""
+    """i64[B]: seconds per unit of time, over ``denominator``."""
     denominator: I64
     """i64[B]"""
     start: I64
-    """i64[B]: where in ``pts`` a video's times begin, where its steps differ."""
+    """i64[B]: position of a video's first time in ``pts``, if its steps vary."""
     pts: I64
-    """i64[P]: times of all frames of all videos whose steps differ, one video after another."""
+    """i64[P]: times of all frames of all videos whose steps vary, one video after another."""
 
 
 def choose(u: npt.NDArray[np.float64], clip: I64, times: Times, how: Clips) -> I64:
-    """The frames of a batch of clips.
+    """Select the frames of a batch of clips.
 
     Args:
-        u: f64[B] in [0, 1): all the chance that there is. Not looked at if ``how`` leaves nothing to chance.
-        clip: i64[B], the number of each clip among the ``how.clips`` of its video.
+        u: f64[B] in [0, 1), the only randomness. Unused if ``how`` is deterministic.
+        clip: i64[B], index of each clip among the ``how.clips`` of its video.
         times: of the B videos.
 
     Returns:
-        i64[B, T], frame numbers from 0; all 0 of a bad video.
+        i64[B, T], frame numbers from 0; all 0 for bad videos.
     """
     if how.sampling.startswith("segment"):
         return _segments(u, clip, times.count, how)
@@ -127,7 +127,7 @@ def choose(u: npt.NDArray[np.float64], clip: I64, times: Times, how: Clips) -> I
 
 
 def fits(times: Times, how: Clips) -> npt.NDArray[np.bool_]:
-    """bool[B]: whether the video is long enough for a clip that repeats nothing for want of frames."""
+    """Return bool[B]: whether the video is long enough for a clip without repeated frames."""
     if how.sampling.startswith("segment"):
         return np.asarray(times.count >= how.frames)
     offsets, length = _offsets(times, how)
@@ -135,16 +135,16 @@ def fits(times: Times, how: Clips) -> npt.NDArray[np.bool_]:
 
 
 def on_screen(times: Times, wanted: I64) -> I64:
-    """The frame that is shown at each time: the last one whose time has come; the first before that.
+    """Return the frame i64[B, T] shown at each time: the last one whose time has come, or else the first.
 
-    ``wanted``: i64[B, T] in units of each video's time. Returns i64[B, T].
+    ``wanted`` is i64[B, T], in units of each video's time.
     """
     column = times.count[:, None]
     even = (wanted - times.first[:, None]) // np.maximum(times.step, 1)[:, None]
     found: I64 = np.clip(even, 0, np.maximum(column - 1, 0))
     rows = np.flatnonzero((times.step == 0) & (times.count > 0))
     if len(rows):
-        # Bisection of all rows at once: low is a frame that is not too late, high one that is.
+        # Bisect all rows at once: frame low is not too late, frame high is.
         start, target = times.start[rows, None], wanted[rows]
         low = np.zeros(target.shape, np.int64)
         high = np.broadcast_to(times.count[rows, None], target.shape).copy()
@@ -158,8 +158,10 @@ def on_screen(times: Times, wanted: I64) -> I64:
 
 
 def _offsets(times: Times, how: Clips) -> tuple[I64, I64]:
-    """(i64[B, T]: where the frames of a clip are, counted from its start; i64[B]: the length of the video), both in
-    frames, or in units of time if ``fps`` is given."""
+    """Return (i64[B, T]: frames of a clip relative to its start; i64[B]: length of the video).
+
+    Both are in frames, or in units of time if ``fps`` is given.
+    """
     ticks = np.arange(how.frames, dtype=np.int64)[None, :]
     if how.rate is None:
         return np.broadcast_to(ticks * (how.stride or 1), (len(times.count), how.frames)), times.count
@@ -169,7 +171,7 @@ def _offsets(times: Times, how: Clips) -> tuple[I64, I64]:
 
 
 def _starts(u: npt.NDArray[np.float64], clip: I64, places: I64, how: Clips) -> I64:
-    """i64[B]: where clips start, out of ``places`` i64[B]; 0 if a clip does not fit."""
+    """Return i64[B], starts of clips out of ``places`` i64[B]; 0 if a clip does not fit."""
     places = np.maximum(places, 1)
     if how.sampling == "random":
         return np.minimum((u * places).astype(np.int64), places - 1)
@@ -187,7 +189,7 @@ def _segments(u: npt.NDArray[np.float64], clip: I64, count: I64, how: Clips) -> 
     if how.sampling == "segment_middles":
         found = low + width * (2 * clip[:, None] + 1) // (2 * how.clips)
     else:
-        # The 53 bits of one uniform number are the key of as many as there are parts.
+        # The 53 bits of one uniform number are the key for the numbers of all parts.
         seeds = (np.asarray(u, np.float64) * 2.0**53).astype(np.uint64)
         found = low + np.minimum((uniforms(0, 0, "segments", seeds, how.frames) * width).astype(np.int64), width - 1)
     if how.padding == "loop":
