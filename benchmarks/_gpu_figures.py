@@ -15,22 +15,21 @@ from gpupipe.transforms.ops.promise import GRAPH
 __all__ = ["NEVER", "draw", "gpu"]
 
 NEVER = (
-    "**Never measured on a GPU.** The code for CUDA is written from DALI's and torch's documentation and sources, with "
-    "tests. `make gpu` runs the tests and the benchmarks on a machine with a GPU, and writes this section from their "
-    "results."
+    "**Never measured on a GPU.** The CUDA code is written from the documentation and sources of DALI and torch, with "
+    "tests. `make gpu` runs tests and benchmarks on a machine with a GPU and writes this section from the results."
 )
 EXPECT = """What to expect on a GPU, from the documentation of its parts:
 
-- Batches are handed out on the current stream, without waiting for the device and, where DALI does all of it, without a
-  copy.
-- What DALI cannot do exactly (hue, elastic fields, noise, erasing, MixUp, CutMix) is done by torch on the device.
-- A batch's memory is kept until the stream that was current at the next `next()` has passed. Work that is queued on
-  another stream needs a copy, or `torch.cuda.current_stream().wait_stream(other)` before the next batch is asked for;
-  `tensor.record_stream()` does nothing for memory that is DALI's.
-- CUDA graphs are captured beside a running loader with `capture_error_mode="thread_local"`, because DALI allocates in
-  threads of its own.
-- JPEGs may be some levels off: the GPU's decoders are not libjpeg-turbo.
-- `loader.close()` gives DALI's device memory back, and waits for the device once to do so."""
+- The loader delivers batches on the current stream without waiting for the device. If DALI does all of the work, it
+  does not copy.
+- torch does on the device what DALI cannot do exactly (hue, elastic fields, noise, erasing, MixUp, CutMix).
+- A batch's memory is kept until the stream that is current at the next `next()` has passed. If you queue work on
+  another stream, copy the batch, or call `torch.cuda.current_stream().wait_stream(other)` before you ask for the next
+  batch. `tensor.record_stream()` has no effect on DALI's memory.
+- To capture a CUDA graph beside a running loader, use `capture_error_mode="thread_local"`, because DALI allocates in
+  its own threads.
+- JPEGs may differ by some levels, because the GPU's decoders are not libjpeg-turbo.
+- `loader.close()` frees DALI's device memory, and waits for the device once."""
 
 
 def gpu(results: Path) -> str:
@@ -54,19 +53,19 @@ def _predictions() -> str:
         as_there = cpu is not None and str(predicted) == str(cpu) and predicted.interior.max > 0
         if not row.startswith("resize"):
             by_bound.setdefault("as on the CPU" if as_there else str(predicted), []).append(TABLE[row].what)
-    by_bound["as on the CPU, the largest difference one level more"] = ["resizing with every filter"]
+    by_bound["as on the CPU, with a maximum of one level more"] = ["resizing with every filter"]
     decoded = [f"decoding with {upsampling} upsampling: {of}" for upsampling, of in DECODED.items()]
     pixels = [f"{'; '.join(what)}: {bound}" for bound, what in by_bound.items()]
     return "\n".join(
         [
-            "Predictions, made from sources and published measurements before anything ran, for an H200 with 16 cores "
-            "and nvJPEG 13.2. They are no promises, and none of them was measured:",
+            "Predictions for an H200 with 16 cores and nvJPEG 13.2, derived from sources and published measurements "
+            "before anything ran. They are not promises, and none has been measured:",
             "",
-            "| predicted | | because |",
+            "| quantity | prediction | because |",
             "|---|---|---|",
             *numbers,
             "",
-            "Predicted differences of DALI on the GPU from the reference, in grey levels, of photographs:",
+            "Predicted differences between DALI on the GPU and the reference, in grey levels, on photographs:",
             "",
             *(f"- {line}" for line in [*decoded, *pixels]),
         ]

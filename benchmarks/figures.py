@@ -1,9 +1,9 @@
-"""Write the figures of README.md and docs/ from the files in results/, and the promises from the table in the code.
+"""Write the figures of README.md and docs/ from the files in results/, and the promises from the code.
 
-    python benchmarks/figures.py           # rewrite README.md, docs/figures.md and docs/promises.md
+    python benchmarks/figures.py           # rewrite README.md and the pages in docs/
     python benchmarks/figures.py --check   # exit 1 if one of them is not up to date
 
-Nobody types a number into a table.
+No number on these pages is typed by hand.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def candidates(result: dict[str, Any], other: str, key: str) -> str:
     """Each loader's speed, beside torch's and beside ``other``, the one of the ratios ``key``."""
     ratios = result["ratios"]
     rows = [speed_row(n, c, ratios[n]["to_torchvision"], ratios[n][key]) for n, c in result["candidates"].items()]
-    return table(["loader", "images/s", "to torch + torchvision", other, "CPU ms/image", "MB"], rows)
+    return table(["loader", "images/s", "relative to torch + torchvision", other, "CPU ms/image", "MB"], rows)
 
 
 def loaders(result: dict[str, Any]) -> str:
     s, f = result["settings"], result["files"]
     text = (
-        f"Loading alone: random resized crop to 224, flip, normalize, float32; {f['files']} photographs of "
-        f"{f['mean_megapixels']:.2f} megapixels on average, again and again; batch {s['batch_size']}, {s['workers']} "
-        f"threads or workers, {s['rounds']} rounds ({machine(result)}). Memory is the process tree's share "
-        "(PSS) with full queues, batches that wait in shared memory included.\n\n"
+        f"**Loading only.** Random resized crop to 224, flip, normalize, float32; {f['files']} photographs of "
+        f"{f['mean_megapixels']:.2f} megapixels on average, repeated; batch size {s['batch_size']}, {s['workers']} "
+        f"threads or workers, {s['rounds']} rounds ({machine(result)}). Memory is the proportional set size (PSS) of "
+        "the process tree with full queues, including batches that wait in shared memory.\n\n"
     )
-    return text + candidates(result, "to DALI by hand", "to_by_hand")
+    return text + candidates(result, "relative to DALI by hand", "to_by_hand")
 
 
 def recipes(result: dict[str, Any]) -> str:
@@ -90,10 +90,10 @@ def recipes(result: dict[str, Any]) -> str:
     names = list(next(iter(result["recipes"].values()))["candidates"])
     s = result["settings"]
     text = (
-        f"Whole recipes, images/s: batch {s['batch_size']}, {s['workers']} threads or workers "
-        f"({machine(result)}). SimCLR counts images read, of which each becomes two views.\n\n"
+        f"**Whole recipes**, images/s: batch size {s['batch_size']}, {s['workers']} threads or workers "
+        f"({machine(result)}). SimCLR counts images read; each becomes two views.\n\n"
     )
-    return text + table(["recipe", *names, "DALI to torchvision", "reference to torchvision"], rows)
+    return text + table(["recipe", *names, "DALI / torchvision", "reference / torchvision"], rows)
 
 
 def clips(result: dict[str, Any]) -> str:
@@ -111,17 +111,18 @@ def clips(result: dict[str, Any]) -> str:
     ]
     files = result["files"]
     text = (
-        f"Clips of 16 frames at 224, to PyAV in torch's DataLoader: {'made' if files['made'] else 'recorded'} H.264 "
-        f"videos of {files['frames']['mean']:.0f} frames, {' or '.join(files['sizes'])} pixels, a key frame every "
-        f"{files['frames_between_entries']:.0f} ({machine(result)}).\n\n"
+        f"**Clips** of 16 frames at 224, relative to PyAV in torch's DataLoader: "
+        f"{'generated' if files['made'] else 'recorded'} H.264 videos of {files['frames']['mean']:.0f} frames, "
+        f"{' or '.join(files['sizes'])} pixels, a key frame every {files['frames_between_entries']:.0f} "
+        f"({machine(result)}).\n\n"
     )
-    columns = ["random clips", "by CPU time", "clips one after another", "by CPU time"]
+    columns = ["random clips", "by CPU time", "consecutive clips", "by CPU time"]
     return text + table(["loader", *columns, "MB"], rows)
 
 
 def kept(result: dict[str, Any]) -> str:
-    text = f"Decoded images kept for later epochs, `cache=` ({machine(result)}). Files in the page cache.\n\n"
-    return text + candidates(result, "to no cache", "to_plain")
+    text = f"**Cached decoded images**, `cache=` ({machine(result)}). Files are in the page cache.\n\n"
+    return text + candidates(result, "relative to no cache", "to_plain")
 
 
 def sliceable(result: dict[str, Any]) -> str:
@@ -133,11 +134,18 @@ def sliceable(result: dict[str, Any]) -> str:
     with_dali = [found[f"{base}, sliceable, gpupipe-dali"]["to_untouched"] for base, found in result["sets"].items()]
     least, most = (f"{pick(r['median'] for r in with_dali):.2f}" for pick in (min, max))
     text = (
-        f"Sliceable JPEGs, of `gpupipe pack --sliceable`, beside what they were made of ({machine(result)}). On a CPU "
-        f"they load {least} to {most} times as fast with DALI. A GPU's decoding engines, which were not measured, "
+        f"**Sliceable JPEGs** of `gpupipe pack --sliceable`, relative to their originals ({machine(result)}). On a CPU "
+        f"with DALI they load {least} to {most} times as fast. A GPU's decoding engines, which were not measured, "
         "should gain in proportion to the pixels left out.\n\n"
     )
-    head = ["files, loader", "images/s", "to untouched files", "to torch + torchvision", "CPU ms/image", "MB"]
+    head = [
+        "files, loader",
+        "images/s",
+        "relative to originals",
+        "relative to torch + torchvision",
+        "CPU ms/image",
+        "MB",
+    ]
     return text + table(head, rows)
 
 
@@ -152,12 +160,12 @@ def floor(result: dict[str, Any]) -> str:
     rows = [[step, *(f"{found['ms'][step]:.2f}" for found in sets.values())] for step in steps]
     for name, key in all_steps.items():
         to = [
-            f", torchvision's to it {ratio(f['to_torchvision'][key])}" if "to_torchvision" in f else ""
+            f", torchvision / this {ratio(f['to_torchvision'][key])}" if "to_torchvision" in f else ""
             for f in sets.values()
         ]
         rows.append([name, *(f"{found['ms'][key]:.2f}{more}" for found, more in zip(sets.values(), to, strict=True))])
     text = (
-        "Their steps each for itself, CPU ms per image in one thread, which no loader made of them can fall below "
+        "Each step alone, CPU ms per image in one thread: a lower bound for any loader made of these steps "
         f"({machine(result)}).\n\n"
     )
     return text + table(["step", *sets], rows)
@@ -176,8 +184,10 @@ def scaled(result: dict[str, Any]) -> str:
         for name, c in found.items()
         if name.endswith(", scaled")
     ]
-    text = f"Large photographs decoded smaller, `scaled=True`: 224 pixels, float32 ({machine(result)}).\n\n"
-    return text + table(["work", "images/s", "to a full decode", "by CPU time", "to torch + torchvision"], rows)
+    text = f"**Large photographs decoded smaller**, `scaled=True`: 224 pixels, float32 ({machine(result)}).\n\n"
+    return text + table(
+        ["work", "images/s", "relative to a full decode", "by CPU time", "relative to torch + torchvision"], rows
+    )
 
 
 def small(results: dict[str, dict[str, Any] | None]) -> str:
@@ -188,68 +198,68 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
         d, n = training["difference"], training["settings"]["seeds"]
         dali, reference = (training["accuracy"][k] for k in ("dali", "torch"))
         lines.append(
-            f"- The same small network trained from DALI's batches and from the reference's, {n} seeds each: accuracy "
+            f"- A small network trained on DALI's batches and on the reference's, {n} seeds each: accuracy "
             f"{100 * dali['mean']:.1f} % and {100 * reference['mean']:.1f} %; **{100 * d['mean']:+.1f}** points apart, "
-            f"standard error {100 * d['standard_error']:.1f}; seeds spread by "
+            f"standard error {100 * d['standard_error']:.1f}; standard deviation over seeds "
             f"{100 * reference['standard_deviation']:.1f}."
         )
     video = results["video_index"]
     for r in video["results"] if video else []:
         m = r["median"]
         lines.append(
-            f"- Index of {r['videos']:,} videos with {r['frames'] / 1e6:.0f} million frames: opened, verified, first "
-            f"plan made in **{m['open_and_first_plan_s'] * 1e3:.0f} ms**."
+            f"- Index of {r['videos']:,} videos with {r['frames'] / 1e6:.0f} million frames: opened, verified and "
+            f"first plan made in **{m['open_and_first_plan_s'] * 1e3:.0f} ms**."
         )
     plan = results["plan_cost"]
     if plan:
         lines.append(
-            f"- gpupipe's own work (order, random numbers, hand-over; null engine, `imagenet.train(224)`, one core): "
+            f"- gpupipe's own work (order, random numbers, delivery; null engine, `imagenet.train(224)`, one core): "
             f"**{plan['samples_per_second']:,.0f} samples/s**."
         )
     index = results["index_scale"]
     for r in index["results"] if index else []:
         m = r["median"]
         lines.append(
-            f"- Index of {r['samples']:,} files in {r['folders']:,} folders: opened, verified, first plan made in "
+            f"- Index of {r['samples']:,} files in {r['folders']:,} folders: opened, verified and first plan made in "
             f"**{m['open_and_first_plan_s'] * 1e3:.0f} ms**, with {m['uss_growth_mb']:.0f} MB of private memory."
         )
     memory = results["memory_epochs_cpu"]
     for name, e in (memory["engines"] if memory else {}).items():
         lines.append(
-            f"- Memory of the {name} engine after epoch {memory['settings']['epochs']} over that after epoch 2 "  # type: ignore[index]
+            f"- Memory of the {name} engine after epoch {memory['settings']['epochs']} relative to epoch 2 "  # type: ignore[index]
             f"({memory['settings']['images']:,} images per epoch): **{e['growth']['own']:.2f}**."  # type: ignore[index]
         )
     faults = results["faults"]
     for r in faults["speed_with_1_percent_bad"] if faults else []:
-        first = "" if r["known"] == "to the index" else " (the first epoch; later ones know them)"
+        first = "" if r["known"] == "to the index" else " (first epoch; later epochs know the bad files)"
         lines.append(
-            f"- With 1 % of the files cut in the middle, known {r['known']}, the {r['engine']} engine keeps "
+            f"- With 1 % of the files truncated, known {r['known']}, the {r['engine']} engine keeps "
             f"**{r['ratio']['median']:.2f}** of its speed{first}."
         )
     soak = results["soak"]
     if soak:
-        events = {"breaks": "breaks", "resumes": "resumes", "files_spoilt": "files spoilt meanwhile"}
+        events = {"breaks": "breaks", "resumes": "resumes", "files_spoilt": "files damaged meanwhile"}
         events |= {"workers_killed": "workers killed", "signals": "signals"}
         met = ", ".join(f"{soak[name]} {words}" for name, words in events.items() if soak.get(name))
         lines.append(
             f"- {soak['epochs']} epochs with bad files, {met}: "
-            f"**{len(soak['unlike_the_plan'])}** of {soak['batches']:,} batches unlike the plan; memory of the last "
-            f"quarter over the second {soak['memory_of_the_last_quarter_over_the_second']:.2f}."
+            f"**{len(soak['unlike_the_plan'])}** of {soak['batches']:,} batches differ from the plan; memory of the "
+            f"last quarter relative to the second {soak['memory_of_the_last_quarter_over_the_second']:.2f}."
         )
     interrupts = results["interrupts"]
     if interrupts:
         counts = interrupts["counts"]
         lines.append(
             f"- {interrupts['trials']} signals at random moments, {interrupts['together']} trials at once: "
-            f"**{counts['not_ended']}** did not end the run, {counts['left']} left something, {counts['said']} printed "
-            f"more than a traceback; from signal to exit {interrupts['median_seconds']:.2f} s in the median, "
-            f"{interrupts['worst_seconds']:.2f} s at worst."
+            f"**{counts['not_ended']}** did not end the run, {counts['left']} left something behind, {counts['said']} "
+            f"printed more than a traceback; from signal to exit {interrupts['median_seconds']:.2f} s (median), "
+            f"{interrupts['worst_seconds']:.2f} s (worst)."
         )
     return "\n".join(lines)
 
 
 def decoders(result: dict[str, Any]) -> str:
-    """Of the campaign of damaged files."""
+    """The counts of the campaign of damaged files."""
     rows = []
     for kind, found in result["summary"].items():
         for what, words in (("given", "DALI"), ("kept", "Pillow")):
@@ -258,11 +268,11 @@ def decoders(result: dict[str, Any]) -> str:
                 counts = (n[k] for k in ("files", "crash", "hang", "wrong", "lenient", "alone"))
                 speed = f"{result['images_per_second'][kind]['ratio']:.1f}"
                 rows.append([kind, words, *(f"{count:,}" for count in counts), speed])
-    head = ["damaged files", "gpupipe has them decoded by", "tried", "process ended", "hung", "other pixels"]
-    head += ["delivered, Pillow refuses", "refused, Pillow delivers", "speed of Pillow to DALI"]
+    head = ["damaged files", "gpupipe decodes with", "tried", "process crashed", "hung", "other pixels"]
+    head += ["delivered, Pillow refuses", "refused, Pillow delivers", "speed, Pillow / DALI"]
     text = (
-        "What DALI's own decoders do with damaged files that the index lets pass, which is why Pillow decodes most of "
-        "them; and how fast one thread of each decodes good files "
+        "**Damaged files.** What DALI's own decoders do with damaged files that the index does not catch, which is why "
+        "Pillow decodes most formats; and how fast one thread of each decodes good files "
     )
     return f"{text}({machine(result)}).\n\n{table(head, rows)}"
 
@@ -276,9 +286,9 @@ def strictness(result: dict[str, Any]) -> str:
         parts.append(f"{how} {100 * named / max(named + silent, 1):.0f} %")
     ms = cost["seconds_per_file"]["probe_strict"] * 1e3
     return (
-        f"- `strict=True`: {ms:.1f} ms for each file when the index is built, **{cost['probe_ratio']:.0f}** times as "
-        f"much as without. Of damage that shows and that neither the index nor Pillow refuses it names: "
-        f"{', '.join(parts)}; of {result['files']['files']} good photographs it refuses {result['good_files_refused']}."
+        f"- `strict=True` takes {ms:.1f} ms per file when the index is built, **{cost['probe_ratio']:.0f}** times as "
+        f"long as without. Of visible damage that neither the index nor Pillow catches, it finds: {', '.join(parts)}. "
+        f"Of {result['files']['files']} good photographs it refuses {result['good_files_refused']}."
     )
 
 
@@ -309,8 +319,8 @@ def formats() -> str:
         s, f = result["settings"], result["files"]
         about = (
             f"The same {f['files']} photographs in every format, `imagenet.train(224)`, batches of {s['batch_size']}, "
-            f"{s['workers']} workers, {s['rounds']} rounds ({machine(result)}): speed as a ratio to the files, private "
-            "memory, and the time until the dataset is there without an index and with one."
+            f"{s['workers']} workers, {s['rounds']} rounds ({machine(result)}): speed relative to single files, "
+            "private memory, and the time to create the dataset without an index and with one."
         )
         head = ["format", "DALI", "reference engine", "MB", "ms without index", "ms with it"]
         parts.append(f"{about}\n\n{table(head, rows)}")
@@ -324,17 +334,19 @@ def formats() -> str:
             rows.append([peer, found["format"], ratio(found["ratios"]["gpupipe"]), *numbers])
         s = result["settings"]
         about = (
-            "Other libraries' loaders, as their documentation shows them, beside gpupipe on the very same shards "
+            "Other libraries' loaders, used as their documentation shows, and gpupipe on the same shards "
             f"({s['rounds']} rounds, {machine(result)}):"
         )
-        head = ["library", "format", "gpupipe to it"]
-        head += [f"{what}, {whose}" for what in ("images/s", "CPU ms", "private MB") for whose in ("it", "gpupipe")]
+        head = ["library", "format", "gpupipe / library"]
+        head += [
+            f"{what}, {whose}" for what in ("images/s", "CPU ms", "private MB") for whose in ("library", "gpupipe")
+        ]
         parts.append(f"{about}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
 
 def stores() -> str:
-    """Speed beside local files, what a request costs, and what got lost."""
+    """Speed relative to local files, the cost of requests, and what got lost."""
     result = load("remote")
     if result is None:
         return ""
@@ -347,16 +359,16 @@ def stores() -> str:
         rows.append([name, ratio(found["ratio_to_local"]), f"{more:.2f}", *counts])
     s = result["settings"]
     about = (
-        f"Tar files on a store of this machine, samples by range, `imagenet.train(224)` on DALI, batches of "
+        f"Tar files on a store on the same machine, read by ranges, `imagenet.train(224)` on DALI, batches of "
         f"{s['batch_size']}, {s['workers']} workers, {s['rounds']} rounds ({machine(result)}). The store shares the "
-        "cores; the CPU time is that of the loader alone. In an epoch every sample is counted:"
+        "cores; CPU time is the loader's alone. The last three columns count the samples of an epoch:"
     )
-    head = ["answers", "speed, to local files", "more CPU ms per image", "lost", "twice", "bad"]
+    head = ["answers", "speed relative to local files", "more CPU ms per image", "lost", "twice", "bad"]
     return f"{about}\n\n{table(head, rows)}"
 
 
 def blocks() -> str:
-    """What a shuffle by blocks gives up, and what it spares."""
+    """How well a shuffle by blocks mixes, and how much it saves."""
     result = load("block_shuffle")
     if result is None:
         return ""
@@ -377,7 +389,7 @@ def blocks() -> str:
     ]
     cache = f"{100 * result['reading'][0]['cache_to_all']:.0f} %"
     reading = f"One epoch from a store, with a cache for {cache} of the data:"
-    columns = ["order", "`fetch`", "requests per sample", "bytes loaded, to all bytes"]
+    columns = ["order", "`fetch`", "requests per sample", "bytes loaded / all bytes"]
     return f"{about}\n\n{table(head, rows)}\n\n{reading}\n\n{table(columns, read)}"
 
 
@@ -399,7 +411,7 @@ def costs() -> str:
         for name, row in result["rows"].items()
     ]
     s = result["settings"]
-    about = f"{s['images']} photographs of {s['size']} x {s['size']} pixels, least of {s['rounds']} rounds"
+    about = f"{s['images']} photographs of {s['size']} x {s['size']} pixels, minimum of {s['rounds']} rounds"
     head = ["op, of PIL images", "DALI, ms", "host, ms", "DALI, levels", "host, levels"]
     return f"{about} ({machine(result)}).\n\n{table(head, rows)}"
 
