@@ -85,7 +85,8 @@ class DataLoader(TorchLoader[Any]):
         cache: keep decoded images for the epochs to come: ``"ram"``, in memory (``/dev/shm``) until the last process
             that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
             ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
-            at 500 x 375, and only those of a file as it is now are believed. For images in files.
+            at 500 x 375, and only those of a file as it is now are believed. For images in files. With ``scaled``,
+            every size at which an image was decoded is kept.
         cache_bytes: of all that is kept, with ``cache``; with ``cache="ram"`` half of the free memory by default, which
             ``repr`` shows. If it is full, further images are decoded each time; entries unused for a day are evicted.
         scaled: decode JPEG files at 1/2, 1/4 or 1/8 if a crop or a resize, with which the transforms begin, takes at
