@@ -8,7 +8,7 @@ bytes or numbers (https://protobuf.dev/programming-guides/encoding).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["FOOT", "HEAD", "Checksum", "example", "framed", "masked", "message", "varint"]
 
@@ -63,16 +63,17 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
     return b"".join(parts)
 
 
-def _feature(value: bytes | int | float) -> bytes:
+def _feature(value: bytes | float | Sequence[float]) -> bytes:
     """A ``tf.train.Feature``: numbers are packed, as TensorFlow writes them."""
     if isinstance(value, bytes):
         return message((1, message((1, value))))
-    if isinstance(value, float):
-        return message((2, message((1, struct.pack("<f", value)))))
-    return message((3, message((1, varint(value)))))
+    numbers = [value] if isinstance(value, (int, float)) else value
+    if any(isinstance(number, float) for number in numbers):
+        return message((2, message((1, struct.pack(f"<{len(numbers)}f", *numbers)))))
+    return message((3, message((1, b"".join(varint(int(number)) for number in numbers)))))
 
 
-def example(features: Mapping[str, bytes | int | float]) -> bytes:
-    """A ``tf.train.Example``."""
+def example(features: Mapping[str, bytes | float | Sequence[float]]) -> bytes:
+    """A ``tf.train.Example`` of bytes, numbers and lists of numbers."""
     entries = [(1, message((1, name.encode()), (2, _feature(value)))) for name, value in features.items()]
     return message((1, message(*entries)))

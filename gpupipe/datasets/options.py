@@ -26,7 +26,7 @@ else:
             return options
 
 
-__all__ = ["ImageOptions", "RemoteOptions", "ShardOptions", "TableOptions", "Unpack", "limits_of", "with_options"]
+__all__ = ["ImageOptions", "ShardOptions", "TableOptions", "Unpack", "limits_of", "with_options"]
 
 
 class ImageOptions(TypedDict, total=False):
@@ -45,14 +45,10 @@ class TableOptions(ImageOptions, total=False):
     return_dict: bool
 
 
-class RemoteOptions(ImageOptions, total=False):
+class ShardOptions(TableOptions, total=False):
     """Options of formats that are also read behind a network."""
 
     remote: Remote | None
-
-
-class ShardOptions(TableOptions, RemoteOptions, total=False):
-    """All of these options."""
 
 
 _DEFAULTS: dict[str, Any] = {

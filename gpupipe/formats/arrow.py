@@ -14,12 +14,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..sources.extras import need
+from ..sources.extras import need, parse_json
 from ..sources.shards import Row, Shards
 from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
-from .parquet import class_names
 
-__all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "further_of", "rows_of"]
+__all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "class_names", "further_of", "rows_of"]
 
 
 _MAGIC = b"ARROW1\0\0"
@@ -48,6 +47,16 @@ class ArrowFiles(Shards):
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         return rows_of(_mapped(file), 0, self.image, self.label, self.columns)
+
+
+def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
+    """What Hugging Face wrote beside the columns: the names of the classes of a ``ClassLabel``, by number."""
+    try:
+        features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
+        names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
+    except (KeyError, ValueError, TypeError):
+        return ()
+    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def rows_of(content: Any, start: int, image: str, label: str | None, columns: Sequence[str] = ()) -> Iterator[Row]:
@@ -148,16 +157,42 @@ def _batches(reader: Any) -> Iterator[Any]:
 
 
 def further_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rows of further columns of a table, in Python's numbers and texts; none if there are no columns.
+    """The rows of further columns of a table, in Python's numbers and texts, and arrays of lists of numbers; none if
+    there are no columns.
 
     Raises :class:`ValueError` if there is no such column.
     """
+    return list(zip(*(_values(_nested(table, name)) for name in columns), strict=True))
+
+
+def _nested(table: Any, name: str) -> Any:
+    """A column, or a field of a struct in one: ``a.b``. Raises :class:`ValueError`."""
     names = table.schema.names
-    for name in columns:
-        if name not in names:
-            raise ValueError(f"it has no column {name!r}; it has {', '.join(names)}; correct columns=")
-        table.column(name).validate(full=True)  # ArrowInvalid is a ValueError
-    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+    head, *fields = [name] if name in names else name.split(".")
+    if head not in names:
+        raise ValueError(f"it has no column {name!r}; it has {', '.join(names)}; correct columns=")
+    column = table.column(head)
+    column.validate(full=True)  # ArrowInvalid is a ValueError
+    for field in fields:
+        pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
+        there = [it.name for it in column.type] if pa.types.is_struct(column.type) else []
+        if field not in there:
+            raise ValueError(f"its column {head!r} has no field {field!r}; it has {', '.join(there) or 'none'}")
+        column = need("pyarrow.compute", "parquet", "fields of structs are read with pyarrow").struct_field(
+            column, field
+        )
+    return column
+
+
+def _values(column: Any) -> list[Any]:
+    types = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow").types
+    kind = column.type
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        of = kind.value_type
+        if types.is_integer(of) or types.is_floating(of) or types.is_boolean(of):
+            return [it.values.to_numpy(zero_copy_only=False) if it.is_valid else None for it in column]
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def checked_labels(column: Any) -> list[Any]:
@@ -231,6 +266,8 @@ class Arrow(Sharded):
         image: The column of images.
         label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` gives ``classes``. ``None``: no
             labels. The default may be missing; a name that you give must be there.
+        columns: Further columns of numbers, texts, or lists of equally many numbers; ``"meta.weight"`` for a field of a
+            struct. A sample that lacks one is a bad sample.
 
     Raises:
         DatasetError: A file is missing, of another format, or cut, or a column cannot be used.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..codecs.probe import MISSING, OK
 from ..datasets.images import EncodedImages
-from ..datasets.options import ImageOptions, RemoteOptions, ShardOptions, TableOptions, Unpack, limits_of
+from ..datasets.options import ImageOptions, ShardOptions, TableOptions, Unpack, limits_of
 from ..errors import DatasetError
 from ..sources.base import Source
 from ..sources.columns import checked_columns
@@ -25,7 +25,6 @@ from ..sources.storage import Storage
 __all__ = [
     "Format",
     "PathsLike",
-    "RemoteOptions",
     "ShardOptions",
     "Sharded",
     "TableOptions",

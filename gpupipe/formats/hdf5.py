@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..sources.hdf5_outside import OutsideError, find, h5py, walk
 from ..sources.shards import Row, Shards
-from .base import PathsLike, RemoteOptions, Sharded, Unpack, Usual
+from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
 __all__ = ["HDF5", "Hdf5Files", "label_column", "opened"]
 
@@ -68,13 +68,17 @@ class Hdf5Files(Shards):
                 if images is None:
                     raise ValueError(f"it has no {self.image!r}; it has {_names(root)}; name one by image=")
                 labels = None if self.label is None else find(root, self.label)
+                if labels is None and not isinstance(self.label, Usual | None):
+                    raise ValueError(
+                        f"it has no label={self.label!r}; it has {_names(root)}. Correct label=, or leave it out"
+                    )
                 if labels is not None:
                     count = len(images) if isinstance(images, h5.Dataset) else None
                     labels = label_column(labels, count)
                 if isinstance(images, h5.Dataset):
                     yield from self._of_dataset(file, root, images, labels)
                 else:
-                    yield from self._of_group(images, labels)
+                    yield from self._of_group(root, images, labels)
             except OutsideError as e:
                 raise ValueError(
                     f"{e}, and encoded images are read by their place in the file that you name: name that other file, "
@@ -96,21 +100,22 @@ class Hdf5Files(Shards):
                 f"{self.image!r} is {images.dtype}{list(images.shape)}; encoded images are arrays of uint8 of any "
                 "length, dtype=h5py.vlen_dtype(numpy.uint8)"
             )
-        heaps = _Heaps(file, root.userblock_size)
+        heaps, values = _Heaps(file, root.userblock_size), self._further(root, len(images))
         for i, (length, address, number) in enumerate(_references(file, images)):
             label = None if labels is None else labels[i]
             if not length:
-                yield Row(b"%d" % i, 0, 0, label)
+                yield Row(b"%d" % i, 0, 0, label, values=values(i))
                 continue
             at, size = heaps.find(address, number)
             if length > size:
                 raise ValueError(f"it is damaged: array {i} of {self.image!r} is longer than its place")
-            yield Row(b"%d" % i, at, length, label)
+            yield Row(b"%d" % i, at, length, label, values=values(i))
 
-    def _of_group(self, images: Any, labels: list[Any] | None) -> Iterator[Row]:
+    def _of_group(self, root: Any, images: Any, labels: list[Any] | None) -> Iterator[Row]:
         found = [(name, item) for name, item in walk(images) if item.ndim == 1 and item.dtype == np.uint8]
         if labels is not None and len(labels) != len(found):
             raise ValueError(f"it has {len(found)} images and {len(labels)} labels")
+        values = self._further(root, len(found))
         for i, (name, item) in enumerate(found):
             label = labels[i] if labels is not None else name.rpartition("/")[0].rpartition("/")[2] or None
             at = item.id.get_offset()
@@ -118,7 +123,24 @@ class Hdf5Files(Shards):
                 problem = "it is stored in chunks, and not in one piece; write it without chunks and compression"
                 yield Row(name.encode(), 0, 0, problem=problem)
             else:
-                yield Row(name.encode(), at or 0, item.size, label)
+                yield Row(name.encode(), at or 0, item.size, label, values=values(i))
+
+    def _further(self, root: Any, count: int) -> Callable[[int], list[Any]]:
+        """The values of further datasets, by the number of an image."""
+        columns = []
+        for name in self.columns:
+            found = find(root, name)
+            if not hasattr(found, "dtype") or not found.ndim or len(found) != count:
+                what = "is not there" if found is None else f"is {found!r}"
+                raise ValueError(
+                    f"the column {name!r} {what}; it must be a dataset with a value for each of {count} images; there "
+                    f"are {_names(root)}"
+                )
+            if found.ndim > 1 or found.dtype.kind == "f":
+                columns.append([*found[()]])
+            else:
+                columns.append(label_column(found, count))
+        return lambda i: [column[i] for column in columns]
 
 
 def _names(root: Any) -> str:
@@ -227,6 +249,7 @@ class HDF5(Sharded):
         image: The dataset or group of images.
         label: The dataset int[N], or of N class names. ``None``: no labels. The default may be missing; a name that you
             give must be there.
+        columns: Further datasets with one value for each image: numbers, texts, or arrays of numbers.
 
     Raises:
         DatasetError: A file is missing, of another format, or cut, or a dataset cannot be used.
@@ -245,7 +268,7 @@ class HDF5(Sharded):
         *,
         image: str = Usual("images"),
         label: str | None = Usual("labels"),
-        **options: Unpack[RemoteOptions],
+        **options: Unpack[ShardOptions],
     ):
         rows = partial(Hdf5Files, image=image, label=label)
         super().__init__(rows, self.files(paths, options), transform, options, image, label)

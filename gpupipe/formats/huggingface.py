@@ -57,7 +57,7 @@ class HuggingFaceRows(Source):
         for chunk in self._chunks:
             digest.update(repr((chunk.file, chunk.at, len(chunk.starts))).encode())
             digest.update(chunk.starts[:1].tobytes())
-        for part in (part for name in self._beside for part in self.dataset.data.column(name).chunks):
+        for part in (part for name in self._beside for part in self._column(name).chunks):
             _update(digest, part)
         chosen = self._chosen
         digest.update(b"all" if chosen is None else chosen.astype("<i8").tobytes())
@@ -67,6 +67,11 @@ class HuggingFaceRows(Source):
     def _beside(self) -> tuple[str, ...]:
         """Columns whose values are kept in the index. Any of them may be another one in the same files."""
         return (*(() if self.label is None else (self.label,)), *self.columns)
+
+    def _column(self, name: str) -> Any:
+        """A column of the table, or the one that has a field."""
+        names = self.dataset.data.schema.names
+        return self.dataset.data.column(name if name in names else name.partition(".")[0])
 
     @cached_property
     def _chosen(self) -> I64 | None:
@@ -240,8 +245,8 @@ class HuggingFace(Format):
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
         further = checked_columns(options.get("columns", ()), "HuggingFace", (column, target))
-        for name in further:
-            _only(features, "", name, "columns")
+        for name in further:  # "meta.weight" is a field of a struct
+            _only(features, "", name if name in features else name.partition(".")[0], "columns")
         source = HuggingFaceRows(dataset, column, target, names, further)
         super().__init__(source, transform, options, exif=decoded)
 

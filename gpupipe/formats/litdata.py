@@ -17,7 +17,7 @@ from ..sources.names import below, is_url, urls_below
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import LOCAL, Storage
 from .arrow import rows_of
-from .base import RemoteOptions, Sharded, Unpack, Usual, index_keys, storage_of
+from .base import Sharded, ShardOptions, Unpack, Usual, index_keys, storage_of
 from .mds import DECODED, Field, positions_of, samples_of
 
 __all__ = ["LitData", "LitDataChunks", "litdata_index"]
@@ -49,12 +49,12 @@ class LitDataChunks(Shards):
         file.seek(max(end, 0))
         footer = file.read()
         if not footer.endswith(_ARROW) or end < 0:
-            return samples_of(file, positions_of(file), self.fields, self.image, self.label)
+            return samples_of(file, positions_of(file), self.fields, self.image, self.label, self.columns)
         length, _ = _FOOTER.unpack(footer)
         if length > end:
             raise claim("what it says of its rows", end, length, end + _FOOTER.size)
         file.seek(end - length)
-        return rows_of(file.read(length), end - length, self.image, self.label)
+        return rows_of(file.read(length), end - length, self.image, self.label, self.columns)
 
 
 def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Field, ...]]:
@@ -108,6 +108,8 @@ class LitData(Sharded):
             ``"1"``; those of nested dictionaries ``"meta.id"``.
         label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
             give must be there.
+        columns: Further fields of numbers, truth values, texts, or arrays and tensors of one shape. A sample that lacks
+            one is a bad sample.
 
     Raises:
         DatasetError: A folder has no index, a chunk is missing or cut, or a field cannot be used.
@@ -126,7 +128,7 @@ class LitData(Sharded):
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),
-        **options: Unpack[RemoteOptions],
+        **options: Unpack[ShardOptions],
     ):
         folder = os.path.expanduser(os.fspath(root))
         storage = storage_of(options.get("remote"), "LitData") if is_url(folder) else LOCAL

@@ -117,7 +117,9 @@ def read_manifest(
     names = TextList()
     values: list[list[Any]] = []
     is_text = True
+    there: dict[str, None] = {}
     for line, row in _lines(path):
+        there |= dict.fromkeys(row)
         where, is_text = row.get("path"), isinstance(row, _Texts)
         values.append([row.get(name) for name in further])
         if not isinstance(where, str) or not where:
@@ -129,6 +131,10 @@ def read_manifest(
         names.append(str(row.get("name") or "").encode(errors="surrogateescape"))
     if not labels:
         raise DatasetError(f"Manifest: {file} lists no sample")
+    for name in further:
+        if name not in there:
+            has = ", ".join(map(repr, there))
+            raise DatasetError(f"Manifest: {file} has no column {name!r}; it has {has}; correct columns=")
     given = list(numbers)
     base = root if root is not None else os.path.dirname(path)
     if is_url(base):

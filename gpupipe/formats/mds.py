@@ -14,12 +14,15 @@ from functools import partial
 from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from ..codecs.retry import advised
 from ..errors import DatasetError
 from ..sources.extras import parse_json
 from ..sources.shards import Row, Shards
 from ..sources.storage import LOCAL, Storage
-from .base import PathsLike, RemoteOptions, Sharded, Unpack, Usual, index_keys
+from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys
 
 __all__ = ["DECODED", "MDS", "Field", "MdsShards", "mds_index", "positions_of", "samples_of"]
 
@@ -28,7 +31,16 @@ _INTEGERS = {
     **{f"uint{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "B"), (2, "H"), (4, "I"), (8, "Q"))},
     "int": struct.Struct("<q"),
 }
+_FLOATS = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "float": "<f8"}
 _TEXTS = ("str", "str_int", "text")
+_LITDATA = {
+    "numpy": dict(enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))),
+    "tensor": {
+        0: "f4", 1: "f4", 2: "f8", 3: "f8", 8: "f2", 9: "f2", 11: "u1", 12: "i1", 13: "i2", 14: "i2", 15: "i4",
+        16: "i4", 17: "i8", 18: "i8", 19: "?", 20: "u2",
+    },
+}  # fmt: skip
+"""Data types by the numbers that LitData gives them."""
 DECODED = ("jpeg", "image")
 """What litdata decodes, and turns upright."""
 _IMAGES = ("bytes", "png", "tifffile", *DECODED)
@@ -60,7 +72,12 @@ def positions_of(file: IO[bytes]) -> list[int]:
 
 
 def samples_of(
-    file: IO[bytes], positions: Sequence[int], fields: Sequence[Field], image: str, label: str | None
+    file: IO[bytes],
+    positions: Sequence[int],
+    fields: Sequence[Field],
+    image: str,
+    label: str | None,
+    columns: Sequence[str],
 ) -> Iterator[Row]:
     names = [field.name for field in fields]
     if image not in names:
@@ -81,6 +98,10 @@ def samples_of(
                 f"its field {label!r} is stored as {stored!r}, which is neither a number nor a name; write it as int, "
                 "or name another field by label=, or none by label=None"
             )
+    encodings = {field.name: field.encoding for field in fields}
+    for column in columns:
+        if column not in encodings:
+            raise ValueError(f"it has no column {column!r}; it has {', '.join(names)}; correct columns=")
     free = [field for field in fields if field.size is None]
     sizes = struct.Struct(f"<{len(free)}I")
     for number, (start, end) in enumerate(pairwise(positions)):
@@ -107,7 +128,59 @@ def samples_of(
             except ValueError as e:
                 yield Row(name, 0, 0, problem=f"its label {e}")
                 continue
-        yield Row(name, *where[image], value)
+        yield Row(name, *where[image], value, values=[_column(file, encodings[it], *where[it]) for it in columns])
+
+
+def _column(file: IO[bytes], encoding: str, at: int, length: int) -> Any:
+    """The value of a further field. Raises :class:`ValueError` for an encoding that no column can hold."""
+    file.seek(at)
+    data, (kind, _, about) = file.read(length), encoding.partition(":")
+    try:
+        if kind in _INTEGERS:
+            return _INTEGERS[kind].unpack(data)[0]
+        if kind in _FLOATS:
+            return np.frombuffer(data, _FLOATS[kind])[0]
+        if kind == "bool":
+            return bool(data[0])
+        if kind in _TEXTS:
+            return int(data) if kind == "str_int" else data.decode()
+        if kind == "str_float":
+            return float(data)
+        if kind == "json":
+            return parse_json(data)
+        if kind == "ndarray":
+            return _ndarray(data, about)
+        if kind in ("numpy", "tensor"):  # data type, dimensions, shape
+            order = "<" if kind == "numpy" else ">"
+            code, rank = struct.unpack_from(f"{order}II", data)
+            shape = struct.unpack_from(f"{order}{rank}I", data, 8)
+            return np.frombuffer(data, _LITDATA[kind][code], offset=8 + 4 * rank).reshape(shape)
+        if kind in ("no_header_numpy", "no_header_tensor"):
+            return np.frombuffer(data, _LITDATA[kind.rpartition("_")[2]][int(about)])
+    except (ValueError, KeyError, IndexError, struct.error) as e:
+        raise ValueError(f"a field that is stored as {encoding!r} is damaged at byte {at}: {e}") from None
+    raise ValueError(
+        f"a field is stored as {encoding!r}, and columns hold numbers, truth values, texts and arrays of numbers; "
+        "leave it out of columns="
+    )
+
+
+def _ndarray(data: bytes, about: str) -> npt.NDArray[Any]:
+    """An array as MDS writes it: data type and shape come first, as far as ``about`` does not say them."""
+    name, _, sizes = about.partition(":")
+    at = 0
+    if not name:
+        kind, at = data[0], 1  # eight times the bytes of a number, and 0 if it is unsigned, 1 if signed, 2 if a float
+        name = f"{'uif'[kind & 7]}{kind >> 3}"
+    else:
+        name = np.dtype(name).str[1:]
+    if sizes:
+        shape = tuple(map(int, sizes.split(",")))
+    else:
+        rank, width = data[at] >> 2, 1 << (data[at] & 3)
+        shape = tuple(np.frombuffer(data, f"<u{width}", rank, at + 1).tolist())
+        at += 1 + rank * width
+    return np.frombuffer(data, f"<{name}", offset=at).reshape(shape)
 
 
 def _value(file: IO[bytes], encoding: str, at: int, length: int) -> int | str:
@@ -140,7 +213,8 @@ class MdsShards(Shards):
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         positions = positions_of(file)
-        yield from samples_of(file, positions, self._fields(file, positions), self.image, self.label)
+        fields = self._fields(file, positions)
+        yield from samples_of(file, positions, fields, self.image, self.label, self.columns)
 
     @staticmethod
     def _fields(file: IO[bytes], positions: Sequence[int]) -> list[Field]:
@@ -209,6 +283,8 @@ class MDS(Sharded):
         image: The field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
         label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
             give must be there.
+        columns: Further fields of numbers, texts, or arrays of one shape (``ndarray``, lists in ``json``). A sample
+            that lacks one is a bad sample.
 
     Raises:
         DatasetError: A file is missing, not a shard, or cut, or a field cannot be used.
@@ -228,7 +304,7 @@ class MDS(Sharded):
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),
-        **options: Unpack[RemoteOptions],
+        **options: Unpack[ShardOptions],
     ):
         rows = partial(MdsShards, image=image, label=label)
         super().__init__(rows, self.files(paths, options, mds_index), transform, options, image, label)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
-from ..sources.extras import need, parse_json
+from ..sources.extras import need
 from ..sources.parquet_pages import Column, places
 from ..sources.shards import Row, Shards
+from .arrow import class_names, further_of
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
-__all__ = ["Parquet", "ParquetFiles", "class_names"]
+__all__ = ["Parquet", "ParquetFiles"]
 
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 
@@ -55,11 +56,9 @@ class ParquetFiles(Shards):
             raise ValueError(f"the column {about.path!r} has no bytes; name another one by image=")
         name = f"{self.image}.path"
         extra = [n for n in (self.label, name) if n is not None and n in columns] + [*self.columns]
-        missing = [n for n in self.columns if n not in table.schema_arrow.names]
-        if missing:
-            raise ValueError(
-                f"it has no column {missing[0]!r}; it has {', '.join(table.schema_arrow.names)}; correct columns="
-            )
+        for n in self.columns:
+            if not any(f"{path}.".startswith(f"{n}.") for path in columns):
+                raise ValueError(f"it has no column {n!r}; it has {', '.join(columns)}; correct columns=")
         number = 0
         for group in range(table.metadata.num_row_groups):
             chunk = table.metadata.row_group(group).column(image)
@@ -95,20 +94,10 @@ class ParquetFiles(Shards):
         except (OSError, ValueError) as e:
             raise ValueError(f"it is damaged: {e}") from None
         labels = None if read is None or self.label not in columns else read.column(self.label).to_pylist()
-        values = [] if read is None else list(zip(*(read.column(n).to_pylist() for n in self.columns), strict=True))
+        values = [] if read is None else further_of(read, self.columns)
         if read is None or name not in columns:
             return labels, None, values
         return labels, [value and value.get("path") for value in read.column(self.image).to_pylist()], values
-
-
-def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
-    """What Hugging Face wrote beside the columns: the names of the classes of a ``ClassLabel``, by number."""
-    try:
-        features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
-        names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
-    except (KeyError, ValueError, TypeError):
-        return ()
-    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 class Parquet(Sharded):
@@ -124,6 +113,8 @@ class Parquet(Sharded):
         image: The column of images.
         label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` gives ``classes``. ``None``: no
             labels. The default may be missing; a name that you give must be there.
+        columns: Further columns of numbers, texts, or lists of equally many numbers; ``"meta.weight"`` for a field of a
+            struct. A sample that lacks one is a bad sample.
 
     Raises:
         DatasetError: A file is missing, of another format, or cut, or a column cannot be used.

@@ -11,11 +11,16 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..codecs.unpack import Packed
+from ..errors import DatasetError
 from ..sources.shards import Row, Shards, claim
-from .base import PathsLike, RemoteOptions, Sharded, Unpack
+from .base import PathsLike, Sharded, ShardOptions, Unpack
 
 __all__ = ["RecordFiles", "RecordIO"]
 
@@ -23,12 +28,17 @@ _PART = struct.Struct("<II")
 _MAGIC = 0xCED7230A
 _HEADER = struct.Struct("<IfQQ")
 """How many labels follow, the label if none does, two numbers of the record."""
+_LABELS = (4096 - _HEADER.size) // 4
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
 @dataclass(frozen=True, eq=False)
 class RecordFiles(Shards):
-    """See the module."""
+    """Args:
+    label: which of several labels is the class number; ``None``: the only one.
+    """
+
+    label: int | None
 
     owner = "RecordIO"
 
@@ -89,28 +99,52 @@ class RecordFiles(Shards):
                 break
         if len(content) < _HEADER.size:
             raise ValueError(f"the record at byte {start} is too short for a header")
-        count, label, _, _ = _HEADER.unpack_from(content)
+        count, single, first, second = _HEADER.unpack_from(content)
         skip = _HEADER.size + 4 * count
-        if skip > len(content):
-            if skip > size:
-                raise ValueError(f"the record at byte {start} is too short for {count} labels")
-        elif count:
-            (label,) = struct.unpack_from("<f", content, _HEADER.size)
+        if skip > size:
+            raise ValueError(f"the record at byte {start} is too short for {count} labels")
         if skip == size:  # lists of other records, as those for faces have them
             return None, at
+        if skip > len(content):
+            return Row(name, 0, 0, problem=f"it has {count} labels, and at most {_LABELS} are read"), at
+        labels = np.frombuffer(content, "<f4", count, _HEADER.size) if count else np.array([single], "<f4")
+        packed = None if parts == 1 else Packed("recordio", size, skip, size - skip)
+        row = Row(name, start + _PART.size + skip, size - skip) if packed is None else Row(name, start, end - start)
+        about = {"labels": labels, "id": first, "id2": second}
+        row = row._replace(packed=packed, values=[about.get(column) for column in self.columns])
+        return self._labelled(row, labels), at
+
+    def _labelled(self, row: Row, labels: npt.NDArray[Any]) -> Row:
+        if self.label is None and len(labels) > 1:
+            if "labels" in self.columns:
+                return row
+            return row._replace(
+                problem=f"it has {len(labels)} labels, and a label is one class number; columns=['labels'] gives all, "
+                "and label=0 takes the first"
+            )
+        number = self.label or 0
+        if not -len(labels) <= number < len(labels):
+            return row._replace(problem=f"it has {len(labels)} labels, and no label={number}")
+        label = float(labels[number])
         if not label.is_integer():
-            return Row(name, 0, 0, problem=f"its label is {label}, which is no class number"), at
-        if parts == 1:
-            return Row(name, start + _PART.size + skip, size - skip, int(label)), at
-        return Row(name, start, end - start, int(label), packed=Packed("recordio", size, skip, size - skip)), at
+            if self.label is None and "labels" in self.columns:
+                return row
+            return row._replace(problem=f"its label is {label}, which is no class number; columns=['labels'] gives it")
+        return row._replace(label=int(label))
 
 
 class RecordIO(Sharded):
     """Images in RecordIO files (``.rec``), as MXNet's ``im2rec`` packs them. If a file ``.idx`` lies beside one, its
     records come in that order and are named by its keys, otherwise by their number. Records without an image are left
-    out; if they have several labels, the first is taken.
+    out.
 
-    Not supported: a record whose label is not a whole number is a bad sample.
+    Not supported: a record whose label is not a whole number, or that has several, is a bad sample, unless ``label`` or
+    ``columns`` says what to do with them.
+
+    Args:
+        label: Which of several labels is the class number, counted from 0. ``None``: the only one.
+        columns: ``"labels"`` for all labels of a record, f32[L], equally many in each; ``"id"`` and ``"id2"`` for the
+            numbers in its header.
 
     Raises:
         DatasetError: A file is missing, not a RecordIO file, or cut.
@@ -121,5 +155,12 @@ class RecordIO(Sharded):
 
     suffixes = (".rec",)
 
-    def __init__(self, paths: PathsLike, transform: Any = None, **options: Unpack[RemoteOptions]):
-        super().__init__(RecordFiles, self.files(paths, options), transform, options)
+    def __init__(
+        self, paths: PathsLike, transform: Any = None, *, label: int | None = None, **options: Unpack[ShardOptions]
+    ):
+        if label is not None and type(label) is not int:
+            raise DatasetError(f"RecordIO: label must be the number of a label, such as 0, and is {label!r}")
+        wrong = [name for name in options.get("columns", ()) if name not in ("labels", "id", "id2")]
+        if wrong:
+            raise DatasetError(f"RecordIO: there is no column {wrong[0]!r}; there are 'labels', 'id' and 'id2'")
+        super().__init__(partial(RecordFiles, label=label), self.files(paths, options), transform, options)

@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import IO, Any
+
+import numpy as np
 
 from ..codecs.limits import MAX_BYTES
 from ..codecs.tfrecord import FOOT, HEAD, Checksum, masked
@@ -75,7 +77,7 @@ class TFRecords(Shards):
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
         try:
-            found = features_of(message)
+            found = features_of(message, self.columns)
         except ValueError as e:
             return Row(name, 0, 0, problem=f"it is no tf.train.Example: {e}", kind="undecodable")
         image = next((found[n] for n in self.image if isinstance(found.get(n), (slice, list))), None)
@@ -91,7 +93,7 @@ class TFRecords(Shards):
             what = f"is {label:.6g}" if isinstance(label, float) else "has several values"
             problem = (
                 f"its {names[0]!r} {what}, and a label is one class number or name; name another feature by label=, "
-                "and give arrays by datasets.Columns(dataset, {'target': array})"
+                f"and several values by columns=[{names[0]!r}]"
             )
             return Row(name, at, length, problem=problem)
         values = [_python(message, found.get(n)) for n in self.columns]
@@ -101,7 +103,9 @@ class TFRecords(Shards):
 
 
 def _python(message: bytes, value: slice | float | list[Any] | None) -> Any:
-    """Bytes as text, if they are some."""
+    """Bytes as text, if they are some; several floats as f32, which they are in the file."""
+    if isinstance(value, list) and isinstance(value[0], float):
+        return np.array(value, np.float32)
     if not isinstance(value, slice):
         return value
     try:
@@ -110,9 +114,9 @@ def _python(message: bytes, value: slice | float | list[Any] | None) -> Any:
         return message[value]
 
 
-def features_of(message: bytes) -> dict[str, slice | int | float | list[Any]]:
+def features_of(message: bytes, columns: Collection[str] = ()) -> dict[str, slice | int | float | list[Any]]:
     """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of one that has
-    several a list of the first two. One that is empty is left out.
+    several a list, of the first two only unless ``columns`` names it. One that is empty is left out.
 
     Raises :class:`ValueError` if it is none.
     """
@@ -128,7 +132,7 @@ def features_of(message: bytes) -> dict[str, slice | int | float | list[Any]]:
                 if part.wire == BYTES and part.number == 1:
                     name = message[part.start : part.end].decode()
                 elif part.wire == BYTES and part.number == 2:
-                    some = list(islice(_values(message, part.start, part.end), 2))
+                    some = list(islice(_values(message, part.start, part.end), None if name in columns else 2))
                     value = some if len(some) > 1 else next(iter(some), None)
             if value is not None:
                 found[name] = value
@@ -167,7 +171,8 @@ class TFRecord(Sharded):
         image: The feature with the encoded image, or several separated by ``;``: the first that a record has.
         label: The feature with the class number or the name of the class, or several likewise. Numbers stay as they
             are: those of ImageNet's usual files begin at 1.
-        columns: Further features. A record that lacks one is a bad sample.
+        columns: Further features: numbers, texts, and equally many numbers in each record, such as embeddings (f32 or
+            i64). A record that lacks one is a bad sample.
 
     Raises:
         DatasetError: A file is missing, compressed, not a TFRecord file, or cut.

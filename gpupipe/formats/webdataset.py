@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from ..codecs.retry import advised
 from ..errors import DatasetError
+from ..sources.columns import json_field, member_value
 from ..sources.extras import parse_json
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import Storage
@@ -102,7 +103,7 @@ class TarShards(Shards):
             _, at, size = found[extension]
             file.seek(at)
             read[extension] = file.read(min(size, _LONGEST))
-        return self._labelled(Row(*image, values=[_value(read, name) for name in self.columns]), read)
+        return self._labelled(Row(*image, values=[member_value(read, name) for name in self.columns]), read)
 
     def _labelled(self, row: Row, read: dict[str, bytes]) -> Row:
         extension, _, field = (self.label or "").partition(":")
@@ -140,33 +141,10 @@ def tar_index(file: str, storage: Storage) -> list[str] | None:
     return names
 
 
-def _value(read: dict[str, bytes], name: str) -> Any:
-    """A further column of a sample: the text of a member, or a field of a JSON one; ``None`` if it is not there, and
-    bytes that are no text as they are."""
-    extension, _, field = name.partition(":")
-    extension = extension.lower()
-    try:
-        if extension not in read:
-            return None
-        return _field(read[extension], field) if field else read[extension].decode()
-    except UnicodeDecodeError:
-        return read[extension]
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _field(text: bytes, path: str) -> Any:
-    """A field of a JSON object: ``a.b``. Raises what parsing and looking for it raise."""
-    value = parse_json(text)
-    for name in path.split("."):
-        value = value[name]
-    return value
-
-
 def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
     """The row with a field of a JSON member as its label."""
     try:
-        value = _field(text, field)
+        value = json_field(text, field)
     except (ValueError, KeyError, TypeError):
         return row._replace(problem=f"its .{extension} has no field {field!r}")
     if isinstance(value, bool) or not isinstance(value, (int, str)) or (isinstance(value, int) and abs(value) >> 62):
@@ -241,8 +219,9 @@ class WebDataset(Sharded):
         label: The extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
             with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). ``None``: no labels. The
             default may be missing in all samples; a name that you give must be there.
-        columns: Further members (``"txt"``) or fields of a JSON member (``"json:weight"``); ``"__key__"`` is the
-            sample's name without extension. A sample that lacks one is a bad sample.
+        columns: Further members: texts (``"txt"``), arrays (``"npy"``), or fields of a JSON member (``"json:weight"``,
+            ``"json:meta.box"``); ``"__key__"`` is the sample's name without extension. A sample that lacks one is a bad
+            sample.
 
     Raises:
         DatasetError: A file is missing, compressed, not a tar file, or cut.

@@ -7,15 +7,17 @@ import posixpath
 import stat
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
+from ..codecs.files import unpacked
 from ..codecs.unpack import Packed
 from ..datasets.folder import IMG_EXTENSIONS, checked_extensions
+from ..sources.columns import member_value
 from ..sources.shards import Row, Shards
-from .base import PathsLike, RemoteOptions, Sharded, Unpack
+from .base import PathsLike, Sharded, ShardOptions, Unpack
 
 __all__ = ["Zip", "ZipFiles"]
 
@@ -27,6 +29,8 @@ _MANY = 0xFFFF
 """In the place of a number that is in the record of Zip64."""
 _MOST = 1032
 """Bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
+_LONGEST = 1 << 20
+"""Bytes of a member with columns."""
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
 
 
@@ -62,9 +66,38 @@ class ZipFiles(Shards):
         inside = [m for m in images if m.filename.startswith(root)]
         images = [m for m in inside if _class(m.filename, root)] or inside
         images.sort(key=lambda m: (_class(m.filename, root), *posixpath.split(m.filename)))
+        beside = self._beside(named.values())
         for member in images:
+            read = self._read(file, beside.get(_stem(member.filename), {}))
+            values = [member_value(read, name) for name in self.columns]
             # Also that of a bad one: it is a class after unpacking, too.
-            yield self._row(file, member)._replace(label=_class(member.filename, root) or None)
+            yield self._row(file, member)._replace(label=_class(member.filename, root) or None, values=values)
+
+    def _beside(self, members: Iterable[zipfile.ZipInfo]) -> dict[str, dict[str, zipfile.ZipInfo]]:
+        """By what the members of a sample have in common in their names, and by extension: members with columns."""
+        wanted = {name.partition(":")[0].lower() for name in self.columns}
+        found: dict[str, dict[str, zipfile.ZipInfo]] = {}
+        for member in members if wanted else ():
+            stem = _stem(member.filename)
+            extension = member.filename[len(stem) + 1 :].lower()
+            if extension in wanted:
+                found.setdefault(stem, {})[extension] = member
+        return found
+
+    def _read(self, file: IO[bytes], members: Mapping[str, zipfile.ZipInfo]) -> dict[str, bytes]:
+        read = {}
+        for extension, member in members.items():
+            row = self._row(file, member)
+            if not row.problem and member.file_size <= _LONGEST:
+                file.seek(row.offset)
+                stored = file.read(row.length)
+                read[extension] = stored if row.packed is None else unpacked(stored, row.packed)
+        return read
+
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        members = [member.filename for member in zipfile.ZipFile(file).infolist()]
+        first = next(name for name in members if name.lower().endswith(self.extensions))
+        return [name[len(_stem(name)) + 1 :] for name in members if _stem(name) == _stem(first) and name != first]
 
     def _root(self, names: list[str]) -> str:
         if self.root is not None:
@@ -110,6 +143,12 @@ def _part(file: IO[bytes], archive: zipfile.ZipFile) -> int:
     return number if magic == b"PK\5\6" else 0
 
 
+def _stem(name: str) -> str:
+    """The name of a member up to the first dot, which all members of a sample have in common."""
+    folder, file = posixpath.split(name)
+    return posixpath.join(folder, file.partition(".")[0])
+
+
 def _class(name: str, root: str) -> str:
     """The folder below ``root`` that a member is in."""
     below = name[len(root) :]
@@ -127,6 +166,8 @@ class Zip(Sharded):
         root: The folder in the archive that holds the class folders. ``None``: the one that all images have in common.
             Without folders in it there are no labels.
         extensions: Endings of the names of images, in any case.
+        columns: Members beside an image that have its name up to the first dot: texts (``"txt"``), arrays (``"npy"``),
+            or fields of a JSON member (``"json:weight"``). A sample that lacks one is a bad sample.
 
     Raises:
         DatasetError: A file is missing, not a ZIP archive, or cut.
@@ -145,7 +186,7 @@ class Zip(Sharded):
         *,
         root: str | None = None,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
-        **options: Unpack[RemoteOptions],
+        **options: Unpack[ShardOptions],
     ):
         rows = partial(ZipFiles, extensions=checked_extensions(extensions, "Zip"), root=root)
         super().__init__(rows, self.files(paths, options), transform, options)

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from ..codecs.unpack import CODECS, Packed
 from ..errors import DatasetError
 from .storage import LOCAL, Storage
 
-__all__ = ["ColumnKind", "Listing", "PackedColumns", "Source", "TextList", "Texts", "Values"]
+__all__ = ["Listing", "PackedColumns", "Source", "TextList", "Texts", "Values"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -75,16 +75,15 @@ class TextList:
         return Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
 
 
-ColumnKind = Literal["bool", "int", "float", "str"]
-
-
 @dataclass(frozen=True, eq=False)
 class Values:
     """A further column: one value for each row."""
 
-    kind: ColumnKind
+    kind: str
+    """``"bool"``, ``"int"``, ``"float"`` or ``"str"``; or data type and shape of arrays, such as ``"<f4[4,2]"``."""
     data: npt.NDArray[Any] | Texts
-    """u8[N] of ``"bool"``, i64[N] of ``"int"``, f64[N] of ``"float"``; texts in UTF-8 of ``"str"``."""
+    """u8[N] of ``"bool"``, i64[N] of ``"int"``, f64[N] of ``"float"``; texts in UTF-8 of ``"str"``; of arrays their
+    bytes, u8[N, L]."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import DatasetError
-from .base import ColumnKind, TextList, Values
+from .base import TextList, Values
+from .extras import parse_json
 
-__all__ = ["GrowingColumn", "NoSuchColumn", "are_fractions", "checked_columns", "parsed"]
+__all__ = [
+    "GrowingColumn",
+    "NoSuchColumn",
+    "are_fractions",
+    "checked_columns",
+    "json_field",
+    "member_value",
+    "parsed",
+]
 
 _LONGEST = (1 << 16) - 1
-"""Bytes of a text."""
-_DTYPES: dict[str, Any] = {"bool": np.uint8, "int": np.int64, "float": np.float64}
+"""Bytes of a text or an array."""
+_NUMBERS = {"bool": ("B", np.uint8), "int": ("q", np.int64), "float": ("d", np.float64)}
 
 
 class NoSuchColumn(ValueError):
@@ -23,14 +35,17 @@ class NoSuchColumn(ValueError):
 
 
 class GrowingColumn:
-    """A column whose values come one by one. The first one says what kind it is; whole numbers among floats become
-    floats."""
+    """A column whose values come one by one. The first one says what kind it is, and of arrays the shape; whole numbers
+    among floats become floats."""
 
     def __init__(self, name: str):
         self.name = name
-        self.kind: ColumnKind | None = None
+        self.kind: str | None = None
         self._numbers: array[Any] = array("q")
         self._texts = TextList()
+        self._arrays = bytearray()
+        self._empty: npt.NDArray[Any] = np.zeros(0)
+        """What stands in the place of an array that is missing."""
         self._before = 0
         """Rows before the first value."""
         self._unfit: set[str] = set()
@@ -43,45 +58,64 @@ class GrowingColumn:
         """
         value, problem = _checked(self.name, value, self._unfit)
         if value is not None:
-            self._admit(type(value).__name__)  # type: ignore[arg-type]
+            self._admit("array" if isinstance(value, np.ndarray) else type(value).__name__, value)
         if self.kind is None:
             self._before += 1
+        elif self.kind == "array":
+            self._arrays += (self._empty if value is None else value.astype(self._empty.dtype, copy=False)).tobytes()
         elif self.kind == "str":
             self._texts.append((value or "").encode(errors="surrogatepass"))
         else:
             self._numbers.append(0 if value is None else value)
         return problem
 
-    def _admit(self, kind: ColumnKind) -> None:
+    def _admit(self, kind: str, value: Any) -> None:
         if self.kind is None:
             self.kind = kind
             if kind == "str":
                 for _ in range(self._before):
                     self._texts.append(b"")
+            elif kind == "array":
+                self._empty = np.zeros_like(value)
+                self._arrays = bytearray(self._before * value.nbytes)
             else:
-                code = _ARRAYS[kind]
+                code, _ = _NUMBERS[kind]
                 self._numbers = array(code, bytes(self._before * array(code).itemsize))
         elif (self.kind, kind) == ("int", "float"):
-            self.kind, self._numbers = kind, array(_ARRAYS[kind], self._numbers)
+            self.kind, self._numbers = kind, array(_NUMBERS[kind][0], self._numbers)
         elif kind != self.kind and (self.kind, kind) != ("float", "int"):
             raise ValueError(f"the column {self.name!r} has values of type {self.kind} and of type {kind}")
+        elif kind == "array":
+            self._admit_array(value)
+
+    def _admit_array(self, value: npt.NDArray[Any]) -> None:
+        known = self._empty
+        if value.shape != known.shape:
+            raise ValueError(
+                f"the column {self.name!r} has arrays of shapes {list(known.shape)} and {list(value.shape)}, and a "
+                "batch has one shape: pad them, or write them as JSON texts that your collate_fn reads"
+            )
+        if value.dtype != known.dtype:  # lists of whole numbers among lists of fractions
+            self._empty = np.zeros(known.shape, np.result_type(known, value))
+            self._arrays = bytearray(np.frombuffer(self._arrays, known.dtype).astype(self._empty.dtype).tobytes())
 
     def values(self) -> Values:
         """All of them. Raises :class:`ValueError` if there was none."""
         if self.kind is None and self._unfit:
             raise ValueError(
                 f"the column {self.name!r} has values of type {' and '.join(sorted(self._unfit))}, and columns hold "
-                "numbers, truth values and texts: give arrays of equal length by datasets.Columns(dataset, "
-                f"{{{self.name!r}: array}}), and what differs in length as JSON texts that your collate_fn reads"
+                "numbers, truth values, texts, and arrays of numbers of one shape; write anything else as JSON texts "
+                "that your collate_fn reads"
             )
         if self.kind is None:
             raise NoSuchColumn(f"no sample has a column {self.name!r}")
         if self.kind == "str":
             return Values("str", self._texts.texts())
-        return Values(self.kind, np.frombuffer(self._numbers, _DTYPES[self.kind]))
-
-
-_ARRAYS = {"bool": "B", "int": "q", "float": "d"}
+        if self.kind == "array":
+            shape = ",".join(map(str, self._empty.shape))
+            rows = np.frombuffer(self._arrays, np.uint8).reshape(-1, max(self._empty.nbytes, 1))
+            return Values(f"{self._empty.dtype.str}[{shape}]", rows)
+        return Values(self.kind, np.frombuffer(self._numbers, _NUMBERS[self.kind][1]))
 
 
 def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
@@ -90,14 +124,75 @@ def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
         value = value.item()
     if value is None:
         return None, f"it has no {name!r}, and other samples have one"
+    kind = type(value).__name__
+    if isinstance(value, list):
+        value = _array_of(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size:
+        if value.nbytes > _LONGEST:
+            return None, f"its {name!r} has {value.nbytes:,} bytes; arrays have at most {_LONGEST:,}"
+        return np.ascontiguousarray(value, value.dtype.newbyteorder("<")), ""
     if type(value) not in (bool, int, float, str):
-        unfit.add(type(value).__name__)
-        return None, f"its {name!r} is of type {type(value).__name__}; columns hold numbers, truth values and texts"
+        unfit.add(kind)
+        return None, f"its {name!r} is of type {kind}; columns hold numbers, truth values, texts and arrays of numbers"
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         return None, f"its {name!r} is {value}, which does not fit into 64 bits"
     if type(value) is str and len(value.encode(errors="surrogatepass")) > _LONGEST:
         return None, f"its {name!r} has more than {_LONGEST:,} bytes"
     return value, ""
+
+
+def _array_of(values: list[Any]) -> Any:
+    """Numbers in lists of one length as an array i64, f64 or bool; anything else as it is."""
+    try:
+        found = np.array(values)
+    except (ValueError, OverflowError):
+        return values
+    return found if found.dtype in (np.bool_, np.int64, np.float64) else values
+
+
+def member_value(read: Mapping[str, bytes], name: str) -> Any:
+    """What a column of a sample in an archive is.
+
+    Args:
+        read: members of the sample, by extension in lower case.
+        name: an extension: ``"txt"`` for a text, ``"npy"`` for an array; or a field of a JSON member, ``"json:a.b"``.
+
+    Returns:
+        ``None`` if it is not there; bytes that are no text as they are.
+    """
+    extension, _, field = name.partition(":")
+    extension = extension.lower()
+    try:
+        if extension not in read:
+            return None
+        if field:
+            return json_field(read[extension], field)
+        if extension.rpartition(".")[2] == "npy":
+            return _npy_array(read[extension])
+        return read[extension].decode()
+    except UnicodeDecodeError:
+        return read[extension]
+    except (ValueError, KeyError, TypeError, RecursionError, EOFError):
+        return None
+
+
+def _npy_array(data: bytes) -> npt.NDArray[Any]:
+    """The array of a ``.npy`` file. Raises :class:`ValueError` before it takes memory for what the header claims."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran_order, dtype = header(file)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ValueError("it is no array of numbers, or cut")
+    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran_order else "C")
+
+
+def json_field(text: bytes, path: str) -> Any:
+    """A field of a JSON object: ``a.b``. Raises what parsing and looking for it raise."""
+    value = parse_json(text)
+    for name in path.split("."):
+        value = value[name]
+    return value
 
 
 def parsed(texts: Sequence[Any]) -> list[Any]:

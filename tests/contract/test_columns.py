@@ -7,12 +7,15 @@ import csv
 import io
 import json
 import pickle
+import struct
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from support import BATCH, EVAL, SEED, TRAIN, N
@@ -20,7 +23,14 @@ from torch.utils.data import default_collate
 
 from gpupipe import DataLoader, Shard, datasets as ours, transforms as T
 from gpupipe.errors import DatasetError
-from gpupipe.testing.formats import example, tfrecord
+from gpupipe.testing.formats import (
+    example,
+    heads,
+    image_record,
+    sample,
+    tfrecord,
+    write_hdf5,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 
@@ -115,12 +125,64 @@ def table_of_text(images: list[bytes], folder: Path) -> Any:
     return folder / "list.csv"
 
 
+def zipped(images: list[bytes], folder: Path) -> Any:
+    with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as out:
+        for i, image in enumerate(images):
+            stem = f"class{i:03d}/{i}"
+            about = json.dumps({"weight": row(i)["weight"], "deep": {"id": row(i)["id"]}})
+            for extension, data in (("jpg", image), ("json", about), ("txt", row(i)["caption"])):
+                out.writestr(f"{stem}.{extension}", data)
+    return folder / "a.zip"
+
+
+def hdf5(images: list[bytes], folder: Path) -> Any:
+    h5py = pytest.importorskip("h5py")
+    given = write_hdf5(images, folder)
+    with h5py.File(given, "a") as file:
+        for name in NAMES:
+            file[name] = [row(i)[name] for i in range(len(images))]
+    return given
+
+
+def mds(images: list[bytes], folder: Path) -> Any:
+    encodings = {"image": "jpeg", "label": "int", "weight": "float64", "id": "int64", "caption": "str"}
+    sizes = [None, 8, 8, 8, None]
+    about = {"column_names": [*encodings], "column_encodings": [*encodings.values()], "column_sizes": sizes}
+    samples = []
+    for i, image in enumerate(images):
+        caption = row(i)["caption"].encode()
+        numbers = struct.pack("<qdq", i, row(i)["weight"], row(i)["id"])
+        samples.append(sample(image, numbers, caption, sizes=(len(image), len(caption))))
+    (folder / "shard.00000.mds").write_bytes(heads(samples, json.dumps(about).encode()))
+    return folder / "shard.00000.mds"
+
+
+def litdata(images: list[bytes], folder: Path) -> Any:
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+    names = ["image", "label", *NAMES]
+    spec = [1, {"type": "builtins.dict", "context": json.dumps(names), "children_spec": [leaf] * len(names)}]
+    samples = []
+    for i, image in enumerate(images):
+        caption = row(i)["caption"].encode()
+        parts = [image, *(struct.pack(f"<{c}", v) for c, v in (("q", i), ("d", i / 4), ("q", 10**12 + i))), caption]
+        samples.append(sample(*parts, sizes=[*map(len, parts)]))
+    (folder / "chunk-0-0.bin").write_bytes(heads(samples))
+    config = {"data_format": ["jpeg", "int", "float", "int", "str"], "data_spec": json.dumps(spec)}
+    chunk = {"filename": "chunk-0-0.bin", "chunk_size": len(images)}
+    (folder / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
+    return folder
+
+
 KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], tuple[str, ...]]] = {
     "tar": (tar, ours.WebDataset, ("json:weight", "json:deep.id", "txt")),
     "tfrecord": (record, ours.TFRecord, NAMES),
     "parquet": (parquet, ours.Parquet, NAMES),
     "arrow": (arrow, ours.Arrow, NAMES),
     "huggingface": (huggingface, ours.HuggingFace, NAMES),
+    "zip": (zipped, ours.Zip, ("json:weight", "json:deep.id", "txt")),
+    "hdf5": (hdf5, ours.HDF5, NAMES),
+    "mds": (mds, ours.MDS, NAMES),
+    "litdata": (litdata, ours.LitData, NAMES),
     "jsonl": (jsonl, ours.Manifest, NAMES),
     "csv": (table_of_text, ours.Manifest, NAMES),
 }
@@ -249,10 +311,10 @@ def test_mixing_leaves_them(manifest: Written, engine: str) -> None:
 def test_a_collate_function_gets_pythons_values(manifest: Written, engine: str) -> None:
     for options, form in (({}, tuple), ({"return_dict": True}, dict)):
         with loader(manifest.open(EVAL, **options), engine, collate_fn=list) as it:
-            samples = [sample for batch in it for sample in batch]
-        assert all(type(sample) is form for sample in samples)
-        for sample in samples:
-            _, label, *others = sample.values() if isinstance(sample, dict) else sample
+            samples = [one for batch in it for one in batch]
+        assert all(type(one) is form for one in samples)
+        for one in samples:
+            _, label, *others = one.values() if isinstance(one, dict) else one
             assert others == list(row(label).values())
             assert [type(value) for value in others] == [float, int, str]
 
@@ -265,6 +327,133 @@ def test_without_labels(images: list[bytes], tmp_path: Path) -> None:
         images_, good = next(iter(it))
     assert torch.equal(good, torch.tensor([True, False, False, True, False]))
     assert images_.shape == (BATCH, 3, 32, 32)
+
+
+def vector(i: int) -> npt.NDArray[np.float32]:
+    return np.array([i, i / 2, -1, 0.25], np.float32)
+
+
+def npy(i: int) -> bytes:
+    out = io.BytesIO()
+    np.save(out, vector(i).reshape(2, 2))
+    return out.getvalue()
+
+
+def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
+    """A dataset whose column is :func:`vector`, as its format keeps arrays."""
+    numbers = range(len(images))
+    lists = [vector(i).tolist() for i in numbers]
+    if kind == "tar":
+        with tarfile.open(folder / "a.tar", "w") as out:
+            for i in numbers:
+                members = {
+                    "jpg": images[i],
+                    "cls": b"%d" % i,
+                    "npy": npy(i),
+                    "json": json.dumps({"v": lists[i]}).encode(),
+                }
+                for extension, data in members.items():
+                    member = tarfile.TarInfo(f"{i:06d}.{extension}")
+                    member.size = len(data)
+                    out.addfile(member, io.BytesIO(data))
+        return ours.WebDataset(folder / "a.tar", EVAL, columns=["npy", "json:v"])
+    if kind == "zip":
+        with zipfile.ZipFile(folder / "a.zip", "w") as out:
+            for i in numbers:
+                out.writestr(f"class{i:03d}/{i}.jpg", images[i])
+                out.writestr(f"class{i:03d}/{i}.npy", npy(i))
+        return ours.Zip(folder / "a.zip", EVAL, columns=["npy"])
+    if kind == "tfrecord":
+        records = [example({"image": images[i], "label": i, "v": lists[i], "n": [i, 2 * i]}) for i in numbers]
+        (folder / "a.tfrecord").write_bytes(tfrecord(*records))
+        return ours.TFRecord(folder / "a.tfrecord", EVAL, columns=["v", "n"])
+    if kind == "recordio":
+        records = [image_record(images[i], [*lists[i], i]) for i in numbers]
+        (folder / "a.rec").write_bytes(b"".join(records))
+        return ours.RecordIO(folder / "a.rec", EVAL, label=-1, columns=["labels"])
+    if kind == "hdf5":
+        h5py = pytest.importorskip("h5py")
+        given = write_hdf5(images, folder)
+        with h5py.File(given, "a") as file:
+            file["v"] = np.stack([vector(i) for i in numbers])
+        return ours.HDF5(given, EVAL, columns=["v"])
+    if kind in ("mds", "mds-static"):
+        static = kind == "mds-static"
+        encoding = "ndarray:float32:4" if static else "ndarray"
+        about: dict[str, Any] = {"column_names": ["image", "label", "v"], "column_encodings": ["jpeg", "int", encoding]}
+        about |= {"column_sizes": [None, 8, 16 if static else None]}
+        samples = []
+        for i in numbers:
+            array = (b"" if static else bytes([34, 1 << 2, 4])) + vector(i).tobytes()
+            sizes = [len(images[i])] if static else [len(images[i]), len(array)]
+            samples.append(sample(images[i], struct.pack("<q", i), array, sizes=sizes))
+        (folder / "a.mds").write_bytes(heads(samples, json.dumps(about).encode()))
+        return ours.MDS(folder / "a.mds", EVAL, columns=["v"])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    of = pa.list_(pa.float32(), 4) if kind.endswith("fixed") else pa.list_(pa.float32())
+    rows = pa.table({"image": images, "label": [*numbers], "v": pa.array(lists, of)})
+    if kind.startswith("parquet"):
+        pq.write_table(rows, folder / "a.parquet", compression="none", use_dictionary=False)
+        return ours.Parquet(folder / "a.parquet", EVAL, columns=["v"])
+    with pa.ipc.new_file(str(folder / "a.arrow"), rows.schema) as file:
+        file.write_table(rows, max_chunksize=5)
+    return ours.Arrow(folder / "a.arrow", EVAL, columns=["v"])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "tar",
+        "zip",
+        "tfrecord",
+        "recordio",
+        "hdf5",
+        "mds",
+        "mds-static",
+        "parquet",
+        "parquet-fixed",
+        "arrow",
+        "arrow-fixed",
+    ],
+)
+def test_arrays_of_one_shape(kind: str, images: list[bytes], tmp_path: Path) -> None:
+    dataset = pickle.loads(pickle.dumps(vectors_of(kind, images, tmp_path)))
+    with loader(dataset) as it:
+        batches = list(it)
+    assert sorted(i for _, labels, *_ in batches for i in labels.tolist()) == list(range(N))
+    for _, labels, found, *more in batches:
+        want = torch.from_numpy(np.stack([vector(i) for i in labels.tolist()]))
+        assert found.dtype == torch.float32
+        assert torch.equal(found.flatten(1)[:, :4], want)
+        assert found.shape[1:] == {"tar": (2, 2), "zip": (2, 2), "recordio": (5,)}.get(kind, (4,))
+        if kind == "tar":
+            assert torch.equal(more[0], want.double())
+        if kind == "tfrecord":
+            assert torch.equal(more[0], labels[:, None] * torch.tensor([1, 2]))
+
+
+def test_several_labels_of_a_record(images: list[bytes], tmp_path: Path) -> None:
+    (tmp_path / "a.rec").write_bytes(b"".join(image_record(image, [i, 0.5]) for i, image in enumerate(images)))
+    bad = ours.RecordIO(tmp_path / "a.rec").index_summary().bad
+    assert len(bad) == N
+    assert bad[3].reason == (
+        "it has 2 labels, and a label is one class number; columns=['labels'] gives all, and label=0 takes the first"
+    )
+    first = ours.RecordIO(tmp_path / "a.rec", label=0)
+    assert first.labels is not None
+    assert first.labels.tolist() == list(range(N))
+    with loader(ours.RecordIO(tmp_path / "a.rec", EVAL, columns=["labels"]), shuffle=False) as it:
+        _, labels = next(iter(it))
+    assert labels.tolist() == [[i, 0.5] for i in range(BATCH)]
+    (tmp_path / "b.rec").write_bytes(b"".join(image_record(image, i, 100 + i) for i, image in enumerate(images)))
+    ids = ours.RecordIO(tmp_path / "b.rec", columns=["id"]).columns["id"]
+    assert [*ids.of(np.array([3, 1]))] == [103, 101]
+    with pytest.raises(DatasetError, match="no column 'weight'; there are 'labels', 'id' and 'id2'"):
+        ours.RecordIO(tmp_path / "a.rec", columns=["weight"])
+    with pytest.raises(DatasetError, match="label must be the number of a label"):
+        ours.RecordIO(tmp_path / "a.rec", label="first")
 
 
 class TestColumnsFromPython:
@@ -332,7 +521,7 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize(
         ("value", "why"),
-        [([1], "type list"), (1 << 63, "64 bits"), ("x" * 70_000, "65,535 bytes"), (None, "has no 'x'")],
+        [({"a": 1}, "type dict"), (1 << 63, "64 bits"), ("x" * 70_000, "65,535 bytes"), (None, "has no 'x'")],
     )
     def test_what_no_column_holds(self, value: Any, why: str, images: list[bytes], tmp_path: Path) -> None:
         good = "y" if isinstance(value, str) else 7
@@ -341,25 +530,40 @@ class TestWhatIsRefused:
         assert why in bad.reason
 
     @pytest.mark.parametrize("open_as", ["manifest", "parquet", "arrow"])
-    @pytest.mark.parametrize("value", [[1.0, 2.0, 3.0], [[1, 2, 3, 4], [5, 6, 7, 8]], {"a": 1}])
-    def test_lists_and_structs(self, value: Any, open_as: str, images: list[bytes], tmp_path: Path) -> None:
+    def test_structs(self, open_as: str, images: list[bytes], tmp_path: Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        rows = pa.table({"image": images[:2], "x": [None, value]})
-        if open_as == "parquet":
-            pq.write_table(rows, tmp_path / "a.parquet")
-        elif open_as == "arrow":
-            with pa.ipc.new_file(str(tmp_path / "a.arrow"), rows.schema) as file:
-                file.write_table(rows)
-        says = r"'x' has values of type (list|dict), .* datasets.Columns\(dataset, \{'x': array\}\), .* as JSON texts"
-        opens: dict[str, Callable[[], Any]] = {
-            "manifest": lambda: self.opened(tmp_path, images, None, value),
-            "parquet": lambda: ours.Parquet(tmp_path / "a.parquet", columns=["x"]),
-            "arrow": lambda: ours.Arrow(tmp_path / "a.arrow", columns=["x"]),
+        rows = pa.table({"image": images[:2], "x": [None, {"a": 1}]})
+        pq.write_table(rows, tmp_path / "a.parquet")
+        with pa.ipc.new_file(str(tmp_path / "a.arrow"), rows.schema) as file:
+            file.write_table(rows)
+        opens: dict[str, Callable[..., Any]] = {
+            "manifest": lambda name: self.opened(tmp_path, images, None, {"a": 1}),
+            "parquet": lambda name: ours.Parquet(tmp_path / "a.parquet", columns=[name]),
+            "arrow": lambda name: ours.Arrow(tmp_path / "a.arrow", columns=[name]),
         }
-        with pytest.raises(DatasetError, match=says):
-            opens[open_as]()
+        with pytest.raises(DatasetError, match=r"'x' has values of type dict, .* write anything else as JSON texts"):
+            opens[open_as]("x")
+        if open_as != "manifest":  # a field of a struct is a column
+            column = opens[open_as]("x.a").columns["x.a"]
+            assert column.of(np.array([1])).tolist() == [1]
+            with pytest.raises(DatasetError, match=r"'x[.]b'|no field 'b'; it has a"):
+                opens[open_as]("x.b")
+
+    def test_arrays_of_two_shapes(self, images: list[bytes], tmp_path: Path) -> None:
+        with pytest.raises(
+            DatasetError, match=r"'x' has arrays of shapes \[2\] and \[1\], and a batch has one shape: pad"
+        ):
+            self.opened(tmp_path, images, [1, 2], [1])
+
+    def test_a_large_array(self, images: list[bytes], tmp_path: Path) -> None:
+        (bad,) = self.opened(tmp_path, images, [1, 2], [1] * 9000).index_summary().bad
+        assert bad.reason == "its 'x' has 72,000 bytes; arrays have at most 65,535"
+
+    def test_whole_numbers_among_fractions_in_arrays(self, images: list[bytes], tmp_path: Path) -> None:
+        column = self.opened(tmp_path, images, [1, 2], [0.5, 1]).columns["x"]
+        assert column.of(torch.arange(2).numpy()).tolist() == [[1.0, 2.0], [0.5, 1.0]]
 
     @pytest.mark.parametrize("columns", ["weight", ["weight", "weight"], ["label"], ["path"], [""], [3]])
     def test_names(self, columns: Any, manifest: Written) -> None:

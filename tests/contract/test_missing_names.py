@@ -65,11 +65,36 @@ def test_an_image_that_no_sample_has(name: str, written: dict[str, Any]) -> None
         make(written[name], image="nope")
 
 
-@pytest.mark.parametrize("name", ["tar", "tfrecord", "parquet", "arrow"])
+@pytest.mark.parametrize("name", [name for name in NAMED if name != "lmdb"])
 def test_a_column_that_no_sample_has(name: str, written: dict[str, Any]) -> None:
     make, has = NAMED[name]
     with pytest.raises(DatasetError, match=f"nope.*{has.strip(chr(39))}"):
         make(written[name], columns=["nope"])
+
+
+def test_a_label_beside_a_group_of_images(numbered: Path, tmp_path: Path) -> None:
+    """Folders of the group are the classes unless a dataset is named."""
+    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+    given = CASES["hdf5-groups"].write(images, tmp_path)
+    assert ours.HDF5(given).labels is not None
+    with pytest.raises(DatasetError, match=r"it has no label='nope'; it has 'images'[.] Correct label="):
+        ours.HDF5(given, label="nope")
+
+
+def test_columns_of_a_list(numbered: Path, tmp_path: Path) -> None:
+    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+    given = CASES["manifest"].write(images, tmp_path)
+    with pytest.raises(DatasetError, match="no column 'nope'; it has 'path', 'offset', 'length', 'label'; correct"):
+        ours.Manifest(given, columns=["nope"])
+
+
+def test_columns_of_hugging_face(numbered: Path, tmp_path: Path) -> None:
+    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+    case = CASES["huggingface"]
+    given = case.write(images, tmp_path)
+    for argument, value in (("columns", ["nope"]), ("label", "nope"), ("image", "nope")):
+        with pytest.raises(DatasetError, match=f"no column {argument}='nope'; there are image, label"):
+            case.open(given, **{argument: value})
 
 
 def test_a_label_of_pixels(tmp_path: Path) -> None:

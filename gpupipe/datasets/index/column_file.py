@@ -31,7 +31,7 @@ from ...codecs.files import pread
 from ...errors import DatasetError
 from .blocks import BLOCK, Blocks, ColumnsError, aligned, sums_of
 
-__all__ = ["Column", "Columns", "ColumnsError", "write_columns"]
+__all__ = ["Arrays", "Column", "Columns", "ColumnsError", "write_columns"]
 
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
@@ -135,6 +135,18 @@ class Column:
 
     def _array(self, content: bytes | memoryview) -> Array:
         return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
+
+
+class Arrays:
+    """A column u8[N, L] of which each row is an array."""
+
+    def __init__(self, column: Column, dtype: np.dtype[Any], shape: tuple[int, ...]):
+        self.dtype = dtype
+        self._column, self._shape = column, shape
+
+    def rows(self, indices: I64) -> Array:
+        """The arrays at ``indices``: [n, *shape]."""
+        return self._column.rows(indices).view(self.dtype).reshape(len(indices), *self._shape)
 
 
 class Columns:

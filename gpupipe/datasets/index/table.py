@@ -14,7 +14,9 @@ believed the next time, and these files are probed again.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
@@ -41,7 +43,7 @@ from ...codecs.probe import (
 from ...sources.base import Listing, PackedColumns, Source
 from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
-from .column_file import Column, Columns, ColumnsError
+from .column_file import Arrays, Column, Columns, ColumnsError
 from .strings import Strings
 
 __all__ = ["Index", "is_racy", "sampled_rows", "until_settled"]
@@ -59,6 +61,8 @@ _PASSING = (MISSING, UNREADABLE, TEMPORARY)
 _JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
 """What another version of the decoder may see in another way."""
 _KINDS = {"bool": "|u1", "int": "<i8", "float": "<f8"}
+_ARRAYS = re.compile(r"([<|][biuf][1248])\[((?:[0-9]{1,6},?)*)\]")
+"""The kind of a column of arrays; see :class:`gpupipe.sources.base.Values`."""
 _FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
 
 
@@ -151,6 +155,10 @@ class Index:
                 yield name, TextColumn(self._strings(f"column{k}", count))
             elif kind in _KINDS:
                 yield name, NumberColumn(self.columns.column(f"column{k}", _KINDS[kind], count), kind)
+            elif isinstance(kind, str) and (found := _ARRAYS.fullmatch(kind)):
+                dtype, shape = np.dtype(found[1]), tuple(map(int, filter(None, found[2].split(","))))
+                size = dtype.itemsize * math.prod(shape)
+                yield name, NumberColumn(Arrays(self.columns.column(f"column{k}", "|u1", count, size), dtype, shape))
             else:
                 raise self._spoiled(f"column {name!r} is of kind {kind!r}")
 
