@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import DatasetError
 from ..sources.files import Listed
 from ..sources.list_file import read_list
-from ..sources.names import below, texts_of
+from ..sources.names import Outside, below, texts_of
 from ..targets import as_labels
 from .images import EncodedImages
 from .options import ImageOptions, Unpack, limits_of
@@ -25,17 +25,20 @@ I64 = npt.NDArray[np.int64]
 class ImageList(EncodedImages):
     """Image files listed in Python, or in a CSV or TSV file. A missing file is a bad sample, not an error.
 
-    Paths must not lead out of ``root``, unless ``allow_outside=True``.
+    Paths must not lead out of ``root``, or by ``..`` out of the folder of the list file, unless
+    ``allow_outside=True``.
 
     Args:
         paths: The paths; or the path of a CSV or TSV file with the columns path and, optionally, label. A header is
             recognized.
         labels: int[N], or N class names, which are numbered in sorted order (``classes``, ``class_to_idx``).
         root: Base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
-        allow_outside: With ``root``: whether paths may lead out of it.
+        allow_outside: Allow paths that lead out of ``root``. Without ``root``: paths in a list file that lead out of
+            its folder by ``..``; absolute ones may, and so may all paths from Python.
 
     Raises:
-        DatasetError: The list cannot be read, labels do not match, or a path leads out of ``root``.
+        DatasetError: The list cannot be read, labels do not match, or a path leads out of ``root`` or the list's
+            folder.
 
     >>> import numpy as np
     >>> [(bad.index, bad.kind) for bad in ImageList(["no/such.jpg"], [3]).bad(np.array([0]))]
@@ -69,18 +72,19 @@ def listed(
 ) -> Listed:
     """Return the files given by the arguments of :class:`ImageList`. ``owner`` names the class in messages."""
     base = None if root is None else os.path.abspath(os.path.expanduser(root))
-    strict = base is not None and not allow_outside
+    outside: Outside = "allowed" if base is None or allow_outside else "refused"
     if isinstance(paths, (str, bytes, os.PathLike)):
         file = os.path.abspath(os.path.expanduser(os.fsdecode(paths)))
         texts, known = read_list(file, owner)
         if labels is not None and known is not None:
             raise DatasetError(f"{owner}: {file} has a label column, but labels were given too; use only one of them")
         labels = known if labels is None else labels
-        base = base or os.path.dirname(file)
+        if base is None:
+            base, outside = os.path.dirname(file), "allowed" if allow_outside else "absolute"
     else:
         texts = texts_of(paths, owner)
     numbers, classes = _numbers(labels, len(texts), owner)
-    return Listed(below(texts, base, strict, owner), numbers, classes)
+    return Listed(below(texts, base, outside, owner), numbers, classes)
 
 
 def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str, ...]]:

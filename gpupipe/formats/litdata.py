@@ -78,7 +78,7 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
     if len(leaves) != len(formats) or any("/" in name for name in names):
         raise DatasetError(f"LitData: {file} is damaged: it has {len(leaves)} names for {len(formats)} fields")
     paths = [f"{folder}/{name}" for name in names]
-    found = urls_below(paths, "LitData") if is_url(root) else below(paths, None, False, "LitData")
+    found = urls_below(paths, "LitData") if is_url(root) else below(paths, None, "allowed", "LitData")
     return found, tuple(Field(name, encoding) for name, encoding in zip(leaves, formats, strict=True))
 
 

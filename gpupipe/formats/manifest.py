@@ -20,7 +20,7 @@ from ..sources.base import Listing, Source, TextList, Texts
 from ..sources.columns import are_fractions, checked_columns, parsed
 from ..sources.extras import NotJsonError, parse_json
 from ..sources.files import Paths
-from ..sources.names import below, is_url, urls_below
+from ..sources.names import Outside, below, is_url, urls_below
 from ..sources.rows import Row, Rows
 from ..sources.storage import LOCAL, Found, Storage
 from .base import Format, ShardOptions, Unpack, storage_of
@@ -138,6 +138,9 @@ def read_manifest(
     given = list(numbers)
     base = root if root is not None else os.path.dirname(path)
     if is_url(base):
+        away = next((name for name in given if ".." in name.split("/")), None)
+        if away is not None:
+            raise DatasetError(f"Manifest: {file} has the path {away!r}, which leads out of {base}; correct it")
         given = [name if is_url(name) else f"{base.rstrip('/')}/{name}" for name in given]
     storage: Storage = LOCAL
     if any(map(is_url, given)):
@@ -146,7 +149,8 @@ def read_manifest(
         paths, storage = urls_below(given, "Manifest"), remote
     else:
         base = os.path.abspath(os.path.expanduser(base))
-        paths = below(given, base, root is not None and not allow_outside, "Manifest")
+        outside: Outside = "allowed" if allow_outside else "absolute" if root is None else "refused"
+        paths = below(given, base, outside, "Manifest")
     container, offset, length = (np.frombuffer(column, np.int64) for column in columns)
     if is_text:
         values = [list(row) for row in zip(*map(parsed, zip(*values, strict=True)), strict=True)]
@@ -237,7 +241,8 @@ class Manifest(Format):
     Args:
         file: The list.
         root: The folder or URL that relative paths are below. Default: the folder of the list.
-        allow_outside: With ``root``: whether paths may lead out of it.
+        allow_outside: Allow paths that lead out of ``root``. Without ``root``: paths that lead out of the folder of the
+            list by ``..``; absolute ones may.
         columns: Further columns of the list. A line without a value is a bad sample.
 
     Raises:

@@ -136,6 +136,9 @@ def tar_index(file: str, storage: Storage) -> list[str] | None:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
         text = advised(e, why, "give the tar files themselves")
         raise DatasetError(f"WebDataset: {file} cannot be used: {text}") from None
+    away = next((name for name in names if ".." in name.split("/")), None)
+    if away is not None:
+        raise DatasetError(f"WebDataset: {file} lists {away!r}, outside of its folder; give the tar files themselves")
     if not names:
         raise DatasetError(f"WebDataset: {file} lists no tar file in a shardlist; give the tar files themselves")
     return names

@@ -7,7 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..codecs.retry import advised
 from ..errors import DatasetError
@@ -17,7 +17,7 @@ from .files import Paths
 from .spelling import plain
 from .storage import LOCAL, Storage
 
-__all__ = ["Listed", "below", "expand", "is_url", "texts_of", "urls_below"]
+__all__ = ["Listed", "Outside", "below", "expand", "is_url", "texts_of", "urls_below"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILD = re.compile(r"[*?\[]")
@@ -77,7 +77,7 @@ def expand(
                 found += _matching(name, suffixes, owner, remote, listed)
     behind = [is_url(name) for name in found]
     if not any(behind):
-        return below([os.path.expanduser(name) for name in found], None, False, owner), LOCAL
+        return below([os.path.expanduser(name) for name in found], None, "allowed", owner), LOCAL
     if not all(behind):
         at = behind.index(False)
         raise DatasetError(
@@ -157,11 +157,16 @@ def _check_url(url: str, owner: str) -> None:
         raise DatasetError(f"{owner}: the URL {url!r} names no file")
 
 
-def below(paths: list[str], base: str | None, strict: bool, owner: str) -> Paths:
-    """The paths below ``base``, or below the folder that they have in common. ``strict``: none may lie outside.
+Outside = Literal["allowed", "absolute", "refused"]
+"""Which paths may lead out of a folder: all, those that are absolute, or none."""
 
-    Raises :class:`DatasetError`.
+
+def below(paths: list[str], base: str | None, outside: Outside, owner: str) -> Paths:
+    """The paths below ``base``, or below the folder that they have in common.
+
+    Raises :class:`DatasetError`, also for a path that leads out of ``base`` and may not.
     """
+    strict = outside != "allowed"
     if base is None:
         here = os.getcwd()
         paths = [os.path.join(here, p) for p in paths]
@@ -174,15 +179,16 @@ def below(paths: list[str], base: str | None, strict: bool, owner: str) -> Paths
     for i, path in enumerate(paths):
         if ".." in path and ".." in path.split("/"):
             full = os.path.join(base, path)
-            outside = not os.path.normpath(full).startswith(prefix)
-            if strict and not outside:  # behind a link, ".." leads to the folder above the link's target
-                outside = not os.path.realpath(full).startswith(os.path.join(os.path.realpath(base), ""))
+            leaves = not os.path.normpath(full).startswith(prefix)
+            if strict and not leaves:  # behind a link, ".." leads to the folder above the link's target
+                leaves = not os.path.realpath(full).startswith(os.path.join(os.path.realpath(base), ""))
         else:
-            outside = path.startswith("/") and not path.startswith(prefix)
-        if outside and strict:
+            leaves = path.startswith("/") and not path.startswith(prefix)
+        if leaves and (outside == "refused" or (outside == "absolute" and not path.startswith("/"))):
+            where = "root" if outside == "refused" else "the list's folder"
             raise DatasetError(
-                f"{owner}: path {i} is {path!r}, which leads out of root {base!r}; correct it, or pass "
-                "allow_outside=True if the list can be trusted"
+                f"{owner}: path {i} is {path!r}, which leads out of {where} {base!r}; correct it, or pass "
+                "allow_outside=True if you trust the list"
             )
         if path.startswith(prefix):
             path = path[len(prefix) :].lstrip("/")

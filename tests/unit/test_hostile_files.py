@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import re
@@ -22,7 +23,20 @@ from support import pictures
 from gpupipe.codecs.probe import KINDS, Probe
 from gpupipe.codecs.tfrecord import masked
 from gpupipe.codecs.unpack import Packed, open_unpacked
-from gpupipe.datasets import HDF5, LMDB, MDS, Arrow, HDF5Arrays, Parquet, RecordIO, TFRecord, WebDataset, Zip
+from gpupipe.datasets import (
+    HDF5,
+    LMDB,
+    MDS,
+    Arrow,
+    HDF5Arrays,
+    ImageList,
+    Manifest,
+    Parquet,
+    RecordIO,
+    TFRecord,
+    WebDataset,
+    Zip,
+)
 from gpupipe.datasets.index.probe_pool import PictureReader
 from gpupipe.datasets.index.probe_remote import probe_remote
 from gpupipe.errors import DatasetError
@@ -384,3 +398,36 @@ class TestClaims:
             pytest.raises(DatasetError, match=rf"{tmp_path}/{name} cannot be used: .*{re.escape(says)}"),
         ):
             kind(tmp_path / name)
+
+
+class TestPaths:
+    """Lists that come with a dataset, and name files that lie elsewhere."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        (tmp_path / "data").mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+        return tmp_path / "data"
+
+    @pytest.mark.parametrize(("kind", "name"), [(ImageList, "a.csv"), (Manifest, "a.jsonl"), (Manifest, "a.csv")])
+    def test_a_list_does_not_lead_out_of_its_folder(self, kind: Any, name: str, folder: Path) -> None:
+        def write(path: str) -> Path:
+            (folder / name).write_text(f"path\n{path}\n" if name == "a.csv" else json.dumps({"path": path}))
+            return folder / name
+
+        given = write("../secret.png")
+        with pytest.raises(
+            DatasetError, match=r"which leads out of the list's folder '.*data'; correct it, or pass allow_outside=True"
+        ):
+            kind(given)
+        assert kind(given, allow_outside=True).sizes.tolist() == [[8, 8]]
+        assert kind(write(str(folder.parent / "secret.png"))).sizes.tolist() == [[8, 8]]
+
+    def test_what_a_script_names_is_meant(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder)
+        assert ImageList(["../secret.png"]).sizes.tolist() == [[8, 8]]
+
+    def test_an_index_of_shards(self, folder: Path) -> None:
+        (folder / "index.json").write_text(json.dumps({"shardlist": [{"url": "../secret.tar"}]}))
+        with pytest.raises(DatasetError, match=r"lists '../secret.tar', outside of its folder"):
+            WebDataset(folder / "index.json")

@@ -28,7 +28,8 @@ class VideoList(VideoFiles):
         stride, fps, clips, sampling, padding, transform, upright, layout: as for
             :class:`~gpupipe.datasets.VideoFolder`.
         root: base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
-        allow_outside: with ``root``: whether paths may lead out of it.
+        allow_outside: allow paths that lead out of ``root``. Without ``root``: paths in a list file that lead out of
+            its folder by ``..``; absolute ones may, and so may all paths from Python.
 
     Raises:
         DatasetError: a list file cannot be read, labels do not match, or a path leads out of ``root``.
