@@ -25,7 +25,7 @@ I64 = npt.NDArray[np.int64]
 class ImageList(EncodedImages):
     """Image files listed in Python, or in a CSV or TSV file. A missing file is a bad sample, not an error.
 
-    Paths must not lead out of ``root``, or by ``..`` out of the folder of the list file, unless
+    Not supported: paths that lead out of ``root``, or by ``..`` out of the folder of the list file, unless
     ``allow_outside=True``.
 
     Args:

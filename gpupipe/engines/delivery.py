@@ -1,4 +1,4 @@
-"""What both engines do with a batch at the end: targets to the device, and memory that must outlive its consumer."""
+"""Delivery of a batch: targets to the device, and memory that must outlive its consumer."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ __all__ = ["KeepAlive", "made_current", "to_device"]
 
 
 def made_current(device: torch.device) -> AbstractContextManager[Any]:
-    """Within, ``device`` is the current one: torch's default stream has the number 0, which DALI takes for that of the
-    current device."""
+    """Make ``device`` the current one within a block.
+
+    torch's default stream has the number 0, which DALI takes for the default stream of the current device.
+    """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def to_device(value: Any, setup: Setup) -> Any:
-    """Tensors of any nested structure on the loader's device, without making the host wait.
+    """Move tensors of any nested structure to the loader's device without making the host wait.
 
-    On the CPU with ``pin_memory``, tensors are pinned if there is CUDA, as torch's DataLoader does.
+    On the CPU with ``pin_memory``, tensors are pinned if CUDA is available, as in torch's DataLoader.
     """
     if setup.cuda:
-        # From pinned memory, or the copy would wait. torch's allocator keeps the buffer until the copy is over.
+        # Pin, or the copy would wait. torch's allocator keeps the buffer until the copy is done.
         return map_tensors(lambda t: t.pin_memory().to(setup.device, non_blocking=True), value)
     if setup.pin_memory and torch.cuda.is_available():
         return map_tensors(Tensor.pin_memory, value)
@@ -35,28 +37,29 @@ def to_device(value: Any, setup: Setup) -> Any:
 
 
 class KeepAlive:
-    """Keeps memory that is not torch's alive until the consumer's stream has passed.
+    """Keeps memory that torch did not allocate alive until the consumer's stream has finished with it.
 
-    torch knows nothing of memory that it did not allocate: when the consumer drops the last reference to a batch,
-    kernels that it has queued may still have to read it. So the owner is kept until an event, recorded on the
-    consumer's stream when it asks for the next batch, has come by.
+    When the consumer drops the last reference to a batch, kernels that it has queued may still have to read it, and
+    torch does not know memory of others. The owner is therefore kept until an event has passed that is recorded on the
+    consumer's stream when it asks for the next batch.
     """
 
     def __init__(self, device: torch.device):
         self._device = device
         self._current: Any = None
         self._stream: Any = None
-        """The stream that was current when the owner was taken."""
+        """Current stream when the owner was taken."""
         self._waiting: deque[tuple[Any, list[Event]]] = deque()
 
     def take(self, owner: Any) -> None:
-        """From now on, keep ``owner``."""
+        """Keep ``owner`` from now on."""
         self._current, self._stream = owner, torch.cuda.current_stream(self._device)
 
     def renew(self) -> None:
-        """The consumer asks for another batch: what it did with the last one is queued on its stream by now."""
+        """Record events when the consumer asks for another batch: by now its work on the last one is queued on its
+        stream."""
         if self._current is not None:
-            # A finaliser runs in any thread, where another stream is current than the consumer's.
+            # A finalizer runs in any thread, whose current stream may differ from the consumer's.
             streams = {self._stream, torch.cuda.current_stream(self._device)}
             self._waiting.append((self._current, [_event(stream) for stream in streams]))
             self._current = self._stream = None
@@ -64,7 +67,7 @@ class KeepAlive:
             self._waiting.popleft()
 
     def end(self) -> None:
-        """Let go of everything, after waiting for the consumer's stream."""
+        """Release everything after waiting for the consumer's stream."""
         self.renew()
         while self._waiting:
             for event in self._waiting[0][1]:
@@ -73,7 +76,7 @@ class KeepAlive:
 
 
 def _event(stream: Any) -> Event:
-    """At the present end of a stream."""
+    """Return an event at the current end of a stream."""
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(stream)
     return event

@@ -1,4 +1,4 @@
-"""What an engine will hold: it says so by :meth:`gpupipe.engines.base.EngineConfig.memory_uses`, made of these."""
+"""Memory that an engine will hold, as returned by :meth:`gpupipe.engines.base.EngineConfig.memory_uses`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..transforms.compose import Output
 __all__ = ["MemoryUse", "Place", "Workload"]
 
 Place = Literal["host", "pinned", "shm", "device"]
-"""``"pinned"`` and ``"shm"``, which is /dev/shm, are host memory too."""
+"""Kinds of memory. ``"pinned"`` and ``"shm"``, which is /dev/shm, are host memory too."""
 
 _ITEMSIZE = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """One kind of memory, and the arithmetic behind its size."""
+    """One use of memory, and the calculation of its size."""
 
     what: str
     place: Place
     nbytes: int
     formula: str
     certain: bool = True
-    """So much once the queues are full; otherwise an average, which refuses nothing."""
+    """Whether this much is held once the queues are full. Otherwise it is an average, which never rejects a loader."""
 
     def __str__(self) -> str:
         place = {"pinned": ", pinned", "shm": ", in /dev/shm"}.get(self.place, "")
@@ -42,20 +42,20 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Workload:
-    """What an engine will be asked for, and the uses of memory that several engines have."""
+    """Work that an engine will be asked for, and uses of memory that several engines share."""
 
     setup: Setup
     samples: int
-    """Of an epoch, on this rank."""
+    """Number of samples of an epoch on this rank."""
 
     @property
     def batch_size(self) -> int:
-        """Of the largest batch."""
+        """Size of the largest batch."""
         return min(self.setup.batch_size, self.samples) * self.setup.dataset.images_per_sample
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
-        """What goes out of the pipeline, one for each view; sizes known also of images that all have one size."""
+        """Outputs of the pipeline, one for each view, including sizes that follow from a common size of all images."""
         found, common = self.setup.pipeline.outputs, None
         if any(out.size is None for out in found):
             common = self.setup.dataset.common_size()
@@ -70,20 +70,21 @@ class Workload:
 
     @cached_property
     def _some_sizes(self) -> npt.NDArray[np.float64] | None:
-        """f64[N, 2] of what is decoded; ``None`` if nothing is, or no size is known."""
+        """f64[N, 2]: sizes of decoded images; ``None`` if nothing is decoded, or no size is known."""
         sizes = self.setup.dataset.sizes
         if sizes is None or not len(sizes) or self.setup.dataset.kind == "pixels":
             return None
-        # Of a large index only some rows: each may be another page of a file on a slow disk.
+        # Read only some rows of a large index: each may be on another page of a file on a slow disk.
         return np.asarray(sizes[np.unique(np.linspace(0, len(sizes) - 1, 1024).astype(np.int64))], np.float64)
 
     @cached_property
     def pixels(self) -> float:
-        """Of a decoded image or frame, on average; 0 if that is not known."""
+        """Average number of pixels of a decoded image or frame; 0 if unknown."""
         return 0.0 if self._some_sizes is None else float(self._some_sizes.prod(axis=1).mean())
 
     def batches(self, what: str, place: Place, count: int, of: str, out: Output) -> list[MemoryUse]:
-        """``count`` batches like ``out``, ``of`` what; none if their size is known only once images are read."""
+        """Return ``count`` batches like ``out``, described by ``of``; nothing if their size is unknown before
+        reading."""
         if out.shape is None:
             return []
         shape = [self.batch_size, pictures_per_sample(self.setup.dataset, self.setup.pipeline), *out.shape]
@@ -94,7 +95,7 @@ class Workload:
         return [MemoryUse(what, place, math.prod(shape) * item * count, formula)]
 
     def output(self, count: int, of: str) -> list[MemoryUse]:
-        """Batches as they are handed out, of every view."""
+        """Return the delivered batches of every view."""
         found: list[MemoryUse] = []
         for number, out in enumerate(self.outputs, 1):
             what = f"output batches of view {number}" if len(self.outputs) > 1 else "output batches"
@@ -102,7 +103,7 @@ class Workload:
         return found
 
     def encoded(self, place: Place, samples: int) -> list[MemoryUse]:
-        """The bytes of so many samples as they are stored, or of all that an epoch has; an average."""
+        """Return the bytes of this many stored samples, or of a whole epoch if that is less; an average."""
         sizes = self.setup.dataset.file_sizes
         if sizes is None or not len(sizes):
             return []
@@ -111,9 +112,9 @@ class Workload:
         return [MemoryUse("encoded images", place, int(samples * mean), formula, certain=False)]
 
     def decoded(self, place: Place, samples: int, *, at_once: bool = False) -> list[MemoryUse]:
-        """The decoded images of so many samples, or of all that an epoch has.
+        """Return the decoded images of this many samples, or of a whole epoch if that is less.
 
-        Certain if they are held ``at_once`` and all images have one size; else an average.
+        The result is certain if they are held ``at_once`` and all images have one size, otherwise an average.
         """
         some = self._some_sizes
         if some is None:

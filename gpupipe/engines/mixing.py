@@ -1,6 +1,6 @@
-"""MixUp and CutMix: what changes a whole batch together with its targets, on its device, the same for all engines.
+"""MixUp and CutMix on a whole batch and its targets, on its device, for all engines.
 
-Bit by bit what torchvision does with the same numbers. Nothing here waits for the device.
+Results are bitwise equal to torchvision's for the same numbers. Nothing here waits for the device.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ def mix(images: Tensor, target: Any, ops: Sequence[Mixing], *, inplace: bool = F
     """Apply :class:`MixUp` and :class:`CutMix` to a batch.
 
     Args:
-        images: float [B, C, H, W]; left as it is unless ``inplace``.
-        target: i64[B] classes, or shares of classes [B, num_classes].
-        ops: those of a plan's ``mixing``; all rows have the same numbers.
-        inplace: whether ``images`` may be written to. On a CPU that takes a sixth of the time: fresh memory costs more
+        images: float [B, C, H, W], modified only if ``inplace``.
+        target: i64[B] classes, or class shares [B, num_classes].
+        ops: a plan's ``mixing``; all rows have the same numbers.
+        inplace: whether to modify ``images``. On a CPU that takes a sixth of the time, because fresh memory costs more
             than the arithmetic.
 
     Returns:
-        images, in the memory format that they came in, and float shares of classes [B, num_classes].
+        Images in their original memory format, and float class shares [B, num_classes].
 
     Raises:
-        PipelineError: the target is none of the two, or does not fit ``num_classes``.
+        PipelineError: the target has another form, or does not match ``num_classes``.
     """
     for op in ops:
         target = _shares(target, op, len(images))
@@ -45,7 +45,7 @@ def mix(images: Tensor, target: Any, ops: Sequence[Mixing], *, inplace: bool = F
 
 
 def _one(op: Mixing, values: Any) -> Any:
-    """The number that all rows have."""
+    """Return the number that all rows share."""
     if (values != values[0]).any():
         raise PipelineError(f"{type(op).__name__} must have the same numbers for all samples of a batch")
     return values[0].item()
@@ -65,7 +65,7 @@ def _shares(target: Any, op: Mixing, batch: int) -> Tensor:
             raise PipelineError(f"{name}: the targets are {target.dtype}[{batch}]; classes must be {wanted}")
         try:
             return torch.nn.functional.one_hot(target.to(torch.int64), n).to(torch.float32)
-        except RuntimeError as e:  # on the CPU; a GPU is not asked, because the answer would have to be waited for
+        except RuntimeError as e:  # on the CPU only, because checking on a GPU would wait for it
             raise PipelineError(f"{name}: num_classes={n} does not fit the targets {target.tolist()}: {e}") from None
     if n is not None and target.shape[1] != n:
         raise PipelineError(f"{name}: targets of {target.shape[1]} classes do not fit num_classes={n}; leave that out")
@@ -73,7 +73,7 @@ def _shares(target: Any, op: Mixing, batch: int) -> Tensor:
 
 
 def _blend(x: Tensor, op: Mixing, factor: float, inplace: bool = False) -> Tensor:
-    """``factor * x + (1 - factor) * partner``, rounded as torchvision rounds it."""
+    """Compute ``factor * x + (1 - factor) * partner``, rounded as in torchvision."""
     if not _by_rows(x):
         return _partner(x, op).mul_(1.0 - factor).add_(x.mul(factor))
     own, others, share = np.float32(factor), np.float32(1.0 - factor), np.empty_like(x[:1].numpy()[0])
@@ -86,7 +86,7 @@ def _blend(x: Tensor, op: Mixing, factor: float, inplace: bool = False) -> Tenso
 
 
 def _cut(images: Tensor, op: CutMix, factor: float, inplace: bool = False) -> Tensor:
-    """With a window of the partner's."""
+    """Paste a window of the partner."""
     top, left, height, width = (_one(op, n) for n in (op.top, op.left, op.height, op.width))
     window = (..., slice(top, top + height), slice(left, left + width))
     if not _by_rows(images):
@@ -103,33 +103,35 @@ def _cut(images: Tensor, op: CutMix, factor: float, inplace: bool = False) -> Te
 
 
 def _by_rows(x: Tensor) -> bool:
-    """Whether numpy does it, row by row: on the CPU, whose cache holds an image but no batch, and where torch would
-    share its loops out to threads that wait for each other beside those of the loader. In half precision numpy rounds
-    factors that torch does not round."""
+    """Return whether numpy processes the batch row by row.
+
+    It does on the CPU, whose cache holds an image but no batch, and where torch would divide loops among threads that
+    wait for each other beside those of the loader. In half precision numpy rounds factors that torch does not round.
+    """
     return x.device.type == "cpu" and x.ndim > 1 and x.dtype == torch.float32
 
 
 def _rows(x: Tensor, op: Mixing, row: Callable[[F32, F32, F32], None], inplace: bool) -> Tensor:
-    """``row(made, image, partner)`` for every image of a batch."""
+    """Apply ``row(made, image, partner)`` to every image of a batch."""
     rows = list(x.numpy())
     if not (inplace and _is_next(op.partner)):
         out = torch.empty_like(x)
         for made, image, partner in zip(out.numpy(), rows, op.partner.tolist(), strict=True):
             row(made, image, rows[partner])
         return out
-    last = rows[-1].copy()  # from the end on, so that a partner is still as it was
+    last = rows[-1].copy()  # backwards, so that a partner is still unchanged
     for i in range(len(rows) - 1, -1, -1):
         row(rows[i], rows[i], rows[i - 1] if i else last)
     return x
 
 
 def _is_next(partner: I64) -> bool:
-    """Whether the partner is always the sample before, of the first one the last."""
+    """Return whether the partner is always the previous sample, and the last one for the first."""
     return np.array_equal(partner, np.roll(np.arange(len(partner)), 1))
 
 
 def _partner(x: Tensor, op: Mixing) -> Tensor:
-    """``x[op.partner]``, a new tensor in the memory format of ``x``."""
+    """Return ``x[op.partner]`` as a new tensor in the memory format of ``x``."""
     n = len(x)
     if _is_next(op.partner):
         # Two copies between slices: torch.roll() would lose the memory format, and an index would have to be uploaded.
@@ -141,4 +143,4 @@ def _partner(x: Tensor, op: Mixing) -> Tensor:
 
 
 MIXES: dict[type[Mixing], Callable[[Tensor, Any, float, bool], Tensor]] = {MixUp: _blend, CutMix: _cut}
-"""``MIXES[type(op)](images, op, factor, inplace)``: what becomes of the images."""
+"""Functions that mix the images: ``MIXES[type(op)](images, op, factor, inplace)``."""

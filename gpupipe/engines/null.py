@@ -1,4 +1,4 @@
-"""The engine that does nothing: it echoes the plans. For tests, and for measuring the overhead of planning."""
+"""An engine that only returns the plans, for tests and to measure the overhead of planning."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ __all__ = ["Null"]
 
 @dataclass(frozen=True)
 class Null(EngineConfig):
-    """``batch.images`` is the plan itself, ``batch.target`` the labels i64[B] and further columns, or
-    ``None``. Reads no sample.
+    """Engine whose batches contain the plan instead of images. Reads no samples.
+
+    ``batch.images`` is the plan, and ``batch.target`` the labels i64[B] with further columns, or ``None``.
 
     >>> import numpy as np
     >>> from gpupipe import DataLoader, datasets
@@ -31,7 +32,7 @@ class Null(EngineConfig):
     name: ClassVar[str] = "null"
 
     def check(self, setup: Setup) -> None:
-        """Every setup will do."""
+        """Accept every setup."""
 
     def build(self, setup: Setup) -> Engine:
         return _NullEngine(setup)

@@ -1,4 +1,4 @@
-"""How fast Pillow decodes what the engine does not."""
+"""Speed of decoding by Pillow in place of an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["PillowSpeed"]
 
 @dataclass
 class PillowSpeed:
-    """Images that Pillow decoded in an engine's place, and how long that took.
+    """Number of images that Pillow decoded in place of an engine, and the time it took.
 
     >>> speed = PillowSpeed()
     >>> speed.add(100, 0.5)
@@ -19,14 +19,15 @@ class PillowSpeed:
 
     images: int = 0
     seconds: float = 0.0
-    """Of all threads together."""
+    """Sum over all threads."""
 
     def add(self, images: int, seconds: float) -> None:
         self.images += images
         self.seconds += seconds
 
     def remarks(self, what: str, workers: int) -> list[str]:
-        """For :meth:`gpupipe.engines.base.Engine.remarks`; so many ``workers`` of what kind did it."""
+        """Return sentences for :meth:`gpupipe.engines.base.Engine.remarks`. ``what`` names the kind of the
+        ``workers``."""
         if not self.images or not self.seconds:
             return []
         plural = f"{what}es" if what.endswith("s") else f"{what}s"

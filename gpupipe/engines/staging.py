@@ -1,7 +1,7 @@
-"""From the host to the GPU: a ring of pinned slots, and the stream that copies out of them.
+"""Copies from the host to the GPU: a ring of pinned slots, and a stream that copies from them.
 
-A pinned slot may be written again only when the copy out of it has finished. The ring waits for the copy's event, and
-for nothing else: no sleeps, no synchronisation of the device.
+A pinned slot may be overwritten only when the copy from it has finished. The ring waits for the event of that copy and
+nothing else: it never sleeps or synchronizes the device.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch.utils import _pytree
 __all__ = ["CopyStream", "Event", "Ring", "Slot", "Streams", "Uploader", "live_rings", "map_tensors"]
 
 _ALIGN = 16
-"""Bytes: where a view begins within a slot, so that any type can be read there."""
+"""Alignment in bytes of views within a slot, so that any type can be read."""
 
 
 class Event(Protocol):
-    """What the ring needs of ``torch.cuda.Event``."""
+    """The part of ``torch.cuda.Event`` that the ring needs."""
 
     def query(self) -> bool:
-        """Whether everything before the event has finished. Does not wait."""
+        """Return whether everything before the event has finished, without waiting."""
 
     def synchronize(self) -> None:
         """Wait until everything before the event has finished."""
@@ -40,15 +40,15 @@ class Slot:
     buffer: Tensor
     """u8[capacity]."""
     busy: Event | None = None
-    """Fires when the last copy out of the buffer has finished."""
+    """Fires when the last copy from the buffer has finished."""
 
 
 class Ring:
-    """``slots`` buffers that are used in turn. Each is allocated at its first use, and again only if it must grow.
+    """Buffers that are used in turn. Each is allocated on first use, and reallocated only to grow.
 
     Args:
-        slots: how many copies can be under way, at least 1.
-        pinned: page-locked memory, which the GPU reads by itself. torch may round its size up.
+        slots: number of concurrent copies, at least 1.
+        pinned: use page-locked memory, which the GPU reads directly. torch may round up its size.
     """
 
     def __init__(self, slots: int, pinned: bool):
@@ -58,11 +58,11 @@ class Ring:
         _RINGS.add(self)
 
     def acquire(self, nbytes: int) -> Slot:
-        """The next slot, with at least ``nbytes``, once the copy out of it has finished."""
+        """Return the next slot, with at least ``nbytes``, once the copy from it has finished."""
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         if slot.busy is not None:
-            if not slot.busy.query():  # asked first: in the usual case the host then waits for nothing at all
+            if not slot.busy.query():  # query first, so that the host usually does not wait at all
                 slot.busy.synchronize()
             slot.busy = None
         if slot.buffer.numel() < nbytes:
@@ -70,7 +70,7 @@ class Ring:
         return slot
 
     def release(self, slot: Slot, event: Event) -> None:
-        """Give a slot back: it is free again once ``event`` has fired."""
+        """Return a slot, which is free again once ``event`` has fired."""
         slot.busy = event
 
     @property
@@ -79,7 +79,7 @@ class Ring:
         return sum(slot.buffer.numel() for slot in self._slots)
 
     def close(self) -> None:
-        """Wait for the copies under way and free the memory. The ring can be used again."""
+        """Wait for pending copies and free the memory. The ring can be used again."""
         for slot in self._slots:
             if slot.busy is not None:
                 slot.busy.synchronize()
@@ -87,33 +87,33 @@ class Ring:
 
 
 _RINGS: weakref.WeakSet[Ring] = weakref.WeakSet()
-"""For reports only; no ring lives longer for being here."""
+"""All rings, for reports. The weak references keep none of them alive."""
 
 
 def live_rings() -> list[Ring]:
-    """The rings of this process, of all loaders."""
+    """Return the rings of all loaders of this process."""
     return list(_RINGS)
 
 
 def _buffer(nbytes: int, pinned: bool) -> Tensor:
-    # On the CPU by name: somebody may have called torch.set_default_device().
+    # Name the CPU, because scripts may call torch.set_default_device().
     return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
 
 class Streams(Protocol):
-    """The few things that an :class:`Uploader` asks of CUDA; tests put a journal in its place."""
+    """Operations of CUDA that an :class:`Uploader` needs. Tests replace them by a journal."""
 
     def copying(self) -> AbstractContextManager[None]:
-        """Within: work goes to the copy stream."""
+        """Direct work to the copy stream within a block."""
 
     def record(self) -> Event:
-        """An event at the present end of the copy stream."""
+        """Return an event at the current end of the copy stream."""
 
     def hand_over(self, tensors: list[Tensor]) -> None:
-        """The consumer's current stream waits for the copy stream, and owns the tensors from then on."""
+        """Make the consumer's current stream wait for the copy stream, and own the tensors from then on."""
 
     def pin(self, tensor: Tensor) -> Tensor:
-        """The tensor in pinned memory."""
+        """Return the tensor in pinned memory."""
 
 
 class CopyStream:
@@ -137,12 +137,12 @@ class CopyStream:
         consumer = torch.cuda.current_stream(self._device)
         consumer.wait_stream(self._stream)
         for tensor in tensors:
-            # The memory belongs to the copy stream's pool: without this it would be given out again there while the
-            # consumer's kernels, which are merely queued when the last reference goes, still read it.
+            # The memory belongs to the copy stream's pool, which would otherwise reuse it while kernels of the
+            # consumer, which are only queued when the last reference is dropped, still read it.
             tensor.record_stream(consumer)
 
     def pin(self, tensor: Tensor) -> Tensor:
-        # torch's host allocator sees the copies out of its blocks, and gives none out again before they have finished.
+        # torch's host allocator tracks copies from its blocks, and does not reuse a block before they finish.
         return tensor if tensor.is_pinned() else tensor.pin_memory()
 
 
@@ -150,9 +150,9 @@ class Uploader:
     """Moves a batch to the device and finishes it there, without making the host wait for either.
 
     Args:
-        streams: of the device.
-        device: where to.
-        ring: pinned slots for the images; ``None`` if they arrive pinned.
+        streams: streams of the device.
+        device: target device.
+        ring: pinned slots for the images, or ``None`` if they arrive pinned.
     """
 
     def __init__(self, streams: Streams, device: torch.device, ring: Ring | None):
@@ -161,14 +161,14 @@ class Uploader:
         self._ring = ring
 
     def __call__(self, images: Any, target: Any, finish: Any) -> tuple[Any, Any]:
-        """(``finish(images)``, target) on the device, ready on the consumer's current stream.
+        """Return (``finish(images)``, target) on the device, ready on the consumer's current stream.
 
         Args:
-            images, target: tensors, or any structure of them. The images go through the ring if they are a tensor,
-                or a tuple of such with one for each view, which then share a slot.
-            finish: the rest of the work on the images; runs on the copy stream.
+            images, target: tensors, or any structure of them. Images go through the ring if they are a tensor, or a
+                tuple of one tensor per view, which then share a slot.
+            finish: the remaining work on the images, run on the copy stream.
         """
-        # Pinned before the images' copy is queued: page-locking may wait for the device.
+        # Pin before queuing the copy of the images, because page-locking may wait for the device.
         target = map_tensors(self._streams.pin, target)
         views = images if isinstance(images, tuple) else (images,)
         source: Any
@@ -205,13 +205,13 @@ class Uploader:
 
 
 def _place(buffer: Tensor, start: int, tensor: Tensor) -> Tensor:
-    """The tensor, copied to byte ``start`` of a buffer u8[N]."""
+    """Copy a tensor to byte ``start`` of a buffer u8[N], and return the copy."""
     there = buffer[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
     return there.copy_(tensor)
 
 
 def map_tensors(function: Any, tree: Any) -> Any:
-    """``function`` of every tensor in a structure of lists, tuples and dictionaries; the rest stays as it is."""
-    if isinstance(tree, Tensor):  # most are, and walking a tree costs as much as many a function
+    """Apply ``function`` to every tensor in a structure of lists, tuples and dictionaries."""
+    if isinstance(tree, Tensor):  # the usual case: walking a tree can cost as much as the function
         return function(tree)
     return _pytree.tree_map(lambda x: function(x) if isinstance(x, Tensor) else x, tree)

@@ -1,7 +1,6 @@
-"""What every op does to an image and to a batch, in Pillow, numpy and torch; for all engines.
+"""Implementations of ops on images and batches in Pillow, numpy and torch, for all engines.
 
-The modules named here register the forms of their ops (:mod:`.registry`); :mod:`.apply` does the ops of a plan with
-them.
+Importing this package registers the forms of all ops (:mod:`.registry`); :mod:`.apply` applies the ops of a plan.
 """
 
 from . import blur_noise, color, dtype, enhance, erasing, geometry, hue, lambda_, structure, warp

@@ -1,11 +1,11 @@
-"""Crops, resizes and flips of bytes, and arithmetic after them, in one call that does not hold Python's lock.
+"""Crops, resizes and flips of bytes, with the arithmetic after them, in one call that releases Python's lock.
 
-A thread that calls one of torch's functions after another takes Python's lock between them, and waits for the threads
-that have it. For one image these waits cost as much as half of the work. A function in TorchScript is one call, with
-the same functions of torch in it, and so the same values.
+A thread that calls several torch functions in a row takes Python's lock between the calls, and waits for threads that
+hold it. For one image these waits cost as much as half of the work. A TorchScript function is a single call to the same
+torch functions, and returns the same values.
 """
 
-# torch.jit reads annotations of functions as they are, so they may not become strings.
+# torch.jit needs annotations as objects, so they must not become strings.
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,34 +24,35 @@ from .picture import nchw
 __all__ = ["AtOnce", "Moves"]
 
 _CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
-"""What is done in a step. In TorchScript they stand as numbers."""
+"""Kinds of steps. TorchScript code uses the numbers directly."""
 
 
 def _put(
     x: Tensor, steps: list[int], planar: bool, out: Tensor, scale: int, normalizes: bool, mean: Tensor, std: Tensor
 ) -> None:
-    """u8[1, C, H, W], which is left as it is, after ``steps`` and arithmetic, to ``out`` [C, h, w].
+    """Apply ``steps`` and arithmetic to an image u8[1, C, H, W], which is not modified, and write it to ``out`` [C, h,
+    w].
 
     Args:
-        steps: five numbers for each: what is done, and top, left, height and width of a crop; height and width of a
-            resize; nothing of a flip.
-        planar: whether the channels of ``out`` lie one after another.
-        scale: 0: the values stay as they are; 1: they are divided by 255; 2: multiplied by 1/255.
+        steps: five numbers per step: its kind, then top, left, height and width of a crop, or height and width of a
+            resize.
+        planar: whether each channel of ``out`` is contiguous.
+        scale: 0 keeps values, 1 divides by 255, 2 multiplies by 1/255.
     """
     for k in range(0, len(steps), 5):
         kind, a, b, c, d = steps[k], steps[k + 1], steps[k + 2], steps[k + 3], steps[k + 4]
         if kind == 0:
-            # Packed: of a window torch would not see how its channels lie, and a resize takes twice the time.
+            # Copy, because torch does not detect the memory layout of a window, and then resizes half as fast.
             x = x[:, :, a : a + c, b : b + d].contiguous(memory_format=torch.channels_last)
         elif kind == 1:
             x = torch.ops.aten._upsample_bilinear2d_aa(x, [a, b], False, None, None)
         elif kind == 2:
             x = torch.ops.aten._upsample_bicubic2d_aa(x, [a, b], False, None, None)
         else:
-            if planar:  # of rows of single bytes a mirror image is quicker
+            if planar:  # mirroring rows of single bytes is faster
                 x = x.contiguous()
             x = x.flip(-1 if kind == 3 else -2)
-    if planar:  # bytes are brought into this order, and not floats
+    if planar:  # reordering bytes is faster than reordering floats
         x = x.contiguous()
     out.copy_(x[0])
     if scale == 1:
@@ -64,8 +65,11 @@ def _put(
 
 @lru_cache
 def _compiled() -> Callable[..., None]:
-    """:func:`_put` in TorchScript; itself, with the lock between the functions, in a forked child, where there is no
-    source to compile, and from a torch that has no TorchScript any more: it is called deprecated."""
+    """Return :func:`_put` compiled by TorchScript.
+
+    Return the plain function, which takes the lock between calls, in a forked child without source to compile, or if
+    torch no longer has TorchScript, which is deprecated.
+    """
     if _is_forked:
         return _put
     try:
@@ -78,8 +82,8 @@ def _compiled() -> Callable[..., None]:
 
 
 _is_forked = False
-"""Whether threads of a parent may have held TorchScript's locks when it forked: in a child nobody lets go of them, and
-of 300 children beside three threads two waited for ever."""
+"""Whether threads of the parent may have held TorchScript's locks during a fork. A child can never release them: of 300
+children beside three threads, two waited forever."""
 
 
 def _in_forked_child() -> None:
@@ -104,15 +108,18 @@ class Moves:
 
     @staticmethod
     def last_of(ops: Sequence[Op]) -> int:
-        """How many of the last ops are such that can be steps."""
+        """Return how many of the last ops can be steps."""
         n = len(ops)
         while n and _can_move(ops[n - 1]):
             n -= 1
         return len(ops) - n
 
     def steps(self, image: Array, row: int) -> tuple[list[int], tuple[int, int]] | None:
-        """What is to be done to image ``row``, and the height and width that it gets; ``None`` if that cannot be done
-        at once, because the image has no bytes or a window reaches beyond it."""
+        """Return the steps of image ``row`` and its resulting (height, width).
+
+        Return ``None`` if they cannot be run at once, because the image does not consist of bytes or a window exceeds
+        it.
+        """
         if image.dtype != np.uint8 or image.ndim != 3:
             return None
         steps: list[int] = []
@@ -136,11 +143,11 @@ class Moves:
 
 
 class AtOnce:
-    """Puts images to their places. Safe in any thread.
+    """Writes images to their places in a batch. Thread-safe.
 
     Args:
         tail: arithmetic; see :meth:`first_of`.
-        layout: of the places.
+        layout: memory format of the places.
     """
 
     def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
@@ -157,13 +164,15 @@ class AtOnce:
 
     @staticmethod
     def first_of(tail: Sequence[Op]) -> int:
-        """How many of the first ops can be done here at the end: bytes to float32 in 0..1, and normalizing them."""
+        """Return how many of the first ops this class supports: conversion of bytes to float32 in [0, 1], and
+        normalization."""
         if not tail or not isinstance(first := tail[0], ToDtype) or not first.scale or first.dtype != "float32":
             return 0
         return 1 + (len(tail) > 1 and isinstance(tail[1], Normalize))
 
     def put(self, image: Array, steps: list[int], out: Tensor) -> None:
-        """``image``, u8[H, W, C], which is left as it is, after the steps of :class:`Moves` to ``out``, [C, h, w]."""
+        """Apply the steps of :class:`Moves` to ``image`` u8[H, W, C], which is not modified, and write it to ``out``
+        [C, h, w]."""
         self._run(nchw(image), steps, self._planar, out, self._scale, self._normalizes, self._mean, self._std)
 
 
@@ -177,7 +186,7 @@ def _can_move(op: Op) -> bool:
 
 
 def _numbers(op: Op) -> tuple[int, list[list[int]]]:
-    """(what is done, its four numbers for each image)"""
+    """Return (kind of step, its four numbers for each image)."""
     if isinstance(op, Crop):
         return _CROP, np.stack([op.top, op.left, op.height, op.width], axis=1).tolist()
     if isinstance(op, Resize):

@@ -18,7 +18,7 @@ __all__ = ["finish_plan", "repeat_rows", "stack_plan"]
 
 
 def repeat_rows(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
-    """Ops for B * ``count`` pictures: row i of each op for all pictures of sample i."""
+    """Return ops for B * ``count`` pictures, in which row i of each op applies to all pictures of sample i."""
     if count == 1:
         return tuple(ops)
     rows: Any = None
@@ -31,14 +31,16 @@ def repeat_rows(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
 
 
 def stack_plan(plan: Plan, pictures: Sequence[Arrays]) -> Any:
-    """The pictures of a plan as a batch [B, T, H, W, C], without T if it is 1; for several views a tuple of these."""
+    """Stack the pictures of a plan to a batch [B, T, H, W, C], without T if it is 1; a tuple of batches for several
+    views."""
     return _unflatten(stack_images(pictures), plan.pictures)
 
 
 def finish_plan(plan: Plan, batch: Any, memory_format: str, medium: Medium) -> Any:
-    """What :func:`stack_plan` gave, after those of the plan's ops that work on a whole batch.
+    """Apply the plan's batch ops to the result of :func:`stack_plan`.
 
-    Returns [B, C, H, W], for clips what :meth:`gpupipe.media.Clip.arrange` does, for several views a tuple of these.
+    Returns [B, C, H, W], or for clips the layout of :meth:`gpupipe.media.Clip.arrange`; a tuple of these for several
+    views.
     """
     assert plan.ops is not None
     return _finished(batch, head_and_tail(plan.ops)[1], plan.pictures, memory_format, medium)
@@ -53,7 +55,7 @@ def _finished(batch: Any, ops: Sequence[Op], count: int, memory_format: str, med
     if count == 1:
         return medium.arrange(apply_tail(batch, ops, memory_format), count, memory_format)
     if all(map(is_arithmetic, ops)):
-        # To arithmetic on single values a clip is one tall image, which may come out in the order wanted.
+        # Arithmetic on single values can treat a clip as one tall image, and write the requested layout.
         turned = medium.turn(apply_tail(batch.flatten(1, 2), ops, memory_format), count)
         if turned is not None:
             return turned

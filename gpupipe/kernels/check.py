@@ -1,4 +1,4 @@
-"""What neither single images nor batches can be put through, refused before anything is read."""
+"""Checks of ops before anything is read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["check_ops", "try_functions"]
 
 
 def check_ops(ops: Sequence[Op], *, channels: int = 3) -> None:
-    """Raise :class:`PipelineError` if images of so many channels cannot go through
-    :func:`~gpupipe.kernels.apply.apply_sample` and :func:`~gpupipe.kernels.apply.apply_tail`."""
+    """Raise :class:`PipelineError` if :func:`~gpupipe.kernels.apply.apply_sample` and
+    :func:`~gpupipe.kernels.apply.apply_tail` cannot run the ops on images with this many channels."""
     head, tail = head_and_tail(ops)
     _check_head(head, channels)
     _check_tail(tail)
@@ -41,7 +41,7 @@ def _check_head(head: Sequence[Op], channels: int) -> None:
 
 
 def _check_tail(tail: Sequence[Op]) -> None:
-    """Refuse what has no form for a whole batch, but stands behind something that needs one."""
+    """Reject ops without a form for batches that follow an op on the whole batch."""
     for op in tail:
         if isinstance(op, Views):
             for branch in op.branches:
@@ -54,9 +54,9 @@ def _check_tail(tail: Sequence[Op]) -> None:
 
 
 def try_functions(pipeline: Compose, size: tuple[int, int]) -> None:
-    """Put a generated image of (height, width) pixels through the pipeline, user code for single images included.
+    """Run the pipeline, including user code for single images, on a generated image of (height, width) pixels.
 
-    Raises :class:`PipelineError` if a function of the user's fails, or changes what it must keep.
+    Raises :class:`PipelineError` if a user function fails, or changes what it must keep.
     """
     ops = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([size]))[0]
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)

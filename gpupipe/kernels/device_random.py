@@ -1,8 +1,8 @@
-"""Random fields out of a sample's seed, by the counter hash of :mod:`gpupipe.rng`, in torch on the image's device.
+"""Random fields from a sample's seed on the image's device, with the counter hash of :mod:`gpupipe.rng` in torch.
 
-The bits do not depend on the device: 64-bit integers wrap around everywhere. Normal numbers are computed in float64,
-whose logarithm and cosine may differ between devices in the last bit, and then rounded to float32, which nearly always
-takes the difference away.
+Bits do not depend on the device, because 64-bit integers wrap around everywhere. Normal numbers are computed in
+float64, whose logarithm and cosine may differ between devices in the last bit, and rounded to float32, which nearly
+always removes the difference.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _M1, _M2 = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
 def on(values: Any, device: torch.device) -> Tensor:
-    """A numpy array on a device, without waiting for it: from pinned memory, which torch keeps until it was copied."""
+    """Copy a numpy array to a device without waiting: from pinned memory, which torch keeps until the copy is done."""
     found = torch.from_numpy(np.ascontiguousarray(values))
     return found if device.type != "cuda" else found.pin_memory().to(device, non_blocking=True)
 
 
 def _mix(x: Tensor) -> Tensor:
-    """:func:`gpupipe.rng.mix64` on int64, in place."""
+    """Apply :func:`gpupipe.rng.mix64` to int64, in place."""
     for shift, factor in ((30, _M1), (27, _M2), (31, None)):
         x ^= (x >> shift) & ((1 << (64 - shift)) - 1)  # torch shifts the sign in
         if factor is not None:
@@ -43,7 +43,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def bits(seed: Any, count: int, device: torch.device, start: int = 0) -> Tensor:
-    """i64[n, count]: the words ``start`` to ``start + count`` of each seed's stream.
+    """Return i64[n, count], words ``start`` to ``start + count`` of each seed's stream.
 
     Args:
         seed: u64[n].
@@ -54,13 +54,13 @@ def bits(seed: Any, count: int, device: torch.device, start: int = 0) -> Tensor:
 
 
 def uniform(seed: Any, count: int, device: torch.device) -> Tensor:
-    """f32[n, count] in [0, 1), multiples of 2**-24."""
+    """Return f32[n, count] in [0, 1), multiples of 2**-24."""
     return ((bits(seed, count, device) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
 
 def normal(seed: Any, count: int, device: torch.device) -> Tensor:
-    """f32[n, count], mean 0 and deviation 1 (Box and Muller, *A note on the generation of random normal deviates*,
-    1958), one word each."""
+    """Return f32[n, count] with mean 0 and deviation 1, from one word each (Box and Muller, *A note on the generation
+    of random normal deviates*, 1958)."""
     out = torch.empty(len(seed), count, dtype=torch.float32, device=device)
     step = max(1, _CHUNK // max(1, len(seed)))
     for start in range(0, count, step):

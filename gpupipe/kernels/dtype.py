@@ -1,4 +1,4 @@
-"""Data type and range of values, on single images and on batches alike."""
+"""Changes of data type and value range, for images and batches."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .registry import arithmetic
 def to_dtype(
     x: Tensor, op: ops.ToDtype, layout: torch.memory_format, inplace: bool, out: Tensor | None = None
 ) -> Tensor:
-    """``out``: what is written to if it is of that type."""
+    """Convert the type. ``out`` receives the result if it has that type."""
     dtype = getattr(torch, op.dtype)
     if x.dtype == dtype:
         return x
     scaled = op.scale and x.dtype == torch.uint8
     if scaled and out is not None and out.dtype == dtype == torch.float32 and out.device.type == "cpu":
-        # In one pass: numpy changes the type piece by piece, in the cache.
+        # numpy needs one pass: it converts the type piece by piece, in the cache.
         scale, number = (np.divide, 255.0) if op.kind == "pil" else (np.multiply, 1.0 / 255)
         scale(x.numpy(), np.float32(number), out=out.numpy(), dtype=np.float32)
         return out
     x = x.to(dtype, memory_format=layout) if out is None or out.dtype != dtype else out.copy_(x)
     if not scaled:
         return x
-    # Not a plain number: CUDA would multiply by its reciprocal, which rounds differently than the CPU.
+    # Not a plain number: CUDA would multiply by its reciprocal, which rounds differently from the CPU.
     return x.div_(constant((255.0,), dtype, x.device)) if op.kind == "pil" else x.mul_(1.0 / 255)
 
 
@@ -41,5 +41,5 @@ def normalize(x: Tensor, op: ops.Normalize, layout: torch.memory_format, inplace
 
 @lru_cache(maxsize=64)
 def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[len(values), 1, 1], kept: making one on a GPU waits for the stream."""
+    """Return a tensor [len(values), 1, 1]. It is cached, because creating one on a GPU waits for the stream."""
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)

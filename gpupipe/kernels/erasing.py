@@ -1,4 +1,4 @@
-"""Windows overwritten, in place."""
+"""Erasing of windows, in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's function, called as torchvision would call it, with random numbers that belong to the sample."""
+"""Calls of user functions as torchvision makes them, with random numbers that belong to the sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .registry import batch_form, form
 def call(image: Picture, op: ops.Call, i: int) -> Picture:
     if op.batch:
         raise PipelineError(f"{op.name} is for whole batches, and what comes after it is done on single images")
-    # Of a tensor a copy, because a function may write into what it gets.
+    # Copy tensors, because a function may modify its argument.
     given: Any = pil(image) if op.kind == "pil" else chw(image).clone(memory_format=torch.contiguous_format)
     before = _shown(given)
     wanted = before if op.returns is None else op.returns.text(*_size(image))
@@ -33,7 +33,7 @@ def call(image: Picture, op: ops.Call, i: int) -> Picture:
 
 def _size(image: Picture) -> tuple[int, int]:
     is_image = isinstance(image, Image.Image) or image.ndim == 3
-    return size_of(image) if is_image else (1, 1)  # of what is no image nothing depends on its size
+    return size_of(image) if is_image else (1, 1)  # nothing depends on the size of other results
 
 
 @batch_form(ops.Call, rows="all")

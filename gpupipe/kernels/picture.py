@@ -1,4 +1,4 @@
-"""One image as PIL image, numpy array or tensor, turned into each other without a copy if that is possible."""
+"""Images as PIL image, numpy array or tensor, converted without a copy if possible."""
 
 from __future__ import annotations
 
@@ -77,17 +77,19 @@ def _for_torch(image: Picture) -> Array:
 
 
 def planes(image: Picture) -> Tensor:
-    """[C, H, W], each channel by itself in memory, on the same memory if it is there like that. Arithmetic on whole
-    planes is several times as fast as on channels that lie between each other, and the batch has them like that."""
+    """Return [C, H, W] with contiguous channels, without a copy if possible.
+
+    Arithmetic on whole planes is several times as fast as on interleaved channels, and the batch has planes too.
+    """
     values = np.ascontiguousarray(array(image).transpose(2, 0, 1))
     return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
 def to_bytes(x: Tensor) -> Tensor:
-    """uint8 of floats in 0..255, the fraction cut off. On a CPU numpy takes a quarter of torch's time for it."""
+    """Truncate floats in 0..255 to uint8. On a CPU numpy takes a quarter of torch's time."""
     return torch.from_numpy(x.numpy().astype(np.uint8)) if x.device.type == "cpu" else x.to(torch.uint8)
 
 
 def hwc(image: Tensor) -> Array:
-    """[H, W, C] of [C, H, W], on the same memory; what has not three dimensions as it is."""
+    """Return a view [H, W, C] of [C, H, W]; other shapes stay as they are."""
     return (image.permute(1, 2, 0) if image.ndim == 3 else image).numpy()

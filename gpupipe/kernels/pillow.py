@@ -1,7 +1,7 @@
-"""Pillow's ``Image.transform`` in torch, for uint8 batches on a GPU: its places, its filters and its truncation.
+"""Pillow's ``Image.transform`` in torch, for uint8 batches on a GPU, with equal positions, filters and truncation.
 
-Pillow computes in float64, and affine maps with the nearest pixel in fixed point of 16 bits. What lies outside of the
-image is filled; neighbours outside are those of the edge.
+Pillow computes in float64, and affine maps with the nearest pixel in fixed point of 16 bits. The outside of the image
+is filled; neighbors outside repeat the edge.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Fill = tuple[float, ...]
 
 
 def affine(x: Tensor, matrix: F64, size: Size, interpolation: str, fill: Fill) -> Tensor:
-    """[n, C, H, W] uint8 to [n, C, *size].
+    """Map [n, C, H, W] uint8 to [n, C, *size].
 
     Args:
         matrix: f64[n, 6].
@@ -35,7 +35,7 @@ def affine(x: Tensor, matrix: F64, size: Size, interpolation: str, fill: Fill) -
     (columns, rows), scaled = _tables(matrix, size), (matrix[:, 1] == 0) & (matrix[:, 3] == 0)
     if scaled.all():
         return _nearest(x, on(columns, x.device)[:, None, :], on(rows, x.device)[:, :, None], fill)
-    # Fixed point with 16 bits after the point, from the middle of the first pixel on.
+    # Fixed point with 16 fractional bits, starting at the center of the first pixel.
     m = matrix
     fixed = [m[:, 0], m[:, 1], m[:, 2] + m[:, 0] * 0.5 + m[:, 1] * 0.5, m[:, 3], m[:, 4]]
     fixed.append(m[:, 5] + m[:, 3] * 0.5 + m[:, 4] * 0.5)
@@ -51,9 +51,10 @@ def affine(x: Tensor, matrix: F64, size: Size, interpolation: str, fill: Fill) -
 
 
 def _tables(matrix: F64, size: Size) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where a map without rotation and shear reads: i64[n, width], i64[n, height]; -1 if that is outside.
+    """Return the columns i64[n, width] and rows i64[n, height] that a map without rotation and shear reads, -1 for
+    outside.
 
-    Pillow adds the step again and again, so this does.
+    Like Pillow, it adds the step repeatedly.
     """
     out = []
     for step, offset, count in ((matrix[:, 0], matrix[:, 2], size[1]), (matrix[:, 4], matrix[:, 5], size[0])):
@@ -65,7 +66,7 @@ def _tables(matrix: F64, size: Size) -> tuple[npt.NDArray[np.int64], npt.NDArray
 
 
 def perspective(x: Tensor, coefficients: F64, interpolation: str, fill: Fill) -> Tensor:
-    """[n, C, H, W] uint8 to the same; coefficients f64[n, 8]."""
+    """Map [n, C, H, W] uint8 to the same shape, with coefficients f64[n, 8]."""
     a = on(coefficients, x.device)[:, :, None, None]
     u, v = _centres((x.shape[-2], x.shape[-1]), x.device)
     below = a[:, 6] * u + a[:, 7] * v + 1
@@ -83,7 +84,7 @@ def _centres(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _read(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
-    """[n, C, H', W']: the pixels at i64[n, H', W'], of the edge if that is outside."""
+    """Return [n, C, H', W'], the pixels at i64[n, H', W'], repeating the edge outside."""
     n, channels, height, width = x.shape
     at = ys.clamp(0, height - 1) * width + xs.clamp(0, width - 1)
     flat = at.view(n, 1, -1).expand(-1, channels, -1)
@@ -104,7 +105,7 @@ def _nearest(x: Tensor, xs: Tensor, ys: Tensor, fill: Fill) -> Tensor:
 
 def _filtered(x: Tensor, xs: Tensor, ys: Tensor, interpolation: str, fill: Fill) -> Tensor:
     inside = (xs >= 0) & (xs < x.shape[-1]) & (ys >= 0) & (ys < x.shape[-2])
-    # Outside anything will do, because it is filled; a place within keeps the numbers small.
+    # Positions outside are filled later; any position inside keeps the numbers small.
     xs, ys = (torch.where(inside, at, 0.5) - 0.5 for at in (xs, ys))
     left, top = xs.floor(), ys.floor()
     dx, dy = (xs - left)[:, None], (ys - top)[:, None]
@@ -124,7 +125,10 @@ def _filtered(x: Tensor, xs: Tensor, ys: Tensor, interpolation: str, fill: Fill)
 
 
 def _cubic(values: list[Tensor], t: Tensor) -> Tensor:
-    """Between the second and the third of four values: the cubic of Pillow's ``Geometry.c``, whose parameter is -1, in
-    its order of operations (R. Keys, *Cubic convolution interpolation for digital image processing*, 1981)."""
+    """Interpolate between the second and the third of four values with the cubic of Pillow's ``Geometry.c``.
+
+    Its parameter is -1, and the order of operations is Pillow's (R. Keys, *Cubic convolution interpolation for digital
+    image processing*, 1981).
+    """
     a, b, c, d = values
     return b + t * ((c - a) + t * ((2 * (a - b) + c - d) + t * (((b - a) - c) + d)))

@@ -1,4 +1,4 @@
-"""Images of one size put together into a batch."""
+"""Stacking of images to batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["stack_images", "worker_tensor"]
 
 
 def stack_images(images: Sequence[Arrays]) -> Any:
-    """[B, H, W, C] of B images, or a tuple of such of B tuples of views; in a worker in shared memory."""
+    """Stack B images to [B, H, W, C], or B tuples of views to a tuple of batches; in a worker, in shared memory."""
     first: Any = images[0]
     if isinstance(first, tuple):
         return tuple(map(stack_images, zip(*images, strict=True)))
@@ -26,7 +26,7 @@ def stack_images(images: Sequence[Arrays]) -> Any:
 
 
 def worker_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An uninitialised tensor; in a worker in shared memory, as torch's own collate does, which saves a copy."""
+    """Return an uninitialized tensor; in a worker, in shared memory, which saves a copy as in torch's own collate."""
     if get_worker_info() is None:
         return torch.empty(shape, dtype=dtype, device="cpu")
     n = int(np.prod(shape)) * dtype.itemsize

@@ -1,4 +1,4 @@
-"""Weighted sums of what several sequences of ops make of one image."""
+"""Weighted sums of several sequences of ops on one image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .registry import batch_form, form
 
 @form(ops.Mix)
 def mix(image: Picture, op: ops.Mix, i: int) -> Picture:
-    whole = array(image)  # every branch begins with the same image
+    whole = array(image)  # every branch starts from the same image
     total: Tensor | None = None
     for k, branch in enumerate(op.branches):
         made = apply_sample(whole, branch, i)

@@ -1,4 +1,4 @@
-"""Affine maps, perspective and elastic fields: on one image as Pillow and torchvision do them, and on the batch."""
+"""Affine maps, perspective and elastic fields: on images as in Pillow and torchvision, and on batches."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .registry import Form, batch_form, form
 
 @form(ops.Warp)
 def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
-    if op.turns[i] >= 0:  # without any interpolation
+    if op.turns[i] >= 0:  # no interpolation
         return np.rot90(array(image), int(op.turns[i]))
     size = int(op.height[i]), int(op.width[i])
     if op.kind == "pil":
         a, b, left, c, d, top = op.matrix[i].tolist()
         if (a, b, c, d) == (1.0, 0.0, 0.0, 1.0) and left.is_integer() and top.is_integer():
-            return window(image, int(top), int(left), *size, op.fill or (0.0,))  # whatever the filter is
+            return window(image, int(top), int(left), *size, op.fill or (0.0,))  # independent of the filter
         return _transform(image, Image.Transform.AFFINE, op.matrix[i], size, op)
     x = chw(image)[None]
     return hwc(sample_grid(x, _affine_grid(op.matrix[i : i + 1], size, x), op.interpolation, op.fill)[0])
@@ -91,12 +91,12 @@ def elastic_batch(x: Tensor, op: ops.Elastic) -> Tensor:
 
 
 def _as_image(x: Tensor) -> bool:
-    """Whether the form of a single image does the rows of a batch: on the CPU, in types that numpy knows."""
+    """Return whether the rows of a batch use the form for images: on the CPU, in types that numpy supports."""
     return x.device.type == "cpu" and x.dtype != torch.bfloat16
 
 
 def _image_of(x: Tensor, op: Any, one: Form) -> Tensor:
-    """[1, C, H', W'] of [1, C, H, W]."""
+    """Map [1, C, H, W] to [1, C, H', W']."""
     return chw(np.array(array(one(hwc(x[0]), op, 0))))[None]
 
 
@@ -108,7 +108,7 @@ def _working(x: Tensor) -> torch.dtype:
 
 
 def _places(height: int, width: int, bounds: tuple[float, ...], dtype: torch.dtype, x: Tensor) -> Tensor:
-    """[H, W, 3]: evenly spaced x from bounds[0] to [1], y from [2] to [3], and 1."""
+    """Return [H, W, 3]: evenly spaced x from bounds[0] to [1], y from [2] to [3], and 1."""
     grid = torch.empty(height, width, 3, dtype=dtype, device=x.device)
     grid[..., 0] = torch.linspace(bounds[0], bounds[1], steps=width, device=x.device, dtype=dtype)
     grid[..., 1] = torch.linspace(bounds[2], bounds[3], steps=height, device=x.device, dtype=dtype)[:, None]
@@ -117,13 +117,13 @@ def _places(height: int, width: int, bounds: tuple[float, ...], dtype: torch.dty
 
 
 def _theta(numbers: Any, dtype: torch.dtype, x: Tensor) -> Tensor:
-    """[n, 3, 2] of [n, 6]."""
+    """Reshape [n, 6] to [n, 3, 2]."""
     return on(np.asarray(numbers, np.float64).reshape(-1, 2, 3), x.device).to(dtype).transpose(1, 2)
 
 
 def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
-    # Places of the output in pixels from its middle; theta leads to those of the input, in units of half its sides,
-    # which is what grid_sample takes.
+    # Output positions are in pixels from the center; theta maps them to input positions in units of half the sides, as
+    # grid_sample expects.
     dtype, (oh, ow), (h, w) = _working(x), size, x.shape[-2:]
     bounds = ((1.0 - ow) * 0.5, (ow - 1.0) * 0.5, (1.0 - oh) * 0.5, (oh - 1.0) * 0.5)
     places = _places(oh, ow, bounds, torch.float32, x).to(dtype).view(1, oh * ow, 3)
@@ -132,10 +132,10 @@ def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
 
 
 def _product(places: Tensor, theta: Tensor) -> Tensor:
-    """[n, P, 2] of [n, P, 3] and [n, 3, 2]."""
+    """Multiply [n, P, 3] by [n, 3, 2], giving [n, P, 2]."""
     if places.device.type == "cpu":
         return places.bmm(theta)
-    # No product of matrices: if a script allows TF32 for its model, places would be a tenth of a pixel off.
+    # No matrix product: if a script allows TF32 for its model, positions would be off by a tenth of a pixel.
     x, y, one = (places[:, :, k, None] * theta[:, k, None] for k in range(3))
     return x.add_(y).add_(one)
 
@@ -144,14 +144,14 @@ def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
     dtype, (h, w) = _working(x), x.shape[-2:]
     c = np.asarray(coefficients, np.float64)
     places = _places(h, w, (0.5, w - 0.5, 0.5, h - 0.5), dtype, x).view(1, h * w, 3).expand(len(c), -1, -1)
-    # A map of planes is a quotient of two affine ones, of which the lower one is the same for x and y.
+    # A perspective map is a quotient of two affine maps, with the same denominator for x and y.
     above = _theta(c[:, :6], dtype, x) / on(np.array([0.5 * w, 0.5 * h]), x.device).to(dtype)
     below = _theta(np.tile(np.concatenate([c[:, 6:], np.ones((len(c), 1))], axis=1), (1, 2)), dtype, x)
     return _product(places, above).div_(_product(places, below)).sub_(1.0).view(-1, h, w, 2)
 
 
 def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | None) -> Tensor:
-    """torchvision's ``_apply_grid_transform``: [n, C, H, W] read at grid [n, H', W', 2].
+    """Sample [n, C, H, W] at grid [n, H', W', 2], like torchvision's ``_apply_grid_transform``.
 
     With a fill, a mask goes through the same interpolation, and the border is blended with it once more.
     """
@@ -171,7 +171,7 @@ def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | No
 
 
 def displacements(seed: Any, op: ops.Elastic, x: Tensor) -> Tensor:
-    """Random fields f32[n, H, W, 2] in units of the half image: uniform noise, smoothed, times ``alpha``."""
+    """Return random fields f32[n, H, W, 2] in units of half the image: uniform noise, smoothed, times ``alpha``."""
     h, w = x.shape[-2:]
     noise = uniform(seed, 2 * h * w, x.device).view(-1, 2, h, w) * 2 - 1
     fields = []
@@ -185,9 +185,9 @@ def displacements(seed: Any, op: ops.Elastic, x: Tensor) -> Tensor:
 
 
 def displace(x: Tensor, field: Tensor, op: ops.Elastic) -> Tensor:
-    """torchvision's ``elastic`` with field [n, H, W, 2]."""
+    """Apply torchvision's ``elastic`` with field [n, H, W, 2]."""
     h, w = x.shape[-2:]
-    half = x.dtype == torch.float16 and x.device.type == "cpu"  # grid_sample has no form for these
+    half = x.dtype == torch.float16 and x.device.type == "cpu"  # grid_sample does not support these
     image = x.to(torch.float32) if half else x
     dtype = _working(image)
     bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)

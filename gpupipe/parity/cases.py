@@ -1,6 +1,6 @@
-"""One pipeline for each thing that may differ between two engines or two devices, and the recipes.
+"""Pipelines to compare engines and devices with: one for each op that may differ, and the recipes.
 
-:mod:`.measure` measures them; every row of the table of promises has a case of its own.
+:mod:`.measure` measures them. Every row of the table of promises has a case.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _AFFINE: dict[str, Any] = {"degrees": 40, "translate": (0.1, 0.1), "scale": (0.7
 
 
 def _pil(*steps: Callable[[], T.Transform]) -> Make:
-    """Steps on PIL images of one size."""
+    """Return a pipeline with steps on PIL images of one size."""
     return lambda: T.Compose([T.CenterCrop(SIDE), *(step() for step in steps), T.PILToTensor()])
 
 
 def _tensor(*steps: Callable[[], T.Transform]) -> Make:
-    """Steps on uint8 tensors."""
+    """Return a pipeline with steps on uint8 tensors."""
     return lambda: T.Compose([T.CenterCrop(SIDE), T.PILToTensor(), *(step() for step in steps)])
 
 
 def _float(*steps: Callable[[], T.Transform], dtype: str = "float32") -> Make:
-    """Steps on floats."""
+    """Return a pipeline with steps on floats."""
 
     def make() -> T.Compose:
         first = [T.CenterCrop(SIDE), T.PILToTensor(), T.ToDtype(dtype, scale=True)]
@@ -46,7 +46,7 @@ def _normalize() -> T.Transform:
 
 
 def _recipe(module: str, function: str, *arguments: Any, **options: Any) -> Make:
-    """A ready-made pipeline."""
+    """Return a ready-made pipeline."""
 
     def make() -> T.Compose:
         made: T.Compose = getattr(importlib.import_module(f"gpupipe.pipelines.{module}"), function)(
@@ -114,7 +114,7 @@ def _colours() -> dict[str, Make]:
 
 
 def _timm(name: str) -> Callable[[], T.Transform]:
-    """One operation of timm's policies, on most images, with any strength."""
+    """Return one operation of timm's policies, applied to most images with any strength."""
     return lambda: TimmRandAugment([Step(name, 0.8, 10.0)], num_layers=1, levels=Levels(magnitude_std=math.inf))
 
 
@@ -149,7 +149,7 @@ CASES: dict[str, Make] = {
     "mixup": _float(_normalize, lambda: T.MixUp(alpha=0.4, num_classes=1000)),
     "cutmix": _float(_normalize, lambda: T.CutMix(alpha=1.0, num_classes=1000)),
 }
-"""One pipeline for each thing that may differ. Made when it is asked for."""
+"""Pipelines for each op that may differ, created on demand."""
 
 RECIPES: dict[str, Make] = {
     "imagenet.train": _recipe("imagenet", "train", SIDE),
@@ -166,7 +166,7 @@ RECIPES: dict[str, Make] = {
 }
 
 FINISH = (T.ToImage(), T.ToDtype("float32", scale=True))
-"""What stands before transforms of tensors."""
+"""Steps in front of transforms of tensors."""
 
 PAGE: dict[str, tuple[T.Transform, ...]] = {
     "Resize(256)": (T.Resize(256), T.CenterCrop(224)),
@@ -207,5 +207,4 @@ PAGE: dict[str, tuple[T.Transform, ...]] = {
     "AutoAugment": (T.AutoAugment(),),
     "AugMix": (T.AugMix(),),
 }
-"""The rows of the page of transforms, ``docs/transforms.md``: each done with certainty to photographs of
-320 x 320 pixels."""
+"""Rows of ``docs/transforms.md``: each transform is applied with certainty to photographs of 320 x 320 pixels."""

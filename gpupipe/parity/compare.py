@@ -1,4 +1,4 @@
-"""DALI against the reference with the same plans, transform by transform, in grey levels of 0 to 255."""
+"""Comparison of DALI with the reference for equal plans, transform by transform, in gray levels of 0 to 255."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ __all__ = ["Comparison", "Step", "Worst", "compare"]
 
 Pixels = npt.NDArray[np.uint8]
 Views = tuple[Tensor, ...]
-"""The images of a batch, [B, C, H, W] of each view, or clips in the dataset's layout; one if there are no views."""
+"""Images of a batch, one [B, C, H, W] per view, or clips in the dataset's layout."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The pipeline up to one of its transforms."""
+    """Result for the pipeline up to one of its transforms."""
 
     name: str
     pipeline: Compose
     difference: Difference
     promised: Tolerance | None
-    """``None`` if it was never measured on this device."""
+    """``None`` if it was not measured on this device."""
     broken: tuple[str, ...]
-    """Promises that are not kept, in words."""
+    """Descriptions of broken promises."""
     worst: str = ""
-    """The image with the largest difference; empty if all are equal."""
+    """Image with the largest difference; empty if all are equal."""
 
     @property
     def verdict(self) -> Literal["ok", "not ok", "not measured"]:
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Worst:
-    """One image, as each engine made it."""
+    """One image as each engine produced it."""
 
     path: str
     dali: Pixels
@@ -64,21 +64,21 @@ class Worst:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All steps, the last of which is the whole pipeline."""
+    """Results of all steps, the last of which is the whole pipeline."""
 
     device: str
     steps: tuple[Step, ...]
     worst: tuple[Worst, ...]
-    """Images of the whole pipeline that differ most, the worst first."""
+    """Images that differ most after the whole pipeline, the worst first."""
     left_out: tuple[BadSample, ...] = field(default=())
 
     @property
     def ok(self) -> bool:
-        """Whether no promise is broken. Where nothing was promised, nothing is broken."""
+        """Whether no promise is broken. Steps without a promise count as kept."""
         return not any(step.broken for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, without pictures."""
+        """Return the result as JSON values, without pictures."""
         return {
             "device": self.device,
             "ok": self.ok,
@@ -107,22 +107,23 @@ def compare(
     keep: int = 6,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Comparison:
-    """Run the pipeline, cut off after each of its transforms in turn, in both engines with the same plans.
+    """Run the pipeline up to each of its transforms in both engines, with equal plans.
 
     Args:
-        dataset: its own transform is not used.
-        pipeline: what works on whole batches (MixUp, CutMix) is left out: it is the same code for both. Of several
-            views each is a step of its own.
-        samples: how many, chosen by ``seed``; all if there are fewer. Samples that one of the engines cannot read
-            are left out and listed.
+        dataset: its own transform is ignored.
+        pipeline: transforms of whole batches (MixUp, CutMix) are skipped, because engines share their code. Each of
+            several views is a separate step.
+        samples: number of samples, chosen by ``seed``; all if there are fewer. Samples that an engine cannot read are
+            skipped and listed.
         device: of both engines: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         num_workers: threads of DALI.
-        keep: how many of the worst images to keep.
-        progress: told the name of each step as it begins.
+        keep: number of worst images to keep.
+        progress: called with the name of each step.
 
     Raises:
-        ConfigError: no sample is left. MissingDependency: DALI is not installed. PipelineError: it cannot run the
-        pipeline.
+        ConfigError: no sample is left.
+        MissingDependency: DALI is not installed.
+        PipelineError: DALI cannot run the pipeline.
     """
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, not {samples}")
@@ -157,14 +158,14 @@ def compare(
 
 @dataclass
 class _View:
-    """What is found of one view of the images after one step."""
+    """Differences found in one view after one step."""
 
     name: str
     device: Literal["cpu", "cuda"]
     found: Difference = field(default_factory=Difference)
     where: str = ""
     _promises: list[Tolerance | None] = field(default_factory=list)
-    """Of each batch: what an image draws, another one may not."""
+    """Promise of each batch: images may draw different ops."""
     _largest: float = 0.0
 
     def step(self, pipeline: Compose) -> Step:
@@ -176,7 +177,8 @@ class _View:
     def add(
         self, plan: Plan, ops: Sequence[Op], dali: Tensor, reference: Tensor, runner: _Runner, worst: _Keep | None
     ) -> None:
-        """A batch [B, C, H, W] of this view, or of clips in the dataset's layout; ``ops`` are the plan's for it."""
+        """Add a batch [B, C, H, W] of this view, or clips in the dataset's layout. ``ops`` are the plan's for this
+        view."""
         assert plan.sizes is not None
         self._promises.append(tolerance("dali/torch", ops, self.device))
         for i in range(len(plan)):
@@ -188,13 +190,13 @@ class _View:
             if one.max > self._largest:
                 self._largest, self.where = one.max, runner.describe(plan, i)
             if worst is not None:
-                # The frame of a clip that differs most is shown.
+                # Show the frame of a clip that differs most.
                 t = int((a.double() - b.double()).abs().flatten(1).amax(1).argmax())
                 worst.offer(one, f"{runner.describe(plan, i)}{plan.picture(i, t)}", a[t], b[t], ops)
 
 
 class _Keep:
-    """The images that differ most."""
+    """Keeps the images that differ most."""
 
     def __init__(self, count: int):
         self._count = count
@@ -213,7 +215,7 @@ class _Keep:
 
 
 class _Runner:
-    """Feeds both engines the same plans, and leaves out what one of them cannot read."""
+    """Feeds equal plans to both engines, and skips samples that one of them cannot read."""
 
     def __init__(self, dataset: Dataset, indices: npt.NDArray[np.int64], device: str, seed: int, workers: int):
         self.dataset = dataset
@@ -222,21 +224,21 @@ class _Runner:
         self.seed = seed
         self.workers = workers
         self.left_out: list[BadSample] = []
-        self._start = 0  # where in the indices the running pass began
+        self._start = 0  # start of the current pass within the indices
 
     def drop(self, bad: list[BadSample]) -> None:
-        """``bad`` with positions in the dataset."""
+        """Skip the samples ``bad``, which have indices in the dataset."""
         self.left_out += bad
         self.indices = np.setdiff1d(self.indices, [s.index for s in bad])
         if not len(self.indices):
             raise ConfigError(f"none of the chosen samples can be read; the first is {self.left_out[0]}")
 
     def describe(self, plan: Plan, i: int) -> str:
-        """Path of sample ``i`` of a plan."""
+        """Return the path of sample ``i`` of a plan."""
         return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
 
     def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
-        """(plan, DALI's views of the batch, the reference's), in batches of 1 if images differ in size."""
+        """Yield (plan, DALI's views, the reference's views), in batches of 1 if images differ in size."""
         at_once = max(16 // pictures_per_sample(self.dataset, pipeline), 2)
         size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
@@ -264,6 +266,6 @@ class _Runner:
 
 
 def _views(batch: Any) -> Views:
-    """The images of a batch with or without targets."""
+    """Return the images of a batch with or without targets."""
     images = batch[0] if isinstance(batch, list) else batch
     return images if isinstance(images, tuple) else (images,)

@@ -1,7 +1,7 @@
-"""Who decodes the JPEGs of a GPU's loader, and whether anything changes their pixels while the GPU is busy.
+"""Tests of decoding on a GPU: which decoder runs, and whether anything changes its pixels while the GPU is busy.
 
-Two questions that no error answers. What nvJPEG does not take, libjpeg-turbo decodes on the CPU: the right pixels,
-slowly. And a decoder that works on a stream of its own may write into memory that a queued kernel has yet to read.
+Neither causes an error. JPEGs that nvJPEG does not support are decoded by libjpeg-turbo on the CPU, correctly but
+slowly. And a decoder on its own stream may write to memory that a queued kernel has yet to read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from .difference import Difference
 __all__ = ["Changes", "MatrixProducts", "Quiet", "changes", "decoded_by", "quiet"]
 
 _FEW, _MOST = 0.1, 0.9
-"""Shares of the images: a few come out the same from both decoders, small and smooth ones for instance."""
+"""Shares of images. Some images, such as small and smooth ones, are equal for both decoders."""
 
 
 def decoded_by(found: Difference) -> Literal["CPU", "GPU", "both"]:
-    """Who decoded images that are ``found`` from the reference, which is libjpeg-turbo by way of Pillow.
+    """Return the decoder of images whose difference from the reference is ``found``.
 
-    libjpeg-turbo gives its own pixels bit by bit; nvJPEG's differ by a level somewhere in every photograph.
+    The reference is libjpeg-turbo through Pillow. libjpeg-turbo reproduces its own pixels exactly; nvJPEG differs by a
+    level somewhere in every photograph.
     """
     if found.equal >= _MOST:
         return "CPU"
@@ -38,7 +39,7 @@ def decoded_by(found: Difference) -> Literal["CPU", "GPU", "both"]:
 
 @dataclass(frozen=True)
 class Quiet:
-    """What one batch is if nothing else runs: the lowest and the highest value of every byte, u8[B, C, H, W]."""
+    """Lowest and highest value of every byte of a batch, u8[B, C, H, W], when nothing else runs."""
 
     low: Tensor
     high: Tensor
@@ -46,19 +47,19 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Changes:
-    """What became of bytes that no quiet run gave."""
+    """Bytes that differ from every quiet run."""
 
     batches: int
-    """Looked at."""
+    """Number of batches checked."""
     images: int
-    """Changed, counted once for every time."""
+    """Number of changed images, counted once for every occurrence."""
     bytes: int
     worst: int
-    """Grey levels beyond the quiet runs."""
+    """Largest distance from the quiet runs in gray levels."""
 
 
 class MatrixProducts:
-    """A queue of products of f32[N, N] on the consumer's stream: ten milliseconds of a large GPU for N = 4096."""
+    """Queues products of f32[N, N] on the consumer's stream: ten milliseconds of a large GPU for N = 4096."""
 
     def __init__(self, device: str):
         n = 4096 if torch.device(device).type == "cuda" else 64
@@ -77,13 +78,13 @@ def _images(batch: Sequence[Tensor]) -> Tensor:
 
 
 def quiet(loader: DataLoader, epochs: int = 3) -> list[Quiet]:
-    """Every batch of the loader's first epoch, decoded ``epochs`` times with nothing else running.
+    """Decode every batch of the loader's first epoch ``epochs`` times with nothing else running.
 
-    Decoders need not repeat themselves to the bit: which one takes an image may depend on who is free.
+    Decoders need not be deterministic: which one takes an image may depend on which is free.
 
     Args:
-        loader: gives u8[B, C, H, W] and targets.
-        epochs: more of them leave less to chance.
+        loader: yields u8[B, C, H, W] and targets.
+        epochs: more epochs leave less to chance.
     """
     found: list[Quiet] = []
     for epoch in range(epochs):
@@ -100,13 +101,15 @@ def quiet(loader: DataLoader, epochs: int = 3) -> list[Quiet]:
 
 
 def changes(loader: DataLoader, expected: list[Quiet], iterations: int, load: Callable[[], object]) -> Changes:
-    """The first epoch again and again for ``iterations`` batches, each read only after ``load`` has run on the
-    consumer's stream: so its memory is read late, and its decoder works beside ``load``.
+    """Run the first epoch repeatedly for ``iterations`` batches, reading each only after ``load`` has run on the
+    consumer's stream.
+
+    Memory is therefore read late, and the decoder works beside ``load``.
 
     Args:
-        loader: the one that :func:`quiet` read, or one like it.
-        expected: what :func:`quiet` gave.
-        load: queues work on the current stream, and does not wait for it.
+        loader: the loader given to :func:`quiet`, or one like it.
+        expected: result of :func:`quiet`.
+        load: queues work on the current stream without waiting for it.
     """
     if not expected:
         raise ValueError("there is no batch to compare: the loader's batches are larger than its dataset")
@@ -116,18 +119,18 @@ def changes(loader: DataLoader, expected: list[Quiet], iterations: int, load: Ca
     done = 0
     while done < iterations:
         loader.set_epoch(0)
-        for batch in loader:  # neither zip nor enumerate, which hold on to a batch until the next one
+        for batch in loader:  # no zip or enumerate, which keep a batch until the next one
             images = _images(batch)
             load()
             late = images.clone().to(torch.int16)
-            del batch, images  # from here on only the stream protects their memory
+            del batch, images  # from here only the stream protects their memory
             want = expected[done % len(expected)]
             beyond = torch.maximum(want.low.to(torch.int16) - late, late - want.high.to(torch.int16)).clamp_(min=0)
             changed = beyond > 0
             total[0] += changed.flatten(1).any(1).sum()
             total[1] += changed.sum()
             total[2] = torch.maximum(total[2], beyond.max())
-            if device.type == "cuda":  # a few batches ahead, not hundreds: memory is to be used again
+            if device.type == "cuda":  # stay a few batches ahead, not hundreds, so that memory is reused
                 ahead.append(torch.cuda.current_stream(device).record_event())
                 if len(ahead) > 3:
                     ahead.popleft().synchronize()

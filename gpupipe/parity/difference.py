@@ -1,7 +1,7 @@
-"""How far two batches of the same plan are apart, in grey levels of 0 to 255.
+"""Difference between two batches of the same plan, in gray levels of 0 to 255.
 
-The border is counted apart: where a resize filter reaches over the edge of the image, DALI repeats the edge pixel, and
-Pillow and torch cut the filter off. Which pixels that concerns follows from the plan, also after later crops and flips.
+The border counts separately: where a resize filter reaches over the edge of the image, DALI repeats the edge pixel,
+while Pillow and torch truncate the filter. The plan determines these pixels, even after later crops and flips.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ..transforms.ops.base import F64, Mask
 __all__ = ["Difference", "Spread", "border_masks", "difference", "grey_levels", "to_pixels"]
 
 _SUPPORT = {"bilinear": 1.0, "box": 0.5, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0}
-"""Half the width of each filter, in pixels of the output if it reduces, of the input if it enlarges."""
+"""Half width of each filter, in output pixels when shrinking, in input pixels when enlarging."""
 _HARMLESS = ("nearest", "nearest-exact", "box", "hamming")
 _ROUNDING = 0.01
-"""A float image that is one level off is one level off, whatever its last bits say."""
+"""Slack for float images, so that a difference of one level counts as one despite rounding."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Absolute differences of many values."""
+    """Statistics of absolute differences of many values."""
 
     values: int = 0
     max: float = 0.0
     total: float = 0.0
     over_1_count: int = 0
-    """Values that differ by more than one grey level."""
+    """Number of values that differ by more than one gray level."""
 
     @property
     def mean(self) -> float:
@@ -68,14 +68,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """Differences in grey levels. Add them up with ``+``, beginning with ``Difference()``."""
+    """Difference in gray levels. Add several with ``+``, starting with ``Difference()``."""
 
     images: int = 0
     equal_images: int = 0
-    """Images that are equal in every value."""
+    """Number of images with all values equal."""
     interior: Spread = Spread()
     border: Spread = Spread()
-    """Pixels that a resize filter reached over the edge for; empty if none did."""
+    """Pixels whose resize filter reached over the edge; empty if there are none."""
 
     @property
     def whole(self) -> Spread:
@@ -95,7 +95,7 @@ class Difference:
 
     @property
     def equal(self) -> float:
-        """Share of images that are equal in every value, 0 to 1."""
+        """Share of images with all values equal, 0 to 1."""
         return self.equal_images / self.images if self.images else 0.0
 
     def __add__(self, other: Difference) -> Difference:
@@ -107,7 +107,7 @@ class Difference:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the difference as JSON values."""
         parts = {"interior": self.interior, "border": self.border}
         return {
             "images": self.images,
@@ -123,7 +123,8 @@ class Difference:
 
 
 def grey_levels(ops: Sequence[Op]) -> tuple[F64, F64]:
-    """(factor f64[C or 1], offset f64[C or 1]): ``factor * output + offset`` are grey levels, for what ``ops`` give."""
+    """Return (factor, offset), each f64[C or 1], so that ``factor * output + offset`` are gray levels for the output of
+    ``ops``."""
     factor, offset = np.ones(1), np.zeros(1)
     dtype = "uint8"
     for op in ops:
@@ -139,18 +140,20 @@ def grey_levels(ops: Sequence[Op]) -> tuple[F64, F64]:
 
 
 def difference(a: Tensor, b: Tensor, ops: Sequence[Op], sizes: npt.NDArray[np.integer[Any]]) -> Difference:
-    """How far two batches [B, C, H, W] of the same plan are apart.
+    """Compare two batches [B, C, H, W] of the same plan.
 
     Args:
         a, b: of one shape and dtype, on any device.
-        ops: the plan's.
-        sizes: int[B, 2], height and width of the images as decoded.
+        ops: the plan's ops.
+        sizes: int[B, 2], height and width of the decoded images.
 
     Raises:
         ConfigError: shape or dtype differ.
     """
     if a.shape != b.shape or a.dtype != b.dtype:
-        raise ConfigError(f"these are no two forms of one batch: {a.dtype}{list(a.shape)}, {b.dtype}{list(b.shape)}")
+        raise ConfigError(
+            f"cannot compare batches of different type or shape: {a.dtype}{list(a.shape)}, {b.dtype}{list(b.shape)}"
+        )
     factor = grey_levels(ops)[0][:, None, None]
     left, right = (x.cpu().to(torch.float64).numpy() for x in (a, b))
     found = Difference()
@@ -167,8 +170,10 @@ def difference(a: Tensor, b: Tensor, ops: Sequence[Op], sizes: npt.NDArray[np.in
 
 
 def border_masks(ops: Sequence[Op], sizes: npt.NDArray[np.integer[Any]]) -> list[Mask | None]:
-    """For every image bool[H, W] of the output: whether an antialiased resize reached over the edge for this pixel.
-    ``None`` if that is so for no pixel."""
+    """Return bool[H, W] for every output image: pixels for which an antialiased resize reached over the edge.
+
+    ``None`` stands for an image without such pixels.
+    """
     return [_border(ops, i, (int(h), int(w))) for i, (h, w) in enumerate(sizes)]
 
 
@@ -209,19 +214,21 @@ def _array(picture: Any) -> npt.NDArray[np.uint8]:
 
 
 def _reach(have: int, want: int, op: Resize) -> int:
-    """How many pixels of the output, from each edge, are made with a filter that reaches over it."""
+    """Return the number of output pixels from each edge whose filter reaches over it."""
     if have == want or op.interpolation in _HARMLESS:
         return 0
-    # The filter of an output pixel is centred at (k + 0.5) * ratio of the input and reaches so far to both sides.
+    # The filter of output pixel k is centered at (k + 0.5) * ratio in the input and extends this far to both sides.
     ratio = have / want
     support = _SUPPORT[op.interpolation] * (max(ratio, 1.0) if op.antialias else 1.0)
-    if support <= 1.0:  # a triangle reaches half a pixel over the edge; to repeat that pixel and to leave it out is one
+    if (
+        support <= 1.0
+    ):  # a triangle reaches half a pixel over the edge, where repeating and omitting the pixel are equal
         return 0
     return min(max(math.ceil(support / ratio - 0.5), 0), want)
 
 
 def to_pixels(image: Tensor, ops: Sequence[Op]) -> npt.NDArray[np.uint8]:
-    """u8[H, W, 3] to look at, of one image [C, H, W] that ``ops`` gave."""
+    """Return u8[H, W, 3] for display of one image [C, H, W] that ``ops`` produced."""
     factor, offset = (x[:, None, None] for x in grey_levels(ops))
     levels = image.detach().cpu().to(torch.float64).numpy() * factor + offset
     pixels = np.clip(np.rint(levels), 0, 255).astype(np.uint8).transpose(1, 2, 0)

@@ -1,4 +1,4 @@
-"""Pictures of differences, with Pillow alone."""
+"""Pictures of differences, drawn with Pillow alone."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ _CELL, _GAP, _HEAD, _CAPTION = 224, 10, 34, 40
 
 
 def amplification(largest: float) -> int:
-    """What a difference is multiplied with to be seen. One level must show, so a few large ones at a border clip."""
+    """Return the factor that makes a difference visible. One level must show, so a few large differences at a border
+    clip."""
     return 128 if largest <= 2 else 64 if largest <= 32 else max(1, 2 ** math.floor(math.log2(255 / largest)))
 
 
 def amplified(a: Pixels, b: Pixels, factor: int) -> Pixels:
-    """``|a - b| * factor``, clipped: u8[H, W, 3]."""
+    """Return ``|a - b| * factor``, clipped, u8[H, W, 3]."""
     scaled: Pixels = np.minimum(np.abs(a.astype(np.int32) - b) * factor, 255).astype(np.uint8)
     return scaled
 
 
 def cell(pixels: Pixels, size: int = _CELL) -> Image.Image:
-    """The picture in a square of ``size`` pixels; small ones are enlarged by a whole number, so that pixels show."""
+    """Return the picture in a square of ``size`` pixels. Small ones are enlarged by an integer factor, so that pixels
+    show."""
     image = Image.fromarray(pixels)
     longest = max(image.size)
     if longest > size:
@@ -47,7 +49,7 @@ def cell(pixels: Pixels, size: int = _CELL) -> Image.Image:
 
 
 def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
-    """DALI, the reference and their amplified difference, side by side, a row for each image."""
+    """Draw DALI, the reference and their amplified difference side by side, one row per image."""
     factor = amplification(max((w.max for w in worst), default=0))
     width = 3 * _CELL + 4 * _GAP
     height = _HEAD + 28 + len(worst) * (_CELL + _CAPTION) + _GAP

@@ -1,8 +1,7 @@
-"""What DALI on a device gives beside DALI on the CPU and beside the reference, for every transform and recipe.
+"""Measurements of DALI on a device against DALI on the CPU and the reference, for every transform and recipe.
 
-These are the numbers that promises for a GPU are made of: ``benchmarks/gpu_parity.py`` collects them, the tests in
-``tests/gpu`` judge them, and the promises beside the ops (:mod:`gpupipe.transforms.ops.promise`) are written from them
-by hand.
+They are the basis of promises for a GPU: ``benchmarks/gpu_parity.py`` collects them, the tests in ``tests/gpu`` check
+them, and the promises of the ops (:mod:`gpupipe.transforms.ops.promise`) are written from them by hand.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = [
 Kind = Literal["photographs", "noise", "blocks"]
 Chroma = Literal["4:2:0", "4:2:2", "4:4:4"]
 INPUTS: tuple[Kind, ...] = ("photographs", "noise", "blocks")
-"""Photographs are for means; on noise, and on black and white blocks, the largest difference shows."""
+"""Kinds of input. Photographs give means; noise, and black and white blocks, give the largest differences."""
 
 DECODERS: dict[str, dict[str, Any]] = {
     f"{'hardware' if load else 'hybrid'}, {'fancy' if fancy else 'plain'} upsampling, "
@@ -47,12 +46,14 @@ DECODERS: dict[str, dict[str, Any]] = {
     for fancy in (True, False)
     for roi in (False, "auto")
 }
-"""What may decode a JPEG on a GPU; ``windows`` only if the self-test passes."""
+"""Ways to decode a JPEG on a GPU; ``windows`` only if the self-test passes."""
 
 
 def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
-    """Pixels u8[count, 163, 211, 3] under a pipeline: nothing is decoded. No size here is a simple multiple of another,
-    which would put many places exactly between two pixels."""
+    """Return a dataset of pixels u8[count, 163, 211, 3], which need no decoding, with a pipeline.
+
+    No size is a simple multiple of another, which would put many positions exactly between two pixels.
+    """
     shape = (count, 163, 211, 3)
     rng = np.random.default_rng(0)
     pixels: npt.NDArray[np.uint8]
@@ -67,8 +68,11 @@ def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
 
 
 def jpegs(folder: Path, count: int = 24, chroma: Chroma | None = None) -> Path:
-    """JPEG files of many sizes under ``folder``/class/: of all chroma subsamplings, some gray, some progressive, or all
-    of them in colour, baseline, with the one named ``chroma``."""
+    """Write JPEG files of many sizes to ``folder``/class/.
+
+    They have all chroma subsamplings, and some are gray or progressive. With ``chroma``, all are baseline color images
+    with that subsampling.
+    """
     (folder / "class").mkdir(parents=True)
     for i in range(count):
         image = Image.fromarray(photograph(200 + 37 * (i % 5), 260 + 41 * (i % 4), i))
@@ -81,12 +85,12 @@ def jpegs(folder: Path, count: int = 24, chroma: Chroma | None = None) -> Path:
 
 
 def folder(root: Path, make: Make) -> Dataset:
-    """The files of :func:`jpegs` under a pipeline."""
+    """Return the files of :func:`jpegs` as a dataset with a pipeline."""
     return ImageFolder(root, make())
 
 
 def batches(dataset: Dataset, engine: Any, device: str, batch_size: int = 8) -> list[tuple[Any, ...]]:
-    """All batches of one epoch on the CPU: for each a tuple of [B, C, H, W], one of each view; plans with "null"."""
+    """Return all batches of one epoch on the CPU, each a tuple of [B, C, H, W] per view; plans with "null"."""
     found = []
     with DataLoader(
         dataset,
@@ -107,7 +111,7 @@ def batches(dataset: Dataset, engine: Any, device: str, batch_size: int = 8) -> 
 def apart(
     dataset: Dataset, one: Sequence[tuple[Any, ...]], two: Sequence[tuple[Any, ...]], batch_size: int = 8
 ) -> Difference:
-    """How far two runs of :func:`batches` over the dataset are apart, all views together."""
+    """Return the difference between two runs of :func:`batches` over the dataset, all views together."""
     found = Difference()
     for (plan,), a, b in zip(batches(dataset, "null", "cpu", batch_size), one, two, strict=True):
         for ops, x, y in zip(by_view(plan.ops), a, b, strict=True):
@@ -116,8 +120,10 @@ def apart(
 
 
 def measure(dataset: Dataset, device: str, **options: Any) -> dict[str, Difference]:
-    """DALI on ``device`` beside the reference, and beside DALI on the CPU. ``options`` are those of
-    :class:`gpupipe.engines.Dali`."""
+    """Compare DALI on ``device`` with the reference and with DALI on the CPU.
+
+    ``options`` are those of :class:`gpupipe.engines.Dali`.
+    """
     there = batches(dataset, Dali(**options), device)
     return {
         "reference": apart(dataset, there, batches(dataset, "torch", "cpu")),
@@ -127,7 +133,7 @@ def measure(dataset: Dataset, device: str, **options: Any) -> dict[str, Differen
 
 @cache
 def rows_of(make: Make) -> tuple[str, ...]:
-    """The rows of the table of tolerances that a pipeline comes under, decoding apart."""
+    """Return the rows of the table of tolerances that apply to a pipeline, except decoding."""
     found: list[str] = []
     for ops in by_view(make().skeleton):
         try:
@@ -138,14 +144,14 @@ def rows_of(make: Make) -> tuple[str, ...]:
 
 
 def rows(measured: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """For every row of the table what was found of it, from the case that has the fewest other rows.
+    """Return the measurement for every row of the table, from the case with the fewest other rows.
 
     Args:
-        measured: case, input, and then ``Difference.to_dict()`` against the reference.
+        measured: case, input, then ``Difference.to_dict()`` against the reference.
 
     Returns:
-        ``rows``: by row the case, what else it comes under, the largest difference of all inputs, and mean and share
-        above one level of photographs; ``unmeasured``: the rows of the table without any.
+        ``rows``: for each row the case, its other rows, the largest difference over all inputs, and the mean and the
+            share above one level for photographs. ``unmeasured``: rows of the table without a case.
     """
     exact = {"crop", "flip"}
     out: dict[str, Any] = {}

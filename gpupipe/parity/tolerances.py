@@ -1,7 +1,6 @@
-"""How far two engines may be apart on a pipeline: what follows from the promises that stand beside its ops.
+"""Tolerances between two engines on a pipeline, derived from the promises of its ops.
 
-``gpupipe compare``, the parity tests and the documentation read them here; their numbers are written once.
-See :mod:`gpupipe.transforms.ops.promise`.
+``gpupipe compare``, the parity tests and the documentation use them. See :mod:`gpupipe.transforms.ops.promise`.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ TABLE: dict[str, Promise] = {
     ),
     **{promise.key: promise for op in OPS for promise in op.PROMISES},
 }
-"""Every promise by its key: that of decoding, and those that stand beside the ops."""
+"""All promises by key: those of the ops, and decoding."""
 
 
 def _keys(ops: Sequence[Op], i: int) -> list[str]:
-    """Which rows of the table a sequence of ops comes under for image ``i``, after the decoding."""
+    """Return the rows of the table that a sequence of ops uses for image ``i`` after decoding."""
     keys: list[str] = []
     last: list[str] = []
     dtype: Dtype = "uint8"
@@ -61,7 +60,7 @@ def _keys(ops: Sequence[Op], i: int) -> list[str]:
             continue
         key = op.promise(dtype)
         if key in TABLE and TABLE[key].once:
-            last = [key]  # of the type that comes out
+            last = [key]  # for the final type
         else:
             keys += [*(key for branch in op.branches for key in _keys(branch, i)), key]
         if isinstance(op, ToDtype):
@@ -70,25 +69,25 @@ def _keys(ops: Sequence[Op], i: int) -> list[str]:
 
 
 def rows_of(ops: Sequence[Op]) -> list[str]:
-    """The names of the rows that some image of ``ops`` comes under, decoding apart."""
+    """Return the names of the rows that any image of ``ops`` uses, except decoding."""
     images = max((op.rows for op in ops), default=0) or 1
     return list(dict.fromkeys(key for i in range(images) for key in _keys(ops, i)))
 
 
 def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -> Tolerance | None:
-    """What is promised of a pipeline, decoding included; ``None`` if one of its parts was never measured there.
+    """Return the promise for a pipeline including decoding, or ``None`` if a part was never measured there.
 
     Args:
-        pair: which two; ``"torch"`` is the reference engine, ``"torchvision"`` the transforms on PIL images.
-        ops: a plan's, or a pipeline.
-        device: where the pipeline runs; ``"graph"``: on the CPU by ``engines.Dali(graph="whole")``.
+        pair: ``"torch"`` is the reference engine, ``"torchvision"`` the transforms on PIL images.
+        ops: ops of a plan, or a pipeline.
+        device: where the pipeline runs; ``"graph"`` is the CPU with ``engines.Dali(graph="whole")``.
 
-    Of what a mask selects, only images that it selects have a part; the promise is the widest of all images'. Of a
-    pipeline, these are the few that its shape was found with. The bounds of the parts add up. If the sum is more
-    than one level, as many values may be off by more than one as the mean allows.
+    Masked ops count only for images in the mask; the promise is the widest over all images. For a pipeline, these are
+    the few images that its shape was found with. The bounds of the parts add up. If the sum exceeds one level, as many
+    values may be off by more than one as the mean allows.
 
     Raises:
-        ConfigError: an op without a promise, or several views.
+        ConfigError: an op has no promise, or there are several views.
     """
     if isinstance(ops, Compose):
         ops = ops.skeleton
@@ -103,7 +102,7 @@ def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -
 
 
 def widest(a: Tolerance, b: Tolerance) -> Tolerance:
-    """What both keep."""
+    """Return the tolerance that covers both."""
     border = None
     if a.border or b.border:
         border = _wider(a.border or a.interior, b.border or b.interior)
@@ -116,7 +115,7 @@ def _wider(a: Bound, b: Bound) -> Bound:
 
 
 def _sum(keys: Sequence[str], engine: str, device: Device) -> Tolerance | None:
-    """The bounds of some rows, one after the other."""
+    """Return the combined bounds of consecutive rows."""
     parts = [TABLE[key].of(engine, device) if key in TABLE else None for key in keys]
     interior, border = EQUAL, None
     for part in parts:
@@ -129,7 +128,7 @@ def _sum(keys: Sequence[str], engine: str, device: Device) -> Tolerance | None:
 
 
 def _after(before: Bound, part: Bound, how: Tolerance) -> Bound:
-    # An op bounds what it adds, and by its gain what it makes of the difference that is there already.
+    # An op bounds the difference that it adds, and its gain bounds the growth of an existing one.
     if before.max == 0:
         return part
     if part.max == 0 and how.gain == 1:
@@ -142,13 +141,13 @@ def _after(before: Bound, part: Bound, how: Tolerance) -> Bound:
 
 
 def check(pair: Pair, ops: Sequence[Op] | Compose, found: Difference, device: Device = "cpu") -> list[str]:
-    """The promises that ``found`` breaks, in words; empty if all are kept, or none was made."""
+    """Return descriptions of promises that ``found`` breaks; empty if all are kept or there are none."""
     promised = tolerance(pair, ops, device)
     return [] if promised is None else broken(promised, found)
 
 
 def broken(promised: Tolerance, found: Difference) -> list[str]:
-    """What of ``promised`` is not kept, in words."""
+    """Return descriptions of the parts of ``promised`` that ``found`` breaks."""
     return [
         *_beyond(promised.interior, found.interior, "inside" if found.border.values else "everywhere"),
         *_beyond(promised.border or promised.interior, found.border, "at the border"),
@@ -156,7 +155,7 @@ def broken(promised: Tolerance, found: Difference) -> list[str]:
 
 
 def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
-    slack = 1e-6  # of arithmetic in the measuring itself
+    slack = 1e-6  # for rounding in the measurement itself
     return [
         f"{where}: {what} is {100 * value if percent else value:.4g}{percent}, promised is at most "
         f"{100 * limit if percent else limit:.4g}{percent}"
@@ -170,7 +169,7 @@ def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
 
 
 def markdown() -> str:
-    """The tables for the documentation."""
+    """Return the tables for the documentation."""
     lines = [
         '| DALI against the reference | CPU | CPU, `graph="whole"` | at the border of the image | GPU | why |',
         "|---|---|---|---|---|---|",

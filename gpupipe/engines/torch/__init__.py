@@ -1,4 +1,4 @@
-"""The reference engine, made of torch's DataLoader and Pillow."""
+"""The reference engine, built on torch's DataLoader and Pillow."""
 
 from .engine import Torch
 

@@ -32,14 +32,13 @@ Staging = Literal["ring", "pin_memory", "pageable"]
 
 @dataclass(frozen=True)
 class Torch(EngineConfig):
-    """torch's DataLoader, Pillow and torch: what a careful user would write, and what other engines are compared with.
+    """torch's DataLoader with Pillow and torch: what a careful user would write, and the reference for other engines.
 
     Args:
-        staging: how batches reach a GPU: ``"ring"`` copies them through pinned slots of our own, ``"pin_memory"``
-            leaves pinning to the DataLoader's thread, ``"pageable"`` copies without pinning, and waits. It means
-            nothing on the CPU.
-        slots: of the ring, each as large as a batch. With two, one is filled while the GPU reads the other; a single
-            one halves the pinned memory, and waits for every copy.
+        staging: how batches reach a GPU. ``"ring"`` copies through our own pinned slots, ``"pin_memory"`` lets the
+            DataLoader's thread pin, ``"pageable"`` copies without pinning, and waits. Ignored on the CPU.
+        slots: number of the ring's slots, each as large as a batch. With two, one is filled while the GPU reads the
+            other; a single one halves the pinned memory, and waits for every copy.
 
     >>> Torch(staging="pin_memory")
     Torch(staging='pin_memory', slots=2)
@@ -75,20 +74,20 @@ class Torch(EngineConfig):
         uses: list[MemoryUse] = []
         branches = head[-1].branches if head and isinstance(head[-1], Views) else ((),)
         for out, branch in zip(workload.outputs, branches, strict=True):
-            made = (*head, *branch)  # by a worker, image by image; the tail is for the whole batch
+            made = (*head, *branch)  # run by a worker, image by image; the tail runs on the whole batch
             out = replace(out, **_type_of(made))
-            if s.num_workers:  # all plans are sent at once, and workers do not wait for what they made to be fetched
+            if s.num_workers:  # all plans are sent at once, and workers do not wait until results are fetched
                 count, of = s.num_workers * s.prefetch_factor, "(num_workers × prefetch_factor) queued"
                 uses += workload.batches("batches of the workers", "shm", count, of, out)
             if s.cuda and self.staging == "ring":
                 uses += workload.batches("pinned staging", "pinned", self.slots, "slots", out)
-        if tail or s.cuda or not s.num_workers:  # else the worker's own memory is handed out
+        if tail or s.cuda or not s.num_workers:  # otherwise the worker's own memory is delivered
             uses += workload.output(1, "handed out")
-        return uses + workload.decoded("host", max(s.num_workers, 1))  # one after another in each process
+        return uses + workload.decoded("host", max(s.num_workers, 1))  # one image at a time in each process
 
 
 class TorchEngine(Engine):
-    """See :class:`Torch`."""
+    """Engine of :class:`Torch`."""
 
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
@@ -105,7 +104,7 @@ class TorchEngine(Engine):
         return TorchRun(self._workers.run(plans), self._setup, self._to_device())
 
     def _to_device(self) -> Callable[[Any, Any, Callable[[Any], Any]], tuple[Any, Any]]:
-        """How (images, target, finish) become (finished images, target) on the device."""
+        """Return the function from (images, target, finish) to (finished images, target) on the device."""
         if self._uploader is not None:
             return self._uploader
         setup = self._setup
@@ -143,7 +142,7 @@ class TorchEngine(Engine):
 
 
 def _type_of(ops: Sequence[Op]) -> dict[str, Any]:
-    """``dtype`` and ``channels`` of what ops make of a decoded image."""
+    """Return ``dtype`` and ``channels`` of a decoded image after ``ops``."""
     dtype: Dtype = "uint8"
     channels = 3
     for op in ops:
@@ -171,7 +170,7 @@ class TorchRun(Run):
         plan = resolve_missing(result.plan or plan, self._setup.pipeline)
         dataset = self._setup.dataset
         target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
-        if result.images is None:  # the script's own code made them
+        if result.images is None:  # made by the script's own code
             return Batch(None, self._to_device((), target, lambda x: x)[1], plan, by_hand=result.by_hand)
         memory_format, medium = self._setup.pipeline.memory_format, dataset.medium
         images, target = self._to_device(

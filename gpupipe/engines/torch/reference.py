@@ -1,4 +1,4 @@
-"""What the images of a batch must be: the yardstick of all engines."""
+"""The correct images of a batch, against which all engines are measured."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["applied", "one_sample", "reference"]
 
 
 def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool = False) -> Any:
-    """What the images of the plan's batch must be: decode and apply, in this process, on the CPU. ``scaled``: for a
-    loader with that argument.
+    """Compute the correct images of a plan's batch: decode and apply, in this process, on the CPU.
 
-    Returns [B, C, H, W], or a tuple of such for several views, for clips in the dataset's layout; before what changes
-    targets too. Raises :class:`~gpupipe.codecs.files.Undecodable` at the first bad sample.
+    ``scaled`` has the meaning of the loader's argument. Returns [B, C, H, W], a tuple of batches for several views, or
+    clips in the dataset's layout, before ops that also change targets. Raises
+    :class:`~gpupipe.codecs.files.Undecodable` at the first bad sample.
     """
     plan = resolve_missing(plan, pipeline)
     batch = Take.of(dataset, pipeline, scaled=scaled, sliced=False).batch(plan)
@@ -37,13 +37,13 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool =
 
 
 def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:
-    """The pictures of a sample after those of the plan's ops that work on single images."""
+    """Return the pictures of a sample after the plan's ops on single images."""
     head = head_and_tail(plan.ops or ())[0]
     return [apply_sample(picture, head[taken.done :], row) for picture in taken.pictures]
 
 
 def one_sample(dataset: Dataset, index: int) -> tuple[Any, Any]:
-    """(image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.base.Dataset.__getitem__`."""
+    """Return (image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.base.Dataset.__getitem__`."""
     seed = int(torch.randint(2**62, ()))
     at = np.array([index], np.int64)
     plan = Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1)

@@ -1,6 +1,6 @@
-"""What a worker process does with one plan. Tasks are picklable, and hold nothing that changes.
+"""Tasks of worker processes for one plan. Tasks are picklable and immutable.
 
-What is wrong with samples is returned and not raised, so that the engine can name the samples.
+Problems of samples are returned rather than raised, so that the engine can name the samples.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ __all__ = ["Decode", "Decoded"]
 
 
 class Decoded(NamedTuple):
-    """The result of a task."""
+    """Result of a task."""
 
     images: Any
-    """[B, H, W, C] before the tail, of clips [B, T, H, W, C], or a tuple of such for several views;
-    ``None`` if ``bad``."""
+    """[B, H, W, C] before the tail, or clips [B, T, H, W, C], or a tuple of these for several views; ``None`` if
+    ``bad``."""
     target: Any
-    """The collated targets of user code, else ``None``."""
+    """Collated targets of user code, otherwise ``None``."""
     plan: Plan | None
     """The plan with sizes and ops, if only the task could resolve it."""
     bad: list[BadSample]
     by_hand: Mapping[int, ByHand] = {}
-    """By row; see :class:`gpupipe.types.Batch`. If user code made all samples, there are no images."""
+    """Samples made by user code, by row; see :class:`gpupipe.types.Batch`. If it made all samples, there are no
+    images."""
 
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode a batch and apply the first part of the ops (:func:`~gpupipe.kernels.apply.head_and_tail`)."""
+    """Decode a batch and apply the ops on single images (:func:`~gpupipe.kernels.apply.head_and_tail`)."""
 
     take: Take
     pipeline: Compose
@@ -72,7 +73,7 @@ class Decode:
                 if isinstance(taken, ByHand):
                     by_hand[row] = taken
                     images += [None] * dataset.images_per_sample
-                elif head is None:  # all sizes must be known first
+                elif head is None:  # ops need all sizes first
                     images += taken.pictures
                 else:
                     images += [self._applied(one, head[taken.done :], row, index) for one in taken.pictures]
@@ -101,5 +102,5 @@ class Decode:
 
 
 def _row(batch: TakeBatch, row: int, index: int) -> Taken | ByHand:
-    """What the batch takes of a row, called as a dataset's own methods are."""
+    """Take one row of the batch, called like a method of the dataset."""
     return batch(row)
