@@ -1,6 +1,7 @@
-"""From plans to what engines execute them on: paths, encoded bytes, pixels or frames, in order, ahead, and bounded.
+"""Readers, which turn plans into paths, encoded bytes, pixels or frames for engines: in order, ahead of time, and
+bounded.
 
-This folder alone looks at kinds of datasets. An engine says which forms it accepts, and gets a reader
+Only this package distinguishes kinds of datasets. An engine declares the forms that it accepts, and gets a reader
 (:func:`gpupipe.reading.choose.reader_for`).
 """
 
@@ -28,59 +29,59 @@ __all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "L
 R = TypeVar("R")
 
 Form = Literal["paths", "encoded", "pixels", "frames"]
-"""What an engine is given of each sample: the path of a local file, the bytes of one, u8[H, W, 3], or of a clip T times
-u8[H, W, 3]."""
+"""Form of the samples that an engine gets: paths of local files, encoded bytes, pixels u8[H, W, 3], or clips of T
+frames u8[H, W, 3]."""
 
 Decodes = Callable[[Coding], bool]
-"""Whether an engine decodes a coding by itself: to Pillow's pixels, and
-without dying of a damaged file. Picklable. All others Pillow decodes for it."""
+"""Whether an engine decodes a coding itself: to Pillow's pixels, and without crashing on damaged files. Picklable.
+Pillow decodes all others."""
 
 NO_BYTES = np.zeros(0, np.uint8)
 NO_PIXELS = np.zeros((0, 0, 3), np.uint8)
-"""What stands in the rows of a batch that come in the other form."""
+"""Placeholder in rows of a batch that come in the other form."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What an engine is given of a dataset."""
+    """Form in which an engine gets a dataset."""
 
     form: Form
-    """Of the samples that it decodes; ``"pixels"`` or ``"frames"`` if there are none."""
+    """Form of the samples that the engine decodes; ``"pixels"`` or ``"frames"`` if there are none."""
     handed: bool = False
     """Whether some samples come as pixels, because Pillow decodes them."""
     turned: bool = False
-    """Whether the engine has to turn some of the samples that it decodes."""
+    """Whether the engine must rotate some of the samples that it decodes."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plan with everything that an engine needs for it."""
+    """A plan with everything that an engine needs to execute it."""
 
     plan: Plan
     media: Any = None
-    """Of ``"paths"`` u8[B, L] with at least one zero after each; otherwise a list of arrays: u8[L] encoded bytes, or
-    u8[H, W, 3] pixels, of clips B * T of them. Empty in rows of ``pixels``."""
+    """For ``"paths"`` u8[B, L] with at least one zero after each; otherwise a list of arrays: u8[L] encoded bytes, or
+    u8[H, W, 3] pixels, B * T of them for clips. Empty in rows of ``pixels``."""
     target: Any = None
     bad: tuple[BadSample, ...] = ()
-    """Samples that cannot be read; then nothing else is there."""
+    """Samples that cannot be read. Everything else is then missing."""
     exchanged: tuple[int, ...] = ()
-    """Rows whose files are not those that were indexed: nobody has seen that DALI's decoder is safe with them."""
+    """Rows whose files have changed since they were indexed, so that DALI's decoder may not be safe with them."""
     owner: Any = None
-    """What ``media`` points into: it must live until it was read."""
+    """Owner of the memory of ``media``, to keep alive until it was read."""
     pixels: Sequence[npt.NDArray[np.uint8]] | None = None
-    """With ``handed``: u8[H, W, 3] of the samples that Pillow decoded, no more than a first crop takes, and empty in
-    the rows of all others."""
+    """With ``handed``: u8[H, W, 3] of the samples that Pillow decoded, limited to a first crop, and empty in all other
+    rows."""
     by_pillow: tuple[int, float] = (0, 0.0)
-    """Encoded images that Pillow decoded, and the seconds that it took in all threads or processes together."""
+    """Number of encoded images that Pillow decoded, and the seconds it took, summed over all threads or processes."""
     turns: npt.NDArray[np.uint8] | None = None
-    """u8[B], with ``turned``: how what the engine decodes becomes upright, 1 to 8 as EXIF counts."""
+    """u8[B], with ``turned``: EXIF orientation of the images that the engine decodes, 1 to 8."""
     ops: tuple[Op, ...] | None = None
-    """The plan's ops for what is here: a first crop is in the coordinates of the encoded image, which is turned after
-    it, or of ``pixels``, or of what was cut out of the encoded image. ``None``: as the plan has them."""
+    """The plan's ops for these images. The coordinates of a first crop refer to the encoded image, which is rotated
+    afterwards, or to ``pixels``, or to the part cut out of the encoded image. ``None`` means the plan's own ops."""
     sizes: npt.NDArray[np.int32] | None = None
-    """i32[B, 2]: height and width of images if something was cut out of some; ``None``: as the plan has them."""
+    """i32[B, 2]: height and width of images if some were cut; ``None`` means the plan's own sizes."""
     by_hand: Mapping[int, ByHand] = field(default_factory=dict)
-    """By row, samples that the script's own code made. If it made all, there are no media."""
+    """Samples made by the script's own code, by row. If it made all, there are no media."""
 
     @property
     def is_by_hand(self) -> bool:
@@ -93,38 +94,38 @@ class Reader(ABC):
 
     @abstractmethod
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
-        """One :class:`Loaded` for each plan, in order; what an earlier run left is given up.
+        """Yield one :class:`Loaded` per plan, in order, after discarding the rest of an earlier run.
 
-        Plans are taken ahead of what was asked for, but only as many as the setup's ``prefetch_factor``. If making a
-        plan fails, those before it are handed out first.
+        Plans are taken ahead of time, but only as many as the setup's ``prefetch_factor``. If creating a plan fails,
+        the plans before it are delivered first.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """Give up the present run."""
+        """Abandon the current run."""
 
     @abstractmethod
     def close(self) -> None:
         """Stop every thread and process, and free all memory. Closing twice is fine."""
 
     def facts(self) -> dict[str, Any]:
-        """What a person wants to know, beside the engine's own facts."""
+        """Return facts for users, in addition to the engine's own."""
         return {}
 
 
 @dataclass(frozen=True)
 class Pending(Generic[R]):
-    """A plan that threads are at work for."""
+    """A plan that threads are working on."""
 
     plan: Plan
     futures: Sequence[Future[R]] = ()
     bad: tuple[BadSample, ...] = ()
-    """Samples that were known to be bad; then no work was begun."""
+    """Samples known to be bad. No work was started if there are any."""
     owner: Any = None
 
 
 class AheadReader(Reader, Generic[R]):
-    """Reads plans ahead in threads: :meth:`_begin` hands out work, :meth:`_end` takes the results."""
+    """Reads plans ahead in threads: :meth:`_begin` distributes work, :meth:`_end` collects results."""
 
     def __init__(self, threads: int, ahead: int, name: str):
         self.threads = threads
@@ -140,11 +141,11 @@ class AheadReader(Reader, Generic[R]):
     def _end(self, pending: Pending[R]) -> Loaded: ...
 
     def _left(self) -> None:
-        """Called before a run begins, when no thread is at work any more for an earlier one."""
+        """Hook called before a run begins, when no thread works on an earlier run any more."""
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         self.stop()
-        wait(self._futures)  # what is being read still writes into its buffer
+        wait(self._futures)  # threads still write to their buffers
         self._futures = []
         self._left()
         if self._pool is None:
@@ -161,7 +162,7 @@ class AheadReader(Reader, Generic[R]):
                     plan = next(plans, None)
                 except Exception as e:
                     pass_on(e)
-                    plan, failure = None, e  # those before it are good
+                    plan, failure = None, e  # earlier plans are good
                 if plan is None:
                     more = False
                 else:
@@ -172,7 +173,7 @@ class AheadReader(Reader, Generic[R]):
                 if failure is not None:
                     raise failure
                 return
-            # Not kept in a variable: a buffer is free as soon as the engine is done with it.
+            # Keep no variable, so that a buffer is free as soon as the engine is done with it.
             yield self._end(waiting.popleft())
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Host memory that is used again and again, and pinned if a GPU reads it: fresh memory costs the time of its pages."""
+"""Reusable host memory, pinned if a GPU reads it: fresh memory costs the time of its pages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ U8 = npt.NDArray[np.uint8]
 
 
 def host_buffer(nbytes: int, *, pinned: bool = False) -> Tensor:
-    """u8[nbytes] that hold anything."""
-    # On the CPU by name: the script may have called torch.set_default_device().
+    """Return u8[nbytes], uninitialized."""
+    # Name the CPU, because scripts may call torch.set_default_device().
     return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
 
 def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
-    """Arrays u8[...] that lie in a buffer u8[N] one after another."""
+    """Return consecutive arrays u8[...] in a buffer u8[N]."""
     flat, views, at = buffer.numpy(), [], 0
     for shape in shapes:
         size = int(np.prod(shape))
@@ -34,8 +34,10 @@ def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
 
 
 class _Back(weakref.ref["Borrowed | _Lent"]):
-    """The buffer of an object, which goes into a queue when nothing refers to the object any more. No code of Python's
-    runs then: what a signal handler raised in it, such as KeyboardInterrupt, would be lost."""
+    """A buffer that is queued for reuse when its owner is garbage-collected.
+
+    No Python code runs then, because an exception of a signal handler in it, such as KeyboardInterrupt, would be lost.
+    """
 
     __slots__ = ("buffer",)
     buffer: Tensor
@@ -49,20 +51,20 @@ def _back(owner: Borrowed | _Lent, queue: deque[_Back], buffer: Tensor) -> _Back
 
 
 class Borrowed:
-    """A buffer out of a :class:`BufferPool`. It goes back when nothing refers to this object any more."""
+    """A buffer from a :class:`BufferPool`, which returns when this object is garbage-collected."""
 
     def __init__(self, buffer: Tensor):
         self.buffer = buffer
         """u8[N]"""
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor points into the buffer."""
+        """Return whether a tensor points into the buffer."""
         start = self.buffer.data_ptr()
         return start <= tensor.data_ptr() < start + self.buffer.numel()
 
 
 class BufferPool:
-    """As many buffers as are in use at the same time.
+    """Pool of as many buffers as are in use at the same time.
 
     >>> pool = BufferPool(pinned=False)
     >>> lent = pool.take(100)
@@ -73,14 +75,14 @@ class BufferPool:
     def __init__(self, *, pinned: bool):
         self.pinned = pinned
         self.nbytes = 0
-        """Of all buffers."""
+        """Size of all buffers in bytes."""
         self._free: deque[_Back] = deque()
         self._lent: set[_Back] = set()
-        """Held here because Python does not call the callback of a weak reference that dies in the same reference
-        cycle as what it refers to."""
+        """Kept alive here, because Python does not call the callback of a weak reference that dies in the same
+        reference cycle as its referent."""
 
     def take(self, nbytes: int) -> Borrowed:
-        """At least ``nbytes``; they hold anything."""
+        """Return a buffer of at least ``nbytes``, uninitialized."""
         buffer = self._returned()
         if buffer is None or buffer.numel() < nbytes:
             self.nbytes += nbytes - (0 if buffer is None else buffer.numel())
@@ -91,7 +93,7 @@ class BufferPool:
         return lent
 
     def _returned(self) -> Tensor | None:
-        """A buffer that came back."""
+        """Return a buffer that came back."""
         if not self._free:
             return None
         back = self._free.popleft()
@@ -99,16 +101,16 @@ class BufferPool:
         return back.buffer
 
     def close(self) -> None:
-        """Free what is not lent out. What comes back later is freed with the last reference to it."""
+        """Free buffers that are not in use. The others are freed with their last reference."""
         self._free, self._lent = deque(), set()
         self.nbytes = 0
 
 
 class BatchPool:
-    """Memory of tensors that are handed out: it is used again once nothing refers to a tensor or a view of it.
+    """Pool of memory for tensors that are delivered. It is reused once nothing refers to a tensor or a view of it.
 
     Args:
-        keep: how many pieces of memory may lie idle; more are freed. A consumer may hold as many batches as it likes.
+        keep: number of idle pieces of memory to keep; more are freed. A consumer may hold any number of batches.
 
     >>> pool = BatchPool(keep=1)
     >>> batch = pool.empty((2, 3), torch.float32)
@@ -123,7 +125,7 @@ class BatchPool:
         self._idle: deque[_Back] = deque(maxlen=keep)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A contiguous tensor on the CPU that holds anything."""
+        """Return a contiguous, uninitialized tensor on the CPU."""
         nbytes = math.prod(shape) * dtype.itemsize
         try:
             buffer = self._idle.pop().buffer
@@ -134,12 +136,12 @@ class BatchPool:
         return torch.from_numpy(np.asarray(_Lent(self._idle, buffer)))[:nbytes].view(dtype).view(shape)
 
     def close(self) -> None:
-        """Free what is idle. What comes back later is freed, too."""
+        """Free idle memory. Memory that returns later is freed too."""
         self._idle = deque(maxlen=self._keep)
 
 
 class _Lent:
-    """What numpy, and with it torch, keeps as the owner of the memory."""
+    """Owner of the memory for numpy, and through it for torch."""
 
     def __init__(self, idle: deque[_Back], buffer: Tensor):
         self._back = _back(self, idle, buffer)

@@ -1,4 +1,4 @@
-"""Which reader a dataset needs for an engine: the one place that looks at kinds of datasets."""
+"""Choice of the reader for a dataset and an engine: the only place that distinguishes kinds of datasets."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["feed_of", "reader_for"]
 
 _RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
 _CODES = 255
-"""So many codings have names; see :attr:`gpupipe.datasets.Dataset.codings`."""
+"""Maximum number of codings with names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
 
 def feed_of(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
-    """What an engine is given of a setup's dataset.
+    """Return the form in which an engine gets a setup's dataset.
 
     Args:
-        accepts: forms that the engine takes.
-        decodes: which codings it decodes.
+        accepts: forms that the engine accepts.
+        decodes: codings that it decodes.
 
     Raises :class:`PipelineError` if there is no such form.
     """
@@ -39,7 +39,7 @@ def feed_of(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
         feed = _of_files(setup, accepts, decodes)
     elif dataset.kind == "user code":
         form = _RETURNS[_whole(dataset, FromTorch).returns]
-        # How its images are encoded is known when they are there.
+        # Codings are unknown until the images arrive.
         feed = Feed(form) if form == "pixels" else Feed(form, handed=True, turned=dataset.limits.exif)
     else:
         feed = Feed("pixels" if dataset.kind == "pixels" else "frames")
@@ -51,10 +51,10 @@ def feed_of(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
 def _of_files(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
     dataset, scaled = setup.dataset, setup.scaled and Smaller.of(setup.dataset, setup.pipeline) is not None
     turns = dataset.orientations if dataset.limits.exif else np.ones(1, np.uint8)
-    if dataset.codings is None or turns is None:  # what is not known is Pillow's
+    if dataset.codings is None or turns is None:  # Pillow decodes unknown codings
         return Feed("pixels")
     _, codings = dataset.codings
-    # What is kept decoded are Pillow's pixels. Bad samples have no coding.
+    # The cache holds Pillow's pixels. Bad samples have no coding.
     own = [setup.cache is None and decodes(coding) for coding in codings if coding.format]
     handed = scaled or not all(own) or len(codings) >= _CODES
     if handed and not any(own):
@@ -65,7 +65,7 @@ def _of_files(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
 
 
 def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Decodes) -> Reader:
-    """The reader of a setup for an engine; see :func:`feed_of`."""
+    """Return the reader of a setup for an engine; see :func:`feed_of`."""
     dataset, feed = setup.dataset, feed_of(setup, accepts, decodes)
     if dataset.kind == "user code":
         return UserCodeReader(setup, feed, decodes)

@@ -1,9 +1,9 @@
-"""Clips, decoded by PyAV in threads, plans ahead.
+"""Clips decoded by PyAV in threads, plans ahead.
 
-DALI's own decoder on the CPU is not used. It has no H.264 and no HEVC. Of what it has, VP8, VP9 and MJPEG, its pixels
-are PyAV's only if chroma is not subsampled or the height is odd; in 4:2:0, as nearly all videos are, they are up to
-105 grey levels apart and 2 on average (5 to 6 on noise), because it upsamples chroma in another way. So the pixels
-would depend on the codec and on the engine. ``tests/contract/test_clips.py`` looks whether that is still so.
+DALI's own decoder on the CPU is not used. It lacks H.264 and HEVC. For VP8, VP9 and MJPEG its pixels equal PyAV's only
+if chroma is not subsampled or the height is odd. In 4:2:0, as nearly all videos are, they differ by up to 105 gray
+levels and 2 on average (5 to 6 on noise), because DALI upsamples chroma differently. Pixels would then depend on the
+codec and on the engine. ``tests/contract/test_clips.py`` checks whether that is still so.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ U8 = npt.NDArray[np.uint8]
 
 
 class FrameTaker(ABC):
-    """Takes the frames of the clips of one plan.
+    """Receives the frames of the clips of one plan.
 
     Attributes:
-        media: what the engine is given, once all frames were put.
-        owner: what ``media`` points into: it must live until it was read.
+        media: input of the engine, once all frames were put.
+        owner: owner of the memory of ``media``, to keep alive until it was read.
     """
 
     media: Any
@@ -47,12 +47,14 @@ class FrameTaker(ABC):
 
     @abstractmethod
     def put(self, row: int, t: int, pixels: U8) -> None:
-        """Frame ``t`` of clip ``row``: u8[H, W, 3], read-only, and gone after the call. Called once or more for each
-        place, by several threads at a time."""
+        """Receive frame ``t`` of clip ``row``: u8[H, W, 3], read-only and valid only during the call.
+
+        Called at least once per frame, from several threads at a time.
+        """
 
 
 class _Frames(FrameTaker):
-    """Keeps the frames as they are, in memory that is used again and again."""
+    """Stores the frames unchanged, in reusable memory."""
 
     def __init__(self, plan: Plan, buffers: BufferPool):
         assert plan.sizes is not None and plan.frames is not None
@@ -67,29 +69,29 @@ class _Frames(FrameTaker):
 
 @dataclass(frozen=True, eq=False)
 class _Clip:
-    """One that waits to be decoded."""
+    """A clip that waits to be decoded."""
 
     entry: VideoEntry
     request: ClipRequest
     decoded: Future[None] = field(default_factory=Future)
 
     def span(self) -> tuple[int, int]:
-        """The first and the last group of pictures that it has frames of."""
+        """Return the first and the last group of pictures that contain its frames."""
         ends = self.request.frames.min(), self.request.frames.max()
         first, last = np.searchsorted(self.entry.keys[:, 0], ends, "right").tolist() if self.entry.exact else (0, 0)
         return first, last
 
 
 class ClipReader(AheadReader[None]):
-    """``prefetch_factor`` plans are decoded ahead. FFmpeg lets go of Python's lock while it decodes.
+    """Decodes ``prefetch_factor`` plans ahead. FFmpeg releases Python's lock while it decodes.
 
-    Clips of one video that wait at the same time, of whatever plans, are decoded in one pass if they have frames of
-    the same group of pictures: what they share is decoded once, and clips that share nothing keep several threads busy.
-    While no more clips wait than there are threads each is decoded by itself, or threads would have nothing to do.
+    Waiting clips of one video, from any plans, are decoded in one pass if they share a group of pictures, so that
+    shared frames are decoded once, while clips that share nothing occupy several threads. While no more clips wait than
+    there are threads, each is decoded separately to keep all threads busy.
 
     Args:
-        taker: what takes the frames of a plan; by default they are kept as they are.
-        shortcuts: what decoding may spare; no pixel depends on it.
+        taker: receives the frames of a plan; by default they are stored unchanged.
+        shortcuts: work that decoding may skip. No pixel depends on it.
     """
 
     def __init__(
@@ -106,11 +108,11 @@ class ClipReader(AheadReader[None]):
         self._taker = taker or (lambda plan: _Frames(plan, self.buffers))
         self._lock = threading.Lock()
         self._waiting: dict[str, list[_Clip]] = {}
-        """By the path of their video."""
+        """Waiting clips by the path of their video."""
 
     def _left(self) -> None:
         if self._setup.cuda:
-            torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
+            torch.cuda.synchronize(self._setup.device)  # wait for copies from buffers of an abandoned run
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[None]:
         bad = self._setup.dataset.bad(plan.indices)
@@ -139,7 +141,7 @@ class ClipReader(AheadReader[None]):
         return _Clip(entry, ClipRequest(frames, put_upright if dataset.upright else put))
 
     def _decode(self, clip: _Clip) -> None:
-        """Decode a clip with what goes along; nothing if an earlier one took it along."""
+        """Decode a clip together with related clips, unless an earlier call included it."""
         clips = [other for other in self._taken(clip) if other.decoded.set_running_or_notify_cancel()]
         if not clips:
             return
@@ -156,8 +158,8 @@ class ClipReader(AheadReader[None]):
                 other.decoded.set_exception(error)
 
     def _taken(self, clip: _Clip) -> list[_Clip]:
-        """The clip and those that wait and share a group of pictures with it, directly or by others. They do not wait
-        any more."""
+        """Remove and return the clip and the waiting clips that share a group of pictures with it, directly or through
+        others."""
         with self._lock:
             waiting = self._waiting.get(clip.entry.path, [])
             if clip not in waiting:
@@ -197,7 +199,7 @@ class ClipReader(AheadReader[None]):
 
 
 def together(waiting: list[_Clip], clip: _Clip) -> list[_Clip]:
-    """Of clips of one video those that share a group of pictures with one of them, directly or by others."""
+    """Return the clips of one video that share a group of pictures with ``clip``, directly or through others."""
     low, high = clip.span()
     taken, found = [clip], True
     while found:

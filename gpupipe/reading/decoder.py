@@ -1,4 +1,4 @@
-"""What decodes one image of a file: a chain of decoders. Each does one thing, and leaves the rest to the next."""
+"""Decoders of single images, chained: each does one thing and passes the rest on to the next."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Wanted:
     plan: Plan
     row: int
     box: tuple[int, int, int, int] | None = None
-    """Top, left, height and width of the window in the upright image, in pixels; ``None``: the whole image."""
+    """Top, left, height and width of the window in the upright image, in pixels; ``None`` means the whole image."""
     factor: int = 1
-    """The image is decoded at 1/``factor`` of its size: 1, 2, 4 or 8."""
+    """Reduction: the image is decoded at 1/``factor`` of its size, 1, 2, 4 or 8."""
     encoded: Media | None = None
-    """The bytes of the file, or its path, if they are known already."""
+    """Bytes or path of the file, if already known."""
 
     @property
     def index(self) -> int:
-        """Position of the sample in the dataset."""
+        """Index of the sample in the dataset."""
         return int(self.plan.indices[self.row])
 
     @property
@@ -40,10 +40,10 @@ class Wanted:
         return height, width
 
     def inside(self, top: float, left: float) -> tuple[float, float, float, float]:
-        """The window in a decoded picture: top, left, bottom and right, in its pixels.
+        """Return the window in a decoded picture: top, left, bottom and right, in its pixels.
 
         Args:
-            top, left: where the first pixel of the upright image lies in the picture.
+            top, left: position of the upright image's first pixel in the picture.
         """
         first_row, first_column, height, width = self.box or (0, 0, *self.size)
         y, x = top + first_row / self.factor, left + first_column / self.factor  # eighths are exact
@@ -51,27 +51,27 @@ class Wanted:
 
 
 class Part(NamedTuple):
-    """The decoded window, possibly with pixels around it."""
+    """A decoded window, possibly with pixels around it."""
 
     picture: Picture
     """u8[H, W, 3], or a PIL image in RGB."""
     top: float = 0
-    """Where the first pixel of the upright image lies, in pixels of ``picture``: negative if it is not here."""
+    """Position of the upright image's first pixel, in pixels of ``picture``; negative if it is outside."""
     left: float = 0
     decoded: bool = True
-    """``False`` if the pixels were kept from before."""
+    """``False`` if the pixels came from a cache."""
 
 
 class Decoder(Protocol):
-    """Decodes images of one dataset. Picklable; safe in any thread."""
+    """Decodes images of one dataset. Picklable and thread-safe."""
 
     def __call__(self, wanted: Wanted) -> Part:
-        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        """Decode a window. Raises :class:`~gpupipe.codecs.files.Undecodable`."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """Decodes whole files, with Pillow."""
+    """Decodes whole files with Pillow."""
 
     dataset: Dataset
 
@@ -82,7 +82,7 @@ class Whole:
             found = dataset.open_smaller(media, wanted.factor)
             part, size = Part(found.image, found.top, found.left), found.size
         else:
-            # The index of a strict dataset knows what is damaged; user code has no index.
+            # The index of a strict dataset has found damaged files; user code has no index.
             part = Part(dataset.open(media, strict=dataset.limits.strict and dataset.runs_user_code))
             size = size_of(part.picture)
         if wanted.plan.sizes is not None and size != wanted.size:

@@ -1,4 +1,4 @@
-"""Samples of files, read ahead in threads: bytes for what the engine decodes, and Pillow's pixels of the rest."""
+"""Samples of files, read ahead in threads: bytes that the engine decodes, and Pillow's pixels of all others."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ __all__ = ["FileReader"]
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Rows = list[tuple[int, U8 | Cut | Undecodable | float | None]]
-"""(row, its bytes, or those of a part of it, or why there are none; or the seconds that its pixels took, which are
-where they should be, and ``None`` if they were decoded before)"""
+"""(row, result). The result is bytes of the file or of a part of it, the reason why there are none, or the seconds it
+took to write the pixels to their place, ``None`` if they were decoded before."""
 
 
 class FileReader(AheadReader[Rows]):
-    """Encoded bytes are read in as few parts of each batch as keep all threads busy, and each image that Pillow decodes
-    is a task: Pillow lets go of Python's lock while it decodes. Of such an image no more is kept than a first crop
-    takes, in memory that is used again and again; bytes are read into it too, and the engine reads both there.
+    """Reads encoded bytes in few parts per batch, just enough to occupy all threads. Each image that Pillow decodes is
+    a task.
 
-    Behind a network a batch is read by one thread, since the store has connections of its own for it; and all batches
-    that are read ahead at the same time, since one slow answer makes its whole batch wait.
+    Pillow releases Python's lock while it decodes. Only the window of a first crop is kept of such an image, in
+    reusable memory. Bytes are read to that memory too, where the engine reads both.
+
+    For remote stores one thread reads a batch, since the store has its own connections for it. All batches of the
+    read-ahead are read concurrently, since one slow answer delays its whole batch.
     """
 
     def __init__(self, setup: Setup, feed: Feed, decodes: Decodes):
@@ -49,7 +51,7 @@ class FileReader(AheadReader[Rows]):
         remote = setup.dataset.source.storage.remote
         super().__init__(max(setup.threads, ahead + 1) if remote else setup.threads, ahead, "gpupipe-read")
         self._setup, self._dataset, self._feed = setup, setup.dataset, feed
-        self._handed = np.ones(256, np.bool_)  # a code without a name is of a coding that nobody knows
+        self._handed = np.ones(256, np.bool_)  # codes without a name are unknown codings
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [setup.cache is not None or not decodes(name) for name in names]
@@ -83,14 +85,14 @@ class FileReader(AheadReader[Rows]):
         shapes += [(max(place.size, 0),) for place in places]
         if not shapes:
             return Pending(plan)
-        # A little more than is needed now, so that soon no batch needs a larger one.
+        # Take a little more than needed, so that soon no batch needs a larger buffer.
         needed = sum(map(math.prod, shapes))
         borrowed = self.buffers.take(needed * 9 // 8 if places else needed)
         views = views_of(borrowed.buffer, shapes)
         futures = [pool.submit(_decode, batch, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
         if places:
-            # As many batches are read at a time as are read ahead, and one. Threads that have parts of the same one
-            # wait for Python's lock and for each other; a remote store is asked for a batch at once.
+            # The batches of the read-ahead, and one more, are read concurrently. Threads with parts of the same batch
+            # wait for Python's lock and for each other; a remote store gets one request for a batch.
             count = 1 if self._dataset.source.storage.remote else math.ceil(self.threads / (self._ahead + 1))
             parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), min(count, len(own)))]
             views = views[len(rows) :]
@@ -112,7 +114,7 @@ class FileReader(AheadReader[Rows]):
         if self._cuts is not None:
             whole = {row: data for row, data in found.items() if not isinstance(data, Undecodable)}
             cuts |= self._cuts.cuts(plan, list(whole), whole)
-        # How long a whole file is shows when it is read.
+        # The length of a whole file is known after reading.
         files = [k for k in rest if places[k].length < 0]
         data = (_whole(places[k]) for k in files)
         return [*zip(rows[files].tolist(), data, strict=True), *{**found, **cuts}.items()]
@@ -173,12 +175,12 @@ class FileReader(AheadReader[Rows]):
 
 
 def _shapes(batch: TakeBatch, rows: I64) -> list[tuple[int, int, int]]:
-    """The shape of the pixels of each row."""
+    """Return the shape of each row's pixels."""
     return [(height, width, 3) for height, width in batch.sizes()[rows].tolist()] if len(rows) else []
 
 
 def _decode(batch: TakeBatch, row: int, out: U8) -> Rows:
-    """Take the image of a row to where it belongs."""
+    """Write the image of a row to its place."""
     began = time.perf_counter()
     try:
         taken = batch(row)

@@ -1,4 +1,4 @@
-"""A look at files just before an engine opens them by name."""
+"""Checks of files just before an engine opens them by name."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
 _SLOW = 50e-6
-"""Seconds for each file, on average over a batch, before threads share the work."""
+"""Seconds per file, averaged over a batch, above which threads share the work."""
 _THREADS = 16
 
 
 class FirstLook:
-    """Finds what must not be opened, whatever it was when it was indexed: a FIFO would stop the engine for ever, and a
-    file that has grown beyond ``max_bytes`` would take the memory. And files that have another size than then: of what
-    is in them nobody has seen that the engine's decoder is safe with it.
+    """Finds files that must not be opened, whatever they were when they were indexed.
 
-    A file that is exchanged between the look and the opening is not seen. All other faults are the engine's to find.
-    It takes 3 microseconds for a file of this machine, and a round trip behind a network.
+    A FIFO would block the engine forever, and a file that has grown beyond ``max_bytes`` would take the memory. Also
+    finds files whose size has changed: the engine's decoder may not be safe with their new content.
+
+    A file that is replaced between this check and the opening goes unnoticed. The engine must find all other faults.
+    The check takes 3 microseconds for a local file, and a round trip for a network file system.
     """
 
     def __init__(self, max_bytes: int):
@@ -40,8 +41,8 @@ class FirstLook:
     def __call__(
         self, paths: Sequence[U8], sizes: I64 | None = None
     ) -> tuple[list[tuple[int, Undecodable]], list[int]]:
-        """(position, what is wrong) for those of ``paths``, u8[L] each, that must not be opened; and the positions of
-        those that have another size than that of ``sizes``, i64[N]."""
+        """Return [(position, problem)] of files in ``paths``, u8[L] each, that must not be opened, and the positions of
+        files whose size differs from ``sizes``, i64[N]."""
         names = [path.tobytes() for path in paths]
         if not names:
             return [], []
@@ -64,7 +65,7 @@ class FirstLook:
         return [self._one(name) for name in names]
 
     def _one(self, name: bytes) -> Undecodable | int | None:
-        """What is wrong with a file, or its size, or ``None`` if nothing is known of it."""
+        """Return the problem of a file, its size, or ``None`` if nothing is known about it."""
         try:
             found = os.stat(name)
         except OSError as e:

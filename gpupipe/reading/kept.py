@@ -1,8 +1,8 @@
-"""Decoded images, kept for the epochs to come and shared by all processes of a machine: in its memory, or on its disk.
+"""Cache of decoded images for later epochs, shared by all processes of a machine: in memory or on disk.
 
-An image is kept as it was decoded, whole, in a file of its own (:mod:`gpupipe.sources.remote.block_cache`), in
-``/dev/shm`` or in gpupipe's cache folder. Its name is made of everything that its pixels depend on, so another file,
-another version of the same one, or another way of decoding never find it.
+Each image is stored whole, as decoded, in a separate file (:mod:`gpupipe.sources.remote.block_cache`) in ``/dev/shm``
+or gpupipe's cache folder. Its name includes everything that its pixels depend on, so another file, another version of a
+file, or another way of decoding never matches.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ U8 = npt.NDArray[np.uint8]
 
 CacheKind = Literal["ram", "disk"]
 Name = tuple[bytes, int]
-"""All that the pixels of an image depend on but the version of its file, and that version."""
+"""Everything except the version of its file that an image's pixels depend on, and that version."""
 
 _SHM = "/dev/shm"
 _UNUSED = 24 * 3600.0
-"""Seconds after which an image that nobody has read makes place for others."""
+"""Seconds after which unused images may be evicted."""
 
 
 @dataclass(frozen=True)
 class DecodedCache:
-    """Picklable; starts nothing and makes no folder before the first image is kept.
+    """Cache of decoded images. Picklable; creates no folder before the first image is stored.
 
     Args:
-        kind: ``"ram"``: in memory, until the last process that used it has ended. ``"disk"``: it stays.
-        cache_bytes: of all images that this machine's processes keep there. What finds no place is decoded each time.
+        kind: ``"ram"`` stores images in memory until the last process that uses them ends, ``"disk"`` permanently.
+        cache_bytes: limit for all images that processes of this machine store there. Images beyond it are decoded each
+            time.
     """
 
     kind: CacheKind
@@ -57,8 +58,10 @@ class DecodedCache:
 
     @classmethod
     def of(cls, kind: CacheKind, cache_bytes: int | None, dataset: Dataset) -> DecodedCache:
-        """For images of ``dataset``. ``cache_bytes=None``: as many as they take, but at most half of the memory that
-        is free. Raises :class:`ConfigError`."""
+        """Return the cache for images of ``dataset``. Raises :class:`ConfigError`.
+
+        ``cache_bytes=None`` means as much as the images need, but at most half of the free memory.
+        """
         chosen = cls(kind, 0 if cache_bytes is None else cache_bytes)
         chosen.check_kind(dataset)
         if cache_bytes is None:
@@ -67,7 +70,7 @@ class DecodedCache:
         return chosen
 
     def check_kind(self, dataset: Dataset) -> None:
-        """Raises :class:`ConfigError` if nothing of ``dataset`` can be kept, or not there."""
+        """Raise :class:`ConfigError` if ``dataset`` cannot be cached, or not in this way."""
         if dataset.kind != "files" or dataset.sizes is None:
             raise ConfigError(
                 f"cache={self.kind!r} keeps what was decoded of images in files, which have an index, and {dataset!r} "
@@ -77,7 +80,7 @@ class DecodedCache:
             _check_own(self.folder)
 
     def check(self, dataset: Dataset) -> None:
-        """Raises :class:`ConfigError` if it cannot hold images of ``dataset``."""
+        """Raise :class:`ConfigError` if the cache is too small or too large for images of ``dataset``."""
         largest, total = decoded_bytes(dataset)
         if self.cache_bytes < largest:
             raise ConfigError(
@@ -106,13 +109,13 @@ class DecodedCache:
         return DecodedCache, (self.kind, self.cache_bytes)
 
     def hold(self) -> None:
-        """This process uses it from now on, until it ends. Of images on a disk that says nothing."""
+        """Register this process as a user of images in memory, until it ends. Images on disk need no users."""
         if self.kind == "ram":
             _check_own(self.folder)
             _hold(self.folder, self._images)
 
     def remark(self) -> str:
-        """What it holds; looks at every file."""
+        """Describe the content of the cache, after checking every file."""
         total, count = self._images.held()
         where = "memory" if self.kind == "ram" else f"files under {self.folder}"
         return (
@@ -121,17 +124,17 @@ class DecodedCache:
         )
 
     def read(self, name: Name, start: int, count: int) -> U8 | None:
-        """Bytes of an image that was kept; ``None`` if it was not."""
+        """Return bytes of a stored image, or ``None`` if it is not stored."""
         return self._images.read(*name, 0, start, count)
 
     def keep(self, name: Name, pixels: U8) -> None:
-        """Keep an image u8[H, W, 3], if there is room."""
+        """Store an image u8[H, W, 3] if there is room."""
         self._images.put(*name, 0, np.ascontiguousarray(pixels).data.cast("B"))
 
     @staticmethod
     def name(dataset: Dataset, index: int, size: tuple[int, int], factor: int = 1) -> Name | None:
-        """The name of an image decoded at 1/``factor``; ``None`` if its file is not the one that was indexed, or if
-        nobody can tell."""
+        """Return the name of an image decoded at 1/``factor``, or ``None`` if its file may have changed since it was
+        indexed."""
         place, known = dataset.place(index), dataset.found(index)
         storage = dataset.source.storage
         changed_at = 0
@@ -155,8 +158,10 @@ class DecodedCache:
 
 @dataclass(frozen=True)
 class Kept:
-    """Keeps every image that it decodes, and decodes none that was kept. Files that are not as the index knows them are
-    neither kept nor believed."""
+    """Decoder that stores its results in a cache and reuses them.
+
+    Files that differ from the index are neither stored nor reused.
+    """
 
     inner: Decoder
     dataset: Dataset
@@ -174,33 +179,34 @@ class Kept:
             if rows is not None:
                 return Part(rows.reshape(-1, width, 3), origin[0] - first, origin[1], decoded=False)
         part = self.inner(replace(wanted, box=None))
-        # The name is looked up before and after: what was read in between is of this version.
+        # Equal names before and after reading prove that the pixels belong to this version.
         if name is not None and name == self.cache.name(dataset, index, size, factor):
             self.cache.keep(name, np.asarray(part.picture))
         return part
 
 
 def decoded_bytes(dataset: Dataset) -> tuple[int, int]:
-    """(of the largest image, of all), decoded and with their sums."""
+    """Return (bytes of the largest decoded image, bytes of all), including checksums."""
     assert dataset.sizes is not None
     pixels = dataset.sizes.astype(np.int64).prod(axis=1) * 3
     return bytes_kept(int(pixels.max(initial=0))), sum(map(bytes_kept, pixels.tolist()))
 
 
 def ram_budget() -> int:
-    """Bytes that ``cache="ram"`` takes if ``cache_bytes`` is not given: half of the memory that is free."""
+    """Return the default limit in bytes for ``cache="ram"``: half of the free memory."""
     known = system.shm_free(), system.memory_available(), system.memory_limit()
     return min((n for n in known if n is not None), default=0) // 2
 
 
 @cache
 def _chosen_budget(folder: str) -> int:
-    """Chosen once, or a loader would get another cache in every epoch. What is there already is not free any more."""
+    """Choose the limit once, so that a loader keeps its cache in every epoch. Images that are already stored count as
+    free memory."""
     return ram_budget() + BlockCache(folder, 0).held()[0]
 
 
 def _check_own(folder: str) -> None:
-    """Raises :class:`ConfigError` if others than this user could write what is kept in memory."""
+    """Raise :class:`ConfigError` if other users could write to images in memory."""
     for path in (os.path.dirname(folder), folder):
         why = distrust_folder(path)
         if why is not None:
@@ -216,7 +222,7 @@ def _decoder() -> str:
 
 _CACHES: dict[tuple[str, int], BlockCache] = {}
 _HELD: dict[str, tuple[int, BlockCache]] = {}
-"""By folder: the lock that says that this process uses it."""
+"""Lock that marks this process as a user, by folder."""
 
 
 def _shared(folder: str, limit: int) -> BlockCache:
@@ -234,20 +240,21 @@ def _hold(folder: str, images: BlockCache) -> None:
 
 @atexit.register
 def _leave() -> None:
-    """The last process that goes takes what is in memory along. One that is killed leaves it for the next."""
+    """Remove images in memory if this is the last process that uses them. A killed process leaves them for the next
+    one."""
     while _HELD:
         _, (lock, images) = _HELD.popitem()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            pass  # others use it
+            pass  # in use by others
         else:
             images.clear()
         os.close(lock)
 
 
 def _in_forked_child() -> None:
-    """The parent's lock is the parent's, and another of its threads may have held those of Python."""
+    """Drop the parent's locks. Another of its threads may have held Python's locks."""
     while _HELD:
         os.close(_HELD.popitem()[1][0])
     for images in _CACHES.values():

@@ -1,4 +1,4 @@
-"""Images that are kept decoded, handed on by the thread that read them, while they are in its cache."""
+"""Cached decoded images, passed on by the thread that read them while they are in its cache."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ __all__ = ["ImageTaker", "KeptImageReader"]
 
 
 class ImageTaker(ABC):
-    """Takes the images of one plan."""
+    """Receives the images of one plan."""
 
     @abstractmethod
     def put(self, row: int, pixels: npt.NDArray[np.uint8]) -> None:
-        """Image ``row``: u8[H, W, 3], and gone after the call. Called once for each, by several threads at a time."""
+        """Receive image ``row``: u8[H, W, 3], valid only during the call. Called once per image, from several threads
+        at a time."""
 
     @abstractmethod
     def media(self) -> Any:
-        """What the engine is given, once all images were put."""
+        """Return the input of the engine, once all images were put."""
 
 
 @dataclass
 class _Part:
-    """What one thread did of a plan."""
+    """Results of one thread for a plan."""
 
     bad: list[tuple[int, Undecodable]] = field(default_factory=list)
-    """(row, what is wrong with it)"""
+    """[(row, problem)]"""
     decoded: int = 0
-    """How many images had to be decoded, by Pillow."""
+    """Number of images that Pillow had to decode."""
     seconds: float = 0.0
-    """That this took."""
+    """Time spent decoding."""
 
 
 class KeptImageReader(AheadReader[_Part]):
-    """Reads images out of a setup's ``cache``, or decodes and keeps them: no more of each than a first crop takes.
+    """Reads images from a setup's ``cache``, or decodes and stores them, limited to the window of a first crop.
 
-    Each thread takes one image after another of a plan. Nothing is handed from thread to thread, and what is read needs
-    no memory beyond one image in each.
+    Each thread takes one image of a plan after another. Nothing passes between threads, and reading needs memory for
+    one image per thread only.
 
     Args:
-        taker: called with the number of images and the ops that are left for them; see
+        taker: called with the number of images and their remaining ops; see
             :meth:`gpupipe.reading.take.TakeBatch.ops_left`.
     """
 
     def __init__(self, setup: Setup, taker: Callable[[int, Sequence[Op]], ImageTaker]):
-        # One batch less than others that read ahead: these are finished ones.
+        # One batch less than other readers, because these batches are finished.
         super().__init__(setup.threads, max(setup.prefetch_factor - 1, 1), "gpupipe-images")
         assert setup.cache is not None
         self._dataset, self._take, self._taker = setup.dataset, Take.of_setup(setup), taker
@@ -75,7 +76,7 @@ class KeptImageReader(AheadReader[_Part]):
         return Pending(plan, futures, owner=taker)
 
     def _part(self, plan: Plan, rows: Iterator[int], batch: TakeBatch, taker: ImageTaker) -> _Part:
-        """What of the ``rows``, which all threads take from, came to this one."""
+        """Process the rows that this thread gets from ``rows``, which all threads share."""
         part, row = _Part(), 0
         with naming(lambda: self._dataset.describe(int(plan.indices[row]))):
             for row in rows:

@@ -1,4 +1,4 @@
-"""Paths of local files, for an engine that reads and decodes them in threads of its own."""
+"""Paths of local files, for an engine that reads and decodes them in its own threads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ U8 = npt.NDArray[np.uint8]
 
 
 class PathReader(Reader):
-    """Reads nothing: the index has the paths. It looks at the files before they are handed on; ``turned``: and says how
-    images become upright."""
+    """Takes paths from the index without reading files. Checks the files first, and with ``turned`` adds
+    orientations."""
 
     def __init__(self, dataset: Dataset, *, turned: bool = False):
         self._dataset = dataset
@@ -55,9 +55,9 @@ class PathReader(Reader):
 
 
 def padded(rows: list[U8]) -> U8:
-    """u8[B, L] out of rows of different lengths, with at least one zero after each.
+    """Return u8[B, L] made of rows of different lengths, with at least one zero after each.
 
-    One array is fed much faster than many, and DALI's ``io.file.read`` takes a path up to its first zero, as C does.
+    One array is fed much faster than many, and DALI's ``io.file.read`` reads a path up to its first zero, as C does.
     """
     out = np.zeros((len(rows), max(map(len, rows)) + 1), np.uint8)
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Pixels that are in memory already, or mapped from a file."""
+"""Pixels already in memory, or mapped from a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PixelReader"]
 
 
 class PixelReader(Reader):
-    """Looks pixels up; ``pinned``: copies them to where a GPU reads by itself."""
+    """Looks up pixels, and with ``pinned`` copies them to memory that a GPU reads directly."""
 
     def __init__(self, dataset: Dataset, *, pinned: bool):
         self._dataset = dataset

@@ -1,4 +1,4 @@
-"""``job(plan)`` for a stream of plans, in order, in the worker processes of torch's own DataLoader."""
+"""Runs ``job(plan)`` for a stream of plans, in order, in worker processes of torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ log = logging.getLogger("gpupipe")
 
 @dataclass(frozen=True)
 class _Failure:
-    """An error on its way to the plan that it belongs to."""
+    """An error on its way to its plan."""
 
     error: Exception
 
 
 Item = Plan | _Failure
-"""What is sent to a worker, and waits in order for its result."""
+"""Object sent to a worker, waiting in order for its result."""
 
 
 class _Feed:
-    """The DataLoader's sampler: whatever the present run has, tagged with the number of the run."""
+    """Sampler of the DataLoader: the items of the current run, tagged with its number."""
 
     def __init__(self) -> None:
         self.items: Iterator[Item] = iter(())
@@ -50,7 +50,7 @@ class _Feed:
 
 
 def _items(plans: Iterator[Plan], again: deque[Item], sent: deque[Item]) -> Iterator[Item]:
-    """What is to be done again, then the plans. ``sent`` gets all that is under way."""
+    """Yield items to repeat, then the plans. Adds everything in flight to ``sent``."""
     while True:
         item: Item
         if again:
@@ -62,7 +62,7 @@ def _items(plans: Iterator[Plan], again: deque[Item], sent: deque[Item]) -> Iter
                 return
             except Exception as e:
                 pass_on(e)
-                item = _Failure(e)  # raised here it would hit whichever batch is being handed out now
+                item = _Failure(e)  # raising here would hit the batch that is being delivered now
         sent.append(item)
         yield item
         if isinstance(item, _Failure):
@@ -70,29 +70,29 @@ def _items(plans: Iterator[Plan], again: deque[Item], sent: deque[Item]) -> Iter
 
 
 class _Jobs(TorchDataset[Any], Generic[R]):
-    """The DataLoader's dataset: "item" ``(run, plan)`` is ``job(plan)``."""
+    """Dataset of the DataLoader: item ``(run, plan)`` is ``job(plan)``."""
 
     def __init__(self, job: Callable[[Plan], R], setup: Setup):
         self.job, self.given, self._dataset = job, setup.given, setup.dataset
-        # On the CPU by name: somebody may have called torch.set_default_device().
+        # Name the CPU, because scripts may call torch.set_default_device().
         current = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.current: Tensor = current.share_memory_() if setup.num_workers > 0 else current  # type: ignore[no-untyped-call]
-        """i64[1]: the number of the present run, seen by all workers."""
+        """i64[1]: number of the current run, visible to all workers."""
 
     def set_up(self) -> None:
-        """``worker_init_fn`` may have changed the script's dataset."""
+        """Take over changes that ``worker_init_fn`` made to the script's dataset."""
         self._dataset.refresh()
 
     def __getitem__(self, item: tuple[int, Item]) -> R | _Failure | None:
         run, plan = item
         if run != int(self.current[0]):
-            return None  # given up while it waited in the queue
+            return None  # abandoned while it waited in the queue
         if isinstance(plan, _Failure):
             return plan
         try:
             return self.job(plan)
         except GpupipeError as e:
-            return _Failure(e)  # as it is; torch would wrap it in the text of a traceback
+            return _Failure(e)  # unchanged; torch would wrap it in the text of a traceback
 
 
 def _as_is(result: R) -> R:
@@ -100,7 +100,8 @@ def _as_is(result: R) -> R:
 
 
 class _Pool(Generic[R]):
-    """The worker processes, and which run they work for. It knows no run, which would be a cycle."""
+    """Worker processes, and the number of the run they work for. It has no reference to a run, which would be a
+    cycle."""
 
     def __init__(self, job: Callable[[Plan], R], setup: Setup, pin_memory: bool):
         self._job = job
@@ -112,14 +113,14 @@ class _Pool(Generic[R]):
         self._loader: WorkerLoader | None = None
 
     def start(self, items: Iterator[Item]) -> tuple[int, Iterator[Any]]:
-        """(number of the run, its results). Starts the processes if there are none."""
+        """Return (number of the run, its results), starting the processes if there are none."""
         if self._loader is None:
             self._jobs, self._loader = self._build()
         assert self._jobs is not None
         self._feed.items, self._feed.run = items, self._feed.run + 1
         self._jobs.current[0] = self._feed.run
         try:
-            with torch.device("cpu"):  # torch draws a seed on the default device, out of a generator of the CPU
+            with torch.device("cpu"):  # torch draws a seed on the default device, with a CPU generator
                 return self._feed.run, iter(self._loader)
         except BaseException as e:
             self.stop()
@@ -131,13 +132,13 @@ class _Pool(Generic[R]):
             raise
 
     def give_up(self, run: int) -> None:
-        """Workers pass over plans of this run that they have not begun."""
+        """Make workers skip plans of this run that they have not begun."""
         if self._jobs is not None and int(self._jobs.current[0]) == run:
             self._jobs.current[0] = -1
 
     def be_more_patient(self) -> None:
-        """Workers that are started from now on may do nothing for longer: perhaps that was no lock, but a server that
-        takes its time."""
+        """Let workers started later stay inactive for longer: the cause may have been a slow server rather than a
+        lock."""
         self._patience = 3 * (PATIENCE if self._patience is None else self._patience)
 
     def stop(self) -> None:
@@ -149,7 +150,7 @@ class _Pool(Generic[R]):
         s = self._setup
         jobs = _Jobs(self._job, s)
         several: dict[str, Any] = {}
-        if s.num_workers > 0:  # torch refuses these without workers
+        if s.num_workers > 0:  # torch rejects these without workers
             several = {
                 "prefetch_factor": s.prefetch_factor,
                 "persistent_workers": True,
@@ -164,7 +165,7 @@ class _Pool(Generic[R]):
             collate_fn=_as_is,
             pin_memory=self._pin_memory,
             worker_init_fn=s.worker_init_fn,
-            generator=torch.Generator(),  # else every epoch would advance the global one
+            generator=torch.Generator(),  # otherwise every epoch would advance the global one
             **several,
         )
         loader.patience = self._patience
@@ -175,9 +176,9 @@ class Workers(Generic[R]):
     """Runs a job in ``setup.num_workers`` processes (0: in this one). Nothing starts before the first :meth:`run`.
 
     Args:
-        job: picklable; called with one plan at a time, a second time if its worker died.
-        setup: its worker options, which mean what they mean to torch.
-        pin_memory: let torch's thread move the results' tensors to pinned memory.
+        job: picklable, called with one plan at a time; called again if its worker died.
+        setup: its worker options have the same meaning as in torch.
+        pin_memory: let torch's thread move tensors of the results to pinned memory.
     """
 
     def __init__(self, job: Callable[[Plan], R], setup: Setup, *, pin_memory: bool = False):
@@ -185,9 +186,9 @@ class Workers(Generic[R]):
         self._run: WorkerRun[R] | None = None
 
     def run(self, plans: Iterator[Plan]) -> WorkerRun[R]:
-        """Start on ``plans``: iterating gives ``(plan, job(plan))`` in order. Ends the run before it.
+        """Start on ``plans``, ending the previous run. Iterating yields ``(plan, job(plan))`` in order.
 
-        At most ``prefetch_factor`` plans per worker are taken from ``plans`` ahead of what was handed out.
+        At most ``prefetch_factor`` plans per worker are taken ahead of delivery.
         """
         if self._run is not None:
             self._run.close()
@@ -205,9 +206,8 @@ class Workers(Generic[R]):
 class WorkerRun(Generic[R]):
     """One pass over plans; see :meth:`Workers.run`.
 
-    Where a worker dies, all are started anew, once in an epoch, and do again what was under way: a job is a function of
-    its plan, so nobody can tell from the results. The same is done, each time after three times as long, where a worker
-    does nothing.
+    If a worker dies, all are restarted, once per epoch, and repeat the work in flight: a job is a function of its plan,
+    so the results do not change. The same happens if a worker is inactive, each time after three times as long.
     """
 
     def __init__(self, pool: _Pool[R], plans: Iterator[Plan]):
@@ -215,13 +215,13 @@ class WorkerRun(Generic[R]):
         self._plans = plans
         self._sent: deque[Item] = deque()
         self._lost: tuple[str, int] | None = None
-        """The last loss of workers that was made good, and in which epoch. Its text alone: the frames of its traceback
-        would keep the pipes of those workers open."""
+        """Text and epoch of the last recovered loss of workers. Frames of a traceback would keep the pipes of those
+        workers open."""
         self._results: Iterator[Any] | None = None
         self._number = -1
         try:
             self._start(deque())
-        except WorkersLost as e:  # since the run before this one, to which it counts
+        except WorkersLost as e:  # happened during the previous run
             self._again(e)
 
     def _start(self, again: deque[Item]) -> None:
@@ -242,8 +242,8 @@ class WorkerRun(Generic[R]):
         except BaseException as e:
             if isinstance(e, Exception) and raised_by_handler(e) is None:
                 self._sent.popleft()
-                raise  # what the job raised
-            # Interrupted while reading, queues may be in the middle of a message: only new processes are safe.
+                raise  # raised by the job
+            # Interrupted queues may contain half a message: only new processes are safe.
             self.close()
             self._pool.stop()
             raise
@@ -266,7 +266,7 @@ class WorkerRun(Generic[R]):
             self._pool.be_more_patient()
             self._again(lost)
             return
-        # A run goes on over the ends of epochs.
+        # A run continues across epochs.
         epoch = self._sent[0].epoch if self._sent and isinstance(self._sent[0], Plan) else -1
         first = self._lost[0] if self._lost is not None and self._lost[1] == epoch else None
         self._lost = str(lost), epoch
@@ -287,7 +287,7 @@ class WorkerRun(Generic[R]):
         self._start(self._sent)
 
     def close(self) -> None:
-        """Give up what is in flight."""
+        """Abandon work in flight."""
         if self._results is not None:
             self._results = None
             self._pool.give_up(self._number)

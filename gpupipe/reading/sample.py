@@ -1,4 +1,4 @@
-"""One sample at a time: fetching it from its dataset, and what is wrong with one that cannot be had."""
+"""Single samples: fetching one from its dataset, and describing why it failed."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ log = logging.getLogger("gpupipe")
 
 @dataclass(frozen=True)
 class Drawing:
-    """What the random numbers of the sample that this thread reads are drawn with; see
-    :func:`gpupipe.rng.uniforms`."""
+    """Key of the random numbers for the sample that this thread reads; see :func:`gpupipe.rng.uniforms`."""
 
     seed: int
     epoch: int
     key: int
 
     def restart(self) -> None:
-        """Seed the global generators as for the beginning of the sample."""
+        """Seed the global generators for the start of the sample."""
         seed_all(stream(self.seed, self.epoch, "opaque", self.key))
 
 
@@ -57,17 +56,16 @@ _here = threading.local()
 
 
 def drawing() -> Drawing | None:
-    """Of the sample that this thread reads for a plan; ``None`` if it reads none."""
+    """Return the key of the sample that this thread reads for a plan, or ``None``."""
     return getattr(_here, "drawing", None)
 
 
 @contextmanager
 def fetching(dataset: Dataset, plan: Plan) -> Iterator[Callable[[Callable[[int], T], int], T]]:
-    """``fetch(get, row)`` calls ``get`` with the index of a row of the plan. Errors that pass by themselves are tried
-    again.
+    """Yield ``fetch(get, row)``, which calls ``get`` with the index of a row of the plan, and retries transient errors.
 
-    User code may draw: the global generators are seeded for every sample by (seed, epoch, sample), the same at every
-    attempt, and afterwards they are as they were.
+    User code may draw random numbers: the global generators are seeded for every sample by (seed, epoch, sample),
+    equally for every attempt, and restored afterwards.
     """
     indices, keys = plan.indices.tolist(), plan.keys.tolist()
 
@@ -93,7 +91,7 @@ def fetching(dataset: Dataset, plan: Plan) -> Iterator[Callable[[Callable[[int],
 
 
 def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
-    """The error as data. What is no sample's fault is raised again."""
+    """Convert an error to a bad sample. Errors that are not a sample's fault are raised again."""
     pass_on(error)
     if isinstance(error, Undecodable):
         return BadSample(index, dataset.describe(index), error.kind, error.reason)
@@ -107,7 +105,7 @@ def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
 
 @contextmanager
 def naming(describe: Callable[[], str]) -> Iterator[None]:
-    """What user code does wrong is raised with the name of the sample."""
+    """Add the sample's name to errors of user code."""
     try:
         yield
     except PipelineError as e:
@@ -115,7 +113,7 @@ def naming(describe: Callable[[], str]) -> Iterator[None]:
 
 
 def changed(planned: tuple[int, int], now: tuple[int, int]) -> Undecodable:
-    """A sample whose (height, width) are not those that its plan was made for."""
+    """Return the error for a sample whose (height, width) differ from those in its plan."""
     return Undecodable(
         "changed",
         f"the index says {planned[0]}x{planned[1]} pixels (height x width), the image has {now[0]}x{now[1]}; it "
@@ -124,19 +122,19 @@ def changed(planned: tuple[int, int], now: tuple[int, int]) -> Undecodable:
 
 
 def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
-    """What reads a sample: the dataset's own way, or the script's."""
+    """Return the function that reads a sample: the dataset's own, or the script's."""
     return dataset.by_hand if index in plan.by_hand else dataset.fetch
 
 
 def targets_with(dataset: Dataset, targets: list[Any], by_hand: Mapping[int, ByHand]) -> Any:
-    """The targets of a batch with samples that user code made, by row: as a list if one of them has another form."""
+    """Return the targets of a batch with samples made by user code, by row; a list if the structure of one differs."""
     if any(made.views is None for made in by_hand.values()):
         return targets
     return collate_targets(dataset, targets)
 
 
 def collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
-    """A batch of what user code gave beside the images; ``None`` if it gave nothing."""
+    """Collate what user code returned besides the images; ``None`` if nothing."""
     if dataset.keeps_targets:
         return targets
     if not dataset.runs_user_code or all(target is None for target in targets):

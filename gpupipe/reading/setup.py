@@ -1,4 +1,4 @@
-"""What a loader was asked for, checked: readers and engines are built from it."""
+"""The checked request of a loader, from which readers and engines are built."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..datasets.base import Dataset
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
-    from .kept import DecodedCache  # it loads torch
+    from .kept import DecodedCache  # imports torch
 
 __all__ = ["Setup"]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything an engine is built from. The values are checked by the loader."""
+    """Everything an engine is built from, checked by the loader."""
 
     dataset: Dataset
     pipeline: Compose
@@ -39,9 +39,9 @@ class Setup:
     given: Any = field(default=None, compare=False)
     """The script's dataset, if worker processes run its code."""
     load_truncated: bool = field(default_factory=lambda: bool(ImageFile.LOAD_TRUNCATED_IMAGES))
-    """Whether Pillow reads files that end too early. Worker processes that were started before know nothing of it."""
+    """Whether Pillow reads truncated files. Worker processes started earlier do not know."""
     one_at_a_time: bool = False
-    """Whether a plan is taken only when its batch is asked for; then ``prefetch_factor`` is 1."""
+    """Whether a plan is taken only when its batch is requested; ``prefetch_factor`` is then 1."""
 
     @property
     def cuda(self) -> bool:
@@ -49,5 +49,6 @@ class Setup:
 
     @property
     def threads(self) -> int:
-        """Of what works in threads of this process. ``num_workers=0`` asks for no processes, and threads are none."""
+        """Number of threads of this process that work. ``num_workers=0`` asks for no processes, which threads are
+        not."""
         return self.num_workers or min(len(os.sched_getaffinity(0)), 8)

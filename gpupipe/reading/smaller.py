@@ -1,10 +1,9 @@
-"""Large photographs decoded smaller, if a crop or a resize takes many of their pixels for one of its own: opt-in.
+"""Optional decoding of large photographs at a reduced size, if a crop or resize shrinks them much.
 
-libjpeg can make 4 x 4, 2 x 2 or one pixel of the coefficients of 8 x 8, by leaving out the frequencies that a smaller
-image cannot hold. That saves most of the work on pixels, and nothing of reading the file's bits. The crop's window is
-taken where it lies in the smaller image, at fractions of its pixels, and resized there by Pillow. What comes out is not
-what a full decode gives, but within :data:`PROMISE` of it; engines are given the finished pixels, so they agree on them
-bit by bit.
+libjpeg can turn the coefficients of 8 x 8 pixels into 4 x 4, 2 x 2 or one, by dropping frequencies that a smaller image
+cannot hold. That saves most of the work on pixels, but not the reading of the file's bits. The crop's window is located
+in the smaller image, at fractions of its pixels, and resized by Pillow. The result differs from a full decode by at
+most :data:`PROMISE`. Engines get the finished pixels, so they agree bit by bit.
 """
 
 from __future__ import annotations
@@ -31,38 +30,40 @@ __all__ = ["MARGIN", "PROMISE", "Smaller", "remark", "why_not"]
 U8 = npt.NDArray[np.uint8]
 
 MARGIN = 2
-"""What is decoded has at least so many pixels along each side for each one that the resize makes of them."""
+"""Minimum number of decoded pixels, along each side, per pixel of the resize's output."""
 FACTORS = (8, 4, 2)
 _WHY = "libjpeg drops the frequencies that the smaller image cannot hold; a resize only dampens them"
 PROMISE: Mapping[str, Tolerance] = {
     "bilinear": Tolerance(Bound(60, 0.8, 0.15), reason=_WHY),
     "bicubic": Tolerance(Bound(60, 0.9, 0.17), reason=_WHY),
 }
-"""By interpolation: how far an image that was decoded smaller may be from itself decoded in full, as the reference
-resizes it. See :mod:`gpupipe.transforms.ops.promise`. ``mean`` and ``over_1`` hold for photographs together."""
+"""Largest difference between a reduced decode and a full decode, both resized by the reference, by interpolation.
+
+See :mod:`gpupipe.transforms.ops.promise`. ``mean`` and ``over_1`` hold for photographs together.
+"""
 _LOOKED_AT = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
-    """Says which images of a dataset are decoded smaller, and resizes them. Picklable; safe in any thread."""
+    """Selects images of a dataset to decode at a reduced size, and resizes them. Picklable and thread-safe."""
 
     dataset: Dataset
     codes: npt.NDArray[np.bool_]
-    """bool[256]: which of the dataset's codings are JPEG files that can be decoded smaller."""
+    """bool[256]: codings of the dataset that are JPEG and can be reduced."""
     done: int
-    """So many of a plan's ops are done to what :meth:`resized` gives: the resize, and a crop before it."""
+    """Number of a plan's ops that :meth:`resized` includes: the resize, and a crop before it."""
 
     @classmethod
     def of(cls, dataset: Dataset, pipeline: Compose) -> Smaller | None:
-        """``None`` if nothing can be decoded smaller; see :func:`why_not`."""
+        """Return ``None`` if nothing can be reduced; see :func:`why_not`."""
         if why_not(dataset, pipeline):
             return None
         assert dataset.codings is not None
         return cls(dataset, _codes(dataset), 1 + (window_of(pipeline.skeleton) is not None))
 
     def factors(self, plan: Plan) -> U8:
-        """u8[B]: how many times smaller each image is decoded: 1, 2, 4 or 8."""
+        """Return u8[B], the reduction of each image: 1, 2, 4 or 8."""
         if plan.ops is None or plan.sizes is None:
             return np.ones(len(plan), np.uint8)
         assert self.dataset.codings is not None
@@ -73,19 +74,19 @@ class Smaller:
         return np.select([room >= factor for factor in FACTORS], FACTORS, 1).astype(np.uint8)
 
     def resized_to(self, plan: Plan) -> npt.NDArray[np.int32]:
-        """i32[B, 2]: height and width of what :meth:`resized` gives."""
+        """Return i32[B, 2], height and width of the results of :meth:`resized`."""
         assert plan.ops is not None
         resize = plan.ops[self.done - 1]
         assert isinstance(resize, Resize)
         return np.stack([resize.height, resize.width], axis=1)
 
     def resized(self, part: Part, wanted: Wanted) -> Image.Image:
-        """The window of an image that was decoded smaller, in RGB, after the ops that are :attr:`done`."""
+        """Return the window of a reduced image in RGB, after the ops that are :attr:`done`."""
         assert wanted.plan.ops is not None
         resize = wanted.plan.ops[self.done - 1]
         assert isinstance(resize, Resize)
         top, left, bottom, right = wanted.inside(part.top, part.left)
-        # A filter must not see what lies outside of the window, but for parts of a pixel at its rim.
+        # A filter must not see pixels outside the window, except fractions at its rim.
         first, start = math.floor(top), math.floor(left)
         window = pil(part.picture).crop((start, first, math.ceil(right), math.ceil(bottom)))
         size = int(resize.width[wanted.row]), int(resize.height[wanted.row])
@@ -94,7 +95,7 @@ class Smaller:
 
 
 def remark(dataset: Dataset, pipeline: Compose) -> str:
-    """How many images are decoded smaller, of some that are looked at, or why none is; for ``repr`` and the report."""
+    """Describe how many of some sampled images are reduced, or why none is, for ``repr`` and the report."""
     scaled, sizes = Smaller.of(dataset, pipeline), dataset.sizes
     if scaled is None or sizes is None:
         return f"scaled: every image is decoded in full, because {why_not(dataset, pipeline)}"
@@ -108,7 +109,7 @@ def remark(dataset: Dataset, pipeline: Compose) -> str:
 
 
 def why_not(dataset: Dataset, pipeline: Compose) -> str:
-    """Why no image can be decoded smaller; empty if some may be."""
+    """Return why no image can be reduced; empty if some may be."""
     ops = pipeline.skeleton
     done = int(window_of(ops) is not None)
     resize = ops[done] if len(ops) > done else None
@@ -122,8 +123,7 @@ def why_not(dataset: Dataset, pipeline: Compose) -> str:
 
 
 def _codes(dataset: Dataset) -> npt.NDArray[np.bool_]:
-    """bool[256]. A JPEG with anything odd is not asked for what is asked for less often: a lossless one cannot be
-    decoded smaller."""
+    """Return bool[256]. Unusual JPEGs are excluded: a lossless one cannot be reduced."""
     assert dataset.codings is not None
     codes = np.zeros(256, np.bool_)
     codings = dataset.codings[1][:255]

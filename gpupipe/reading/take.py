@@ -1,9 +1,9 @@
-"""One sample of a plan: its pixels, and how many of the plan's ops are done to them.
+"""Access to one sample of a plan: its pixels, and the number of the plan's ops already applied to them.
 
-Whoever needs the pixels of a sample takes it here: the threads that read for DALI, the worker processes of the
-reference engine, the reference itself, and the second look at a batch that DALI failed on. An image in a file comes
-through a chain of decoders: :class:`~.kept.Kept` remembers what was decoded before, :class:`~.tiles.Sliced` reads the
-tiles under a window, and :class:`~.decoder.Whole` decodes a file.
+All code that needs the pixels of a sample uses this: threads that read for DALI, worker processes of the reference
+engine, the reference itself, and the retry of a batch that DALI failed on. Images in files come through a chain of
+decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window, and
+:class:`~.decoder.Whole` decodes a file.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Taken(NamedTuple):
-    """The pixels of a sample."""
+    """Pixels of a sample."""
 
     pictures: Sequence[Picture]
-    """Its image; its images, if it has several; or the frames of a clip. Each is u8[H, W, 3], or a PIL image in RGB."""
+    """Its image or images, or the frames of a clip, each u8[H, W, 3] or a PIL image in RGB."""
     done: int = 0
-    """So many of the plan's ops, from the first one on, are done to every picture."""
+    """Number of the plan's ops, from the first, that are already applied to every picture."""
     target: Any = None
-    """What user code returned beside the images."""
+    """Values that user code returned besides the images."""
     decoded: bool = True
-    """``False`` if the pixels were kept from before."""
+    """``False`` if the pixels came from a cache."""
 
 
 @dataclass(frozen=True)
 class Take:
-    """Takes samples of a dataset. Picklable; safe in any thread."""
+    """Reads samples of a dataset. Picklable and thread-safe."""
 
     dataset: Dataset
     decoder: Decoder
@@ -71,8 +71,11 @@ class Take:
         scaled: bool = False,
         sliced: bool = True,
     ) -> Take:
-        """With the options of a loader: ``cache`` keeps decoded images, ``scaled`` decodes large ones smaller, and
-        ``sliced`` decodes only the tiles under a window where a file has tiles."""
+        """Build with options of a loader.
+
+        ``cache`` stores decoded images, ``scaled`` decodes large ones at a reduced size, and ``sliced`` decodes only
+        the tiles under a window where a file has tiles.
+        """
         decoder: Decoder = Whole(dataset)
         cuts = Cuts.of(dataset) if sliced else None
         if cuts is not None:
@@ -86,16 +89,18 @@ class Take:
         return cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled)
 
     def batch(self, plan: Plan, encoded: Sequence[bytes | Undecodable] | None = None) -> TakeBatch:
-        """What takes the samples of a plan.
+        """Return a reader for the samples of a plan.
 
         Args:
-            encoded: by row the bytes of every file, or why there are none, if they were read already.
+            encoded: the bytes of every file by row, or why they are missing, if they were read already.
         """
         return TakeBatch(self, plan, encoded)
 
     def read_together(self, plan: Plan) -> list[bytes | Undecodable] | None:
-        """The encoded images of a plan, where one request for all of them is cheaper than one for each: neighbours in a
-        container are read together, and a network answers many at a time. ``None`` elsewhere."""
+        """Return the encoded images of a plan if one request for all is cheaper than one for each, otherwise ``None``.
+
+        Neighbors in a container are read together, and a network answers many requests at a time.
+        """
         dataset = self.dataset
         if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept):
             return None
@@ -104,12 +109,12 @@ class Take:
         return dataset.source.read([dataset.place(i) for i in plan.indices.tolist()])
 
     def factors(self, plan: Plan) -> U8:
-        """u8[B]: how many times smaller each image is decoded."""
+        """Return u8[B], the reduction of each image."""
         return np.ones(len(plan), np.uint8) if self.smaller is None else self.smaller.factors(plan)
 
 
 class TakeBatch:
-    """Takes the samples of one plan, in any order and in any thread."""
+    """Reads the samples of one plan, in any order and in any thread."""
 
     def __init__(self, take: Take, plan: Plan, encoded: Sequence[bytes | Undecodable] | None = None):
         self._take, self._plan, self._encoded = take, plan, encoded
@@ -122,12 +127,12 @@ class TakeBatch:
                 zip(*(a.tolist() for a in (window.top, window.left, window.height, window.width)), strict=True)
             )
         self.done = np.full(len(plan), int(window is not None), np.uint8)
-        """u8[B]: :attr:`Taken.done` of each image in a file."""
+        """u8[B]: :attr:`Taken.done` for each image in a file."""
         if take.smaller is not None:
             self.done[self.factors > 1] = take.smaller.done
 
     def sizes(self) -> I32:
-        """i32[B, 2]: height and width of each image in a file, as it is taken."""
+        """Return i32[B, 2], height and width of each image in a file when it is taken."""
         plan, window = self._plan, window_of(self._plan.ops or ())
         assert plan.sizes is not None
         sizes = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
@@ -136,13 +141,13 @@ class TakeBatch:
         return np.where(self.factors[:, None] > 1, self._take.smaller.resized_to(plan), sizes)
 
     def ops_left(self) -> tuple[Op, ...]:
-        """The plan's ops, as they are for a batch of images as they are taken."""
+        """Return the plan's remaining ops for a batch of taken images."""
         return ops_left(self._plan, self.done)
 
     def __call__(self, row: int) -> Taken | ByHand:
-        """The sample of a row; what the script's own code made, if it made the sample.
+        """Return the sample of a row, or the sample that the script's own code made.
 
-        Raises :class:`~gpupipe.codecs.files.Undecodable`, and what user code raises.
+        Raises :class:`~gpupipe.codecs.files.Undecodable`, and any error of user code.
         """
         dataset, index = self._take.dataset, int(self._plan.indices[row])
         if dataset.runs_user_code:
@@ -155,7 +160,7 @@ class TakeBatch:
         return self.known(row)
 
     def known(self, row: int) -> Taken:
-        """The sample of a row, by what the dataset knows of it without user code.
+        """Return the sample of a row without running user code.
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
@@ -169,10 +174,10 @@ class TakeBatch:
         return self.image(row, read)
 
     def image(self, row: int, media: Media | None = None) -> Taken:
-        """The image of a row.
+        """Return the image of a row.
 
         Args:
-            media: what is to be decoded; ``None``: the file that the dataset has.
+            media: object to decode; ``None`` means the file of the dataset.
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
@@ -188,7 +193,7 @@ class TakeBatch:
 
 
 def decoder_name(dataset: Dataset) -> str:
-    """What decodes samples of a dataset here, with its version."""
+    """Return name and version of the decoder for samples of a dataset."""
     if dataset.kind == "clips":
         return pyav_version()
     turbo = features.version_feature("libjpeg_turbo")

@@ -1,4 +1,4 @@
-"""The targets of a batch, from what its dataset knows of them."""
+"""Targets of a batch that its dataset knows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ __all__ = ["targets_of"]
 
 
 def targets_of(dataset: Dataset, plan: Plan) -> Any:
-    """Labels i64[B] if they are all that there is; a dictionary of all columns by name if there are others; ``None`` if
-    there is none. On the CPU."""
+    """Return labels i64[B], or a dictionary of all columns by name if there are others, or ``None``. On the CPU."""
     made: dict[str, Any] = {}
     for name, target in dataset.target_columns.items():
         values = target.of(plan.indices)

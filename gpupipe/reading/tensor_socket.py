@@ -1,10 +1,9 @@
-"""The socket from which a worker process gives out the memory of its tensors, without a file.
+"""A socket without a file, through which a worker process shares the memory of its tensors.
 
-torch lets multiprocessing listen on a socket in a temporary folder, which stays if the worker is killed. Linux has
-names of sockets that are no files, and end with the process. Every user of the machine can reach these, so all but the
-user of the worker (and root) are sent away before a byte is read; multiprocessing then asks for its key as ever.
-
-Everything that is known here of multiprocessing's private names is in this file.
+torch makes multiprocessing listen on a socket in a temporary folder, which remains if the worker is killed. Linux has
+socket names that are not files and end with the process. Every user of the machine can reach these, so connections of
+users other than the worker's (and root) are closed before a byte is read; multiprocessing then checks its key as usual.
+All use of multiprocessing's private names is in this file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred
 
 
 def listen_without_a_file() -> None:
-    """Start the socket of this process, a worker that has just begun. Elsewhere than on Linux it will be a file."""
+    """Start the socket of this process, a new worker. On other systems than Linux it remains a file."""
     sys.excepthook = _report_error
     if not sys.platform.startswith("linux"):
         return
@@ -52,8 +51,10 @@ def _accept(listening: socket.socket) -> Connection:
 
 
 def _report_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """``sys.excepthook`` of a worker. A parent that was interrupted while it took over the memory of a tensor has left
-    in the middle of it, and multiprocessing's thread that gives out the memory would print that."""
+    """``sys.excepthook`` of a worker, which hides errors of multiprocessing's thread that shares memory.
+
+    They occur if a parent is interrupted while it takes over the memory of a tensor.
+    """
     here = threading.current_thread() is resource_sharer._resource_sharer._thread  # type: ignore[attr-defined]
     if not (here and issubclass(kind, (OSError, EOFError))):
         sys.__excepthook__(kind, error, trace)

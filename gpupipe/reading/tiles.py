@@ -1,5 +1,5 @@
-"""Of sliceable files no more is read and decoded than what a first crop takes. If parts cannot be had alone, all is
-read, and no more decoded."""
+"""Partial reading and decoding of sliceable files, limited to a first crop. Where partial reads are impossible, the
+file is read whole and decoded in part."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 AROUND = 32
-"""Pixels around a window that are cut out of a sliceable file, so that what libjpeg looks at beside the window when it
-makes chroma finer is there: of a decode at 1/8 one sample of the coarsest chroma that there is."""
+"""Pixels to cut around a window of a sliceable file, for libjpeg's chroma upsampling at the window's edge: at a decode
+of 1/8, one sample of the coarsest chroma."""
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Cuts the samples of a dataset. Picklable; safe in any thread."""
+    """Cuts samples of a dataset. Picklable and thread-safe."""
 
     dataset: Dataset
     codes: npt.NDArray[np.bool_]
-    """bool[256]: which of the dataset's codings are sliceable."""
+    """bool[256]: codings of the dataset that are sliceable."""
 
     @classmethod
     def of(cls, dataset: Dataset) -> Cuts | None:
-        """``None`` if nothing can be cut: its transforms do not begin with a window inside the image, or no file is
-        sliceable."""
+        """Return ``None`` if nothing can be cut: the transforms do not begin with a window inside the image, or no file
+        is sliceable."""
         if dataset.kind != "files" or dataset.codings is None or window_of(dataset.transform.skeleton) is None:
             return None
         codes = np.zeros(256, np.bool_)
@@ -53,8 +53,8 @@ class Cuts:
 
     @property
     def in_parts(self) -> bool:
-        """Whether no more is read than what is decoded. Behind a network a part would cost two answers, one after the
-        other, and so more than all of it."""
+        """Whether files are read in part. Behind a network, a part would take two requests in sequence, which costs
+        more than the whole file."""
         return not self.dataset.source.storage.remote
 
     @property
@@ -64,15 +64,15 @@ class Cuts:
     def cuts(
         self, plan: Plan, rows: Sequence[int], whole: Mapping[int, bytes | U8] | None = None, *, around: int = 0
     ) -> dict[int, Cut | Undecodable]:
-        """By row what of its sample the window needs.
+        """Return the part of each sample that the window needs, by row.
 
-        Rows that are missing have to be decoded as a whole: their images are turned upright, or not sliceable any more,
-        or cannot be read, or not in parts. Those of images of another size than planned are
-        :class:`~gpupipe.codecs.files.Undecodable`, of kind ``changed``.
+        Missing rows must be decoded whole: their images need rotation, are no longer sliceable, or cannot be read, or
+        not in parts. Rows whose image size differs from the plan are :class:`~gpupipe.codecs.files.Undecodable` of kind
+        ``changed``.
 
         Args:
-            whole: by row all bytes of samples, which are cut out of them; ``None``: they are read, in parts.
-            around: so many pixels around the window are needed, too.
+            whole: all bytes of samples to cut from, by row; ``None`` reads parts.
+            around: number of pixels needed around the window.
         """
         window, found = window_of(plan.ops or ()), dict[int, Cut | Undecodable]()
         if window is None or plan.sizes is None or not len(rows):
@@ -89,7 +89,7 @@ class Cuts:
             try:
                 cut = self._cut(int(indices[k]), boxes[k], None if whole is None else whole[row])
             except Undecodable:
-                continue  # reading all of it says what is wrong
+                continue  # reading the whole file reports the problem
             if cut is not None:
                 planned = tuple(sizes[k].tolist())
                 found[row] = cut if cut.size == planned else changed(planned, cut.size)
@@ -116,7 +116,7 @@ class Cuts:
 
 
 def _boxes(window: Crop, rows: I64, sizes: I32, around: int) -> I32:
-    """i32[len(rows), 4]: top, left, bottom and right."""
+    """Return i32[len(rows), 4]: top, left, bottom and right."""
     top, left = window.top[rows], window.left[rows]
     bottom, right = top + window.height[rows], left + window.width[rows]
     first = np.maximum(np.stack([top, left], axis=1) - around, 0)
@@ -128,8 +128,8 @@ def _cut_out_of(file: int, box: Sequence[int]) -> Cut | None:
 
 
 def fed(plan: Plan, cuts: Mapping[int, Cut]) -> tuple[I32, I32]:
-    """(i32[2, B], the first pixel row and column of each image; i32[B, 2], its height and width) where no more of some
-    images is there than ``cuts``, by row."""
+    """Return (i32[2, B], first pixel row and column of each image; i32[B, 2], its height and width), if only ``cuts``,
+    by row, are present of some images."""
     assert plan.sizes is not None
     corner, sizes = np.zeros((2, len(plan)), np.int32), plan.sizes.copy()
     for row, cut in cuts.items():

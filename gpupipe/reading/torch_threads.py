@@ -1,4 +1,4 @@
-"""Threads in which torch's own functions stay in their thread."""
+"""Threads in which torch's functions run single-threaded."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ __all__ = ["torch_threads"]
 
 
 def torch_threads(count: int, name: str) -> Pool:
-    """A pool of ``count`` threads, which run already. torch's parallel loops, whose parts wait for each other all the
-    time, are not parallel in them."""
-    # torch keeps the number of its own threads for each thread, and one number for threads to come.
+    """Return a pool of ``count`` running threads, in which torch's parallel loops are not parallel.
+
+    The parts of parallel loops would constantly wait for each other.
+    """
+    # torch stores its number of threads per thread, plus a number for new threads.
     theirs, started = torch.get_num_threads(), threading.Barrier(count + 1)
 
     def start() -> None:
-        torch.get_num_threads()  # whose first call in a thread takes over the number for threads to come
+        torch.get_num_threads()  # the first call in a thread adopts the number for new threads
         torch.set_num_threads(1)
         started.wait()
 
     pool = Pool(count, name, start)
     try:
-        with deferred():  # if Ctrl-C came in between, those that run would wait for the others for ever
+        with deferred():  # an interruption by Ctrl-C would leave running threads waiting forever
             try:
                 for _ in range(count):
                     pool.submit(lambda: None)

@@ -1,16 +1,16 @@
-"""torch's DataLoader and its worker processes, held to what torch leaves open.
+"""torch's DataLoader and its worker processes, with guarantees that torch does not give.
 
 - A worker that dies is noticed within a quarter of a second, in any thread, and only in ``next()``: torch itself raises
-  it from a signal handler, in the middle of whatever the script does, and in other threads than the first after 5 s.
-- All workers end within about a second, however long one of them works on its job, and whatever locks a dead one holds.
+it from a signal handler, anywhere in the script, and in threads other than the first after 5 s.
+- All workers end within about a second, even during a long job, and whatever locks a dead one holds.
 - A worker that does nothing for a minute, while the consumer waits for it, counts as lost: a lock that another thread
   held while the process was forked is never released in it. One that works, however long, is reported and left alone.
-- None of them outlives its parent by more than half a second, and there is no temporary file that could stay.
-- Ctrl-C neither loses a process that has just been forked nor stops the ending of the others half way, and no worker
-  prints a traceback because of it.
-- A forked child that lets go of its copy does not end the workers of its parent.
+- No worker outlives its parent by more than half a second, and no temporary file remains.
+- Ctrl-C neither loses a process that was just forked nor interrupts the shutdown of the others, and no worker
+prints a traceback because of it.
+- A forked child that drops its copy does not end the workers of its parent.
 
-Everything that is known here of torch's private names is in this file.
+All use of torch's private names is in this file.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ __all__ = ["OwnIterator", "WorkerLoader", "WorkersLost"]
 log = logging.getLogger("gpupipe")
 
 _LOOK = 0.25
-"""Seconds between two looks at whether all workers live, while the consumer waits."""
+"""Seconds between checks of whether all workers live, while the consumer waits."""
 _WATCH = 0.5
-"""Seconds between two looks of a worker at whether its parent lives."""
+"""Seconds between a worker's checks of whether its parent lives."""
 _GRACE = 0.5
-"""Seconds that workers have to end by themselves, then once more after SIGTERM; after that they are killed."""
+"""Seconds that workers have to end by themselves, and again after SIGTERM, before they are killed."""
 
 
 class WorkersLost(Exception):
-    """The worker processes, or the way to them, are gone.
+    """Worker processes, or the connections to them, were lost.
 
     Args:
-        again: whether new ones may do better.
-        stacks: where they were, if they live and do nothing.
+        again: whether new ones may succeed.
+        stacks: positions of living but inactive workers.
     """
 
     def __init__(self, reason: str, *, again: bool = True, stacks: str = ""):
@@ -63,28 +63,28 @@ class WorkersLost(Exception):
 
 
 class WorkerLoader(DataLoader[Any]):
-    """A torch DataLoader of persistent workers, or of none. Iterating raises :class:`WorkersLost`."""
+    """A torch DataLoader with persistent workers, or none. Iterating raises :class:`WorkersLost`."""
 
     patience: float | None = None
-    """Seconds that workers may do nothing while the consumer waits; ``None``: the usual ones."""
+    """Seconds that workers may be inactive while the consumer waits; ``None`` means the default."""
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
             return super()._get_iterator()
         self.check_worker_number_rationality()
-        # Forking is quick. The other ways may wait until a child has imported the script.
+        # Forking is fast. Other start methods may wait until a child has imported the script.
         method = (self.multiprocessing_context or multiprocessing).get_start_method()
         with deferred(forking=True) if method == "fork" else nullcontext():
             theirs = self.worker_init_fn
             self.worker_init_fn = _Guard(theirs)
             try:
-                self._iterator = _Iterator(self)  # torch does so too, but later
+                self._iterator = _Iterator(self)  # torch does this too, but later
             finally:
                 self.worker_init_fn = theirs
         return self._iterator
 
     def end(self) -> None:
-        """End the processes. A later ``iter()`` starts others."""
+        """End the processes. A later ``iter()`` starts new ones."""
         iterator, self._iterator = self._iterator, None
         if isinstance(iterator, _Iterator):
             iterator._shutdown_workers()
@@ -92,13 +92,13 @@ class WorkerLoader(DataLoader[Any]):
 
 @dataclass(frozen=True)
 class _Guard:
-    """What a worker does first."""
+    """First step of a worker."""
 
     init: Callable[[int], None] | None
 
     def __call__(self, worker: int) -> None:
-        # A terminal sends Ctrl-C to every process, but what it means is for the parent to say. Not SIG_IGN, which a
-        # program that the dataset's code starts would inherit.
+        # A terminal sends Ctrl-C to every process, but the parent decides. Not SIG_IGN, which programs started by the
+        # dataset's code would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
         show_stack_on_request()
         listen_without_a_file()
@@ -106,7 +106,7 @@ class _Guard:
         info: Any = get_worker_info()
         jobs, given = info.dataset, getattr(info.dataset, "given", None)
         if given is not None:
-            object.__setattr__(info, "dataset", given)  # as a script expects; torch itself refuses to set it
+            object.__setattr__(info, "dataset", given)  # as scripts expect; torch itself rejects setting it
         if self.init is not None:
             self.init(worker)
             if given is not None:
@@ -114,7 +114,7 @@ class _Guard:
 
 
 def _watch() -> None:
-    """End this process soon after its parent. (PR_SET_PDEATHSIG would mean the thread that forked, not the process.)"""
+    """End this process soon after its parent. PR_SET_PDEATHSIG would refer to the forking thread, not the process."""
     parent, number = multiprocessing.parent_process(), os.getppid()
     while os.getppid() == number and (parent is None or parent.is_alive()):
         time.sleep(_WATCH)
@@ -122,10 +122,10 @@ def _watch() -> None:
 
 
 class _Bounded(_MultiProcessingDataLoaderIter):
-    """torch's iterator, whose workers end soon, and which says so if they let it wait for long."""
+    """torch's iterator with a bounded shutdown, which reports when it waits long for workers."""
 
     _GRACES: ClassVar[tuple[float, float]] = (_GRACE, _GRACE)
-    """Seconds that workers have to end by themselves: those that do nothing, and those that work."""
+    """Seconds that inactive and working workers have to end by themselves."""
 
     def __init__(self, loader: Any):
         self._owner = os.getpid()
@@ -143,13 +143,13 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         _KEPT[id(self)] = self._workers, self._index_queues, self._worker_result_queue, self._workers_done_event
 
     def _forget_pids(self) -> None:
-        """Else torch's handler of SIGCHLD would raise, wherever the script is just then."""
-        with suppress(ValueError):  # not there yet, or no more
+        """Stop torch's handler of SIGCHLD from raising anywhere in the script."""
+        with suppress(ValueError):  # missing
             _utils.signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
         self._worker_pids_set = False
 
     def _waited(self, seconds: float) -> None:
-        """Nothing came in these seconds."""
+        """Count seconds in which nothing arrived."""
         idle = self._patience.waited(seconds, (w.pid for w in self._workers))
         if idle is None:
             return
@@ -161,7 +161,7 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         self._warn()
 
     def _is_stuck(self, pids: list[int]) -> None:
-        """These processes do nothing, and the consumer waits for them."""
+        """Handle processes that are inactive while the consumer waits for them."""
 
     def _warn(self) -> None:
         if not self._warned:
@@ -174,7 +174,7 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         return "".join(f"\nworker {number[pid]} (pid {pid}), most recent call first:\n{stack_of(pid)}" for pid in pids)
 
     def _shutdown_workers(self) -> None:
-        # At exit multiprocessing ends them. A forked child owns none.
+        # multiprocessing ends them at exit. A forked child owns none.
         if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
             return
         self._shutdown = True
@@ -188,7 +188,7 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         self._forget_pids()
         try:
             if self._answers():
-                self._end_pinning()  # before those whose memory it receives
+                self._end_pinning()  # before the workers whose memory it receives
                 _in_thread(self._ask_to_end)
                 self._wait_for_end()
         finally:
@@ -200,17 +200,20 @@ class _Bounded(_MultiProcessingDataLoaderIter):
             for queue in getattr(self, "_index_queues", ()):
                 _close(queue)
             self._end_pinning()
-            # Now, while signals are deferred: their finalizers are callbacks of weak references, in which Python
+            # Clear while signals are deferred: their finalizers are callbacks of weak references, in which Python
             # swallows a KeyboardInterrupt.
             self._workers.clear()
 
     def _answers(self) -> bool:
-        """Whether workers may be asked to end. Where one has died it may hold the locks of event and queues."""
+        """Return whether workers may be asked to end. A dead one may hold locks of the event and the queues."""
         return not self._lost and all(w.is_alive() for w in self._workers)
 
     def _ask_to_end(self) -> None:
-        """In a thread of its own: a worker that is stuck may hold the lock of the event, and the garbage collector may
-        have come in the very thread that feeds one of the queues, while it has the queue's lock."""
+        """Ask workers to end, in a separate thread.
+
+        A stuck worker may hold the lock of the event, and the garbage collector may run in the very thread that feeds a
+        queue while it holds the queue's lock.
+        """
         self._workers_done_event.set()
         for queue in self._index_queues:
             queue.put(None)
@@ -229,17 +232,17 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         return [w.pid for w in self._workers if w.is_alive()]
 
     def _end_pinning(self) -> None:
-        """End torch's thread that pins memory, if there is one."""
+        """End torch's pinning thread, if there is one."""
         thread = self.__dict__.pop("_pin_memory_thread", None)
         if thread is not None:
             self._pin_memory_thread_done_event.set()
-            self._worker_result_queue.put((None, None))  # it waits for something to come
-            with suppress(RuntimeError):  # the garbage collector may have come in that thread
+            self._worker_result_queue.put((None, None))  # it waits for an item
+            with suppress(RuntimeError):  # the garbage collector may run in that thread
                 thread.join(_GRACE)
             self._worker_result_queue.cancel_join_thread()
             self._worker_result_queue.close()
 
-    _shutdown = False  # torch's own is set too late for a constructor that fails
+    _shutdown = False  # torch sets its own too late for a failing constructor
     _worker_pids_set = False
 
 
@@ -253,7 +256,7 @@ class _Iterator(_Bounded):
             return super()._get_data()  # type: ignore[no-untyped-call]
         except WorkersLost:
             raise
-        except RuntimeError as e:  # torch's words for: the time is up, or its pinning thread has ended
+        except RuntimeError as e:  # torch's error for a timeout, or an ended pinning thread
             pass_on(e)
             self._look()
             self._lost = True
@@ -262,14 +265,14 @@ class _Iterator(_Bounded):
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
         until = time.monotonic() + timeout
         while True:
-            # Before reading: a worker that was killed in the middle of a message has left one without an end.
+            # Check before reading: a worker killed in the middle of a message leaves it incomplete.
             self._look()
             left = until - time.monotonic()
             try:
                 found: tuple[bool, Any] = super()._try_get_data(min(max(left, 0.0), _LOOK))  # type: ignore[no-untyped-call]
             except Exception as e:
                 pass_on(e)
-                self._look(patience=1.0)  # it may have gone while it was handing over a tensor's memory
+                self._look(patience=1.0)  # it may have died while sharing a tensor's memory
                 self._lost = True
                 raise WorkersLost(f"a result cannot be received: {type(e).__name__}: {e}") from e
             if found[0]:
@@ -281,7 +284,7 @@ class _Iterator(_Bounded):
 
     def _is_stuck(self, pids: list[int]) -> None:
         if self._timeout:
-            return  # the script has said how long to wait, and what is to happen then
+            return  # the script has set its own timeout
         self._lost = True
         numbers = {w.pid: i for i, w in enumerate(self._workers)}
         who = "; ".join(f"worker {numbers[pid]} (pid {pid})" for pid in pids)
@@ -289,7 +292,7 @@ class _Iterator(_Bounded):
         raise WorkersLost(text, stacks=self._stacks(pids))
 
     def _look(self, patience: float = 0.0) -> None:
-        """Raises :class:`WorkersLost` if a worker has died."""
+        """Raise :class:`WorkersLost` if a worker has died."""
         ready = wait([w.sentinel for w in self._workers], patience)
         gone = [i for i, w in enumerate(self._workers) if w.sentinel in ready or not w.is_alive()]
         if gone:
@@ -298,8 +301,10 @@ class _Iterator(_Bounded):
 
 
 class OwnIterator(_Bounded):
-    """torch's iterator as torch's own loader has it, for user code that runs as it is: nothing is done again. Workers
-    have torch's five seconds to end if they are working, one if they do nothing."""
+    """torch's iterator for torch's own loader, which runs user code unchanged: no work is repeated.
+
+    Workers have torch's five seconds to end if they are working, one second if they are inactive.
+    """
 
     _GRACES = (1.0, 5.0)
 
@@ -325,13 +330,13 @@ class OwnIterator(_Bounded):
                 return found
 
     def _answers(self) -> bool:
-        # Of a stream some workers end before others, and have told.
+        # Workers of a stream end at different times, and report it.
         return not self._lost and not any(w.exitcode for w in self._workers)
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """What a worker of torch's own loader does first."""
+    """First step of a worker of torch's own loader."""
 
     init: Callable[[int], None] | None
 
@@ -342,15 +347,18 @@ class _Shown:
 
 
 _KEPT: dict[int, tuple[Any, ...]] = {}
-"""What each living iterator needs to end its workers. The garbage collector calls multiprocessing's finalizers of all
-that only a collected iterator refers to before ``__del__()`` of the iterator. These close the queues, and workers would
-never be told to end."""
+"""Objects that each living iterator needs to end its workers.
+
+Before an iterator's ``__del__()``, the garbage collector calls multiprocessing's finalizers of everything that only the
+iterator refers to. These close the queues, and workers would never be told to end.
+"""
 
 _ITERATORS: weakref.WeakSet[_Bounded] = weakref.WeakSet()
 
 
 def _in_forked_child() -> None:
-    """multiprocessing would end our workers when a child of os.fork() exits: it takes them for the child's own."""
+    """Keep multiprocessing from ending our workers when a child of os.fork() exits: it takes them for the child's
+    own."""
     for iterator in list(_ITERATORS):
         multiprocessing.process._children.difference_update(iterator._workers)  # type: ignore[attr-defined]
 
@@ -359,7 +367,7 @@ os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def _obituary(worker: Any) -> str:
-    worker.join(1)  # its end of the pipe closes a moment before its exit status can be read
+    worker.join(1)  # its pipe closes a moment before its exit status is available
     code = worker.exitcode
     if code is None:
         return f"(pid {worker.pid}) ended, nobody knows how"
@@ -373,25 +381,25 @@ def _obituary(worker: Any) -> str:
 
 
 def _in_thread(do: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the interpreter is ending, and has no new threads: the workers are killed
+    with suppress(RuntimeError):  # an ending interpreter starts no threads: the workers are killed
         threading.Thread(target=_quietly, args=(do,), name="gpupipe-end", daemon=True).start()
 
 
 def _quietly(do: Callable[[], None]) -> None:
-    with suppress(Exception):  # queues may be closed by now
+    with suppress(Exception):  # queues may already be closed
         do()
 
 
 def _join(workers: Sequence[Any], seconds: float) -> None:
     until = time.monotonic() + seconds
-    # join() waits without a limit where the worker's sentinel is closed.
+    # join() waits indefinitely if the worker's sentinel is closed.
     while any(worker.is_alive() for worker in workers) and time.monotonic() < until:
         time.sleep(0.002)
 
 
 def _close(queue: Any) -> None:
-    """Close a queue whose reader is dead. The thread that feeds it may wait for room in the pipe: it is made here."""
-    fd = os.dup(queue._reader.fileno())  # the thread closes the original, whose number somebody may then get
+    """Close a queue whose reader is dead. Make room in the pipe, because the thread that feeds it may wait for that."""
+    fd = os.dup(queue._reader.fileno())  # the thread closes the original, whose number may be reused
     try:
         queue.cancel_join_thread()
         queue.close()

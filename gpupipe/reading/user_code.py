@@ -1,4 +1,4 @@
-"""Datasets of user code, which runs in worker processes: what it returns is taken over without being decoded."""
+"""User-code datasets, which run in worker processes: their results are passed on without decoding."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ NO_TURNS = np.ones(0, np.uint8)
 
 
 class Packed(NamedTuple):
-    """The result of :class:`Pack`: the media of a batch in one piece of memory."""
+    """Result of :class:`Pack`: the media of a batch in one piece of memory."""
 
     blob: Tensor | None
     """u8[N]: all media end to end; ``None`` if ``bad``, or if user code made all samples."""
     shapes: list[tuple[int, ...]]
-    """(number of bytes,) of paths and encoded images; (height, width, 3) of pixels."""
+    """(number of bytes,) for paths and encoded images; (height, width, 3) for pixels."""
     turns: npt.NDArray[np.uint8]
-    """u8[B]: how what is not pixels becomes upright, 1 to 8 as EXIF counts."""
+    """u8[B]: EXIF orientation of media that are not pixels, 1 to 8."""
     target: object
-    """The collated targets, or ``None`` if there are none."""
+    """Collated targets, or ``None``."""
     plan: Plan | None
-    """The plan with sizes and ops, if it had none."""
+    """The plan with sizes and ops, if it lacked them."""
     bad: list[BadSample]
     by_pillow: tuple[int, float] = (0, 0.0)
-    """Encoded images that Pillow decoded, and the seconds that it took."""
+    """Number of encoded images that Pillow decoded, and the seconds it took."""
     by_hand: Mapping[int, ByHand] = {}
-    """By row; see :class:`gpupipe.types.Batch`."""
+    """Samples made by the script, by row; see :class:`gpupipe.types.Batch`."""
 
 
 Taken = tuple[npt.NDArray[np.uint8], Peeked]
-"""What is handed on of an image, and what is known of it."""
+"""Data of an image that is passed on, and its known properties."""
 
 
 @dataclass
 class _Rows:
-    """What was fetched of a batch."""
+    """Fetched samples of a batch."""
 
     taken: list[Sequence[Taken] | None] = field(default_factory=list)
-    """The images of each sample; ``None`` for one that user code made."""
+    """Images of each sample; ``None`` for samples made by user code."""
     targets: list[Any] = field(default_factory=list)
     by_hand: dict[int, ByHand] = field(default_factory=dict)
 
@@ -72,8 +72,11 @@ class _Rows:
         self.targets.append(target)
 
     def media(self, images: int) -> tuple[list[npt.NDArray[np.uint8]], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        """(media, sizes i32[B, 2], turns u8[B]); nothing if user code made all samples. A row that it made has black
-        pixels of the size of another one. With several images of a sample as in :class:`gpupipe.types.Plan`."""
+        """Return (media, sizes i32[B, 2], turns u8[B]); nothing if user code made all samples.
+
+        Rows that it made have black pixels in the size of another row. Several images per sample are ordered as in
+        :class:`gpupipe.types.Plan`.
+        """
         size = next(((of[0][1].height, of[0][1].width) for of in self.taken if of is not None), None)
         if size is None:
             return [], np.zeros((0, 2), np.int32), NO_TURNS
@@ -86,12 +89,12 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Pack:
-    """The task of a worker process: fetch a batch, with sizes from the headers."""
+    """Task of a worker process: fetch a batch, with sizes from the headers."""
 
     dataset: Dataset
     pipeline: Compose
     decodes: Decodes
-    """Which codings are handed on as they are; of others Pillow's pixels."""
+    """Codings that are passed on unchanged; others become Pillow's pixels."""
 
     def __call__(self, plan: Plan) -> Packed:
         dataset = self.dataset
@@ -128,7 +131,7 @@ class Pack:
         rows.add([self._taken(one, seconds) for one in several], target)
 
     def _taken(self, media: Media, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
-        """(what is handed on, what is known of it); to ``seconds`` is added what decoding took."""
+        """Return (data to pass on, known properties). Adds the time spent decoding to ``seconds``."""
         dataset = self.dataset
         seen = peek(media, dataset.limits)
         if isinstance(media, np.ndarray):

@@ -1,5 +1,5 @@
-"""What a batch is made of apart from its plan, told without reading it: its files as they are at this moment, and its
-targets."""
+"""Versions of a batch's inputs besides its plan: the current state of its files, and its targets. Reads no file
+content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ __all__ = ["versions_of"]
 
 
 def versions_of(dataset: Dataset, plan: Plan) -> list[Any]:
-    """Of the files that a plan's samples are in sizes and times, or the number of the error; and the values of all
-    columns, which may be arrays of the script's own. It takes some microseconds for each file of this machine; nobody
-    asks a network.
+    """Return sizes and times of the files of a plan's samples, or error numbers, and the values of all columns.
 
-    Of ``"files"`` and ``"clips"`` only. Two of them can be compared.
+    Columns may be arrays of the script's own. The result can be compared with another. It takes some microseconds per
+    local file, and makes no network request. Only for ``"files"`` and ``"clips"``.
     """
     columns: list[Any] = [column.of(plan.indices) for column in dataset.target_columns.values()]
     values = [value.tobytes() if isinstance(value, np.ndarray) else value for value in columns]

@@ -1,4 +1,4 @@
-"""The part of an image that a first crop takes: it is all that has to be decoded, or kept of what was decoded."""
+"""The window of a first crop, which is the only part of an image that must be decoded, or kept after decoding."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ U8 = npt.NDArray[np.uint8]
 
 
 def window_of(ops: Sequence[Op]) -> Crop | None:
-    """The first op, if it takes a window that lies inside the image."""
+    """Return the first op if it crops a window inside the image."""
     first = ops[0] if ops else None
     return first if isinstance(first, Crop) and not first.padded else None
 
 
 def stored_windows(window: Crop, sizes: I32, turns: U8) -> Crop:
-    """Windows of upright images as windows of the same images before they are turned.
+    """Convert windows of upright images to windows of the images as stored, before rotation.
 
     Args:
-        window: B of them.
+        window: B windows.
         sizes: i32[B, 2], height and width of the upright images.
-        turns: u8[B], 1 to 8 as EXIF counts: what makes them upright.
+        turns: u8[B], EXIF orientation, 1 to 8.
     """
     top, left = window.top, window.left
     below = sizes[:, 0] - top - window.height
@@ -48,7 +48,7 @@ def stored_windows(window: Crop, sizes: I32, turns: U8) -> Crop:
 
 
 def cut(image: U8, window: Crop | None, row: int) -> U8:
-    """u8[h, w, 3]: what the window of that row takes of an image u8[H, W, 3]; all of it if there is none."""
+    """Return u8[h, w, 3], the window of a row in an image u8[H, W, 3]; the whole image if there is no window."""
     if window is None:
         return image
     top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
@@ -56,7 +56,7 @@ def cut(image: U8, window: Crop | None, row: int) -> U8:
 
 
 def turns_of(dataset: Dataset, plan: Plan, rows: Mask | None = None) -> U8:
-    """u8[B]: how the samples of a plan become upright, 1 to 8 as EXIF counts; 1 of all but ``rows`` bool[B]."""
+    """Return u8[B], the EXIF orientation of a plan's samples, 1 to 8; 1 for all outside ``rows`` bool[B]."""
     assert dataset.orientations is not None
     turns = dataset.orientations[plan.indices]
     return turns if rows is None else np.where(rows, turns, np.uint8(1))
@@ -65,18 +65,18 @@ def turns_of(dataset: Dataset, plan: Plan, rows: Mask | None = None) -> U8:
 def ops_left(
     plan: Plan, done: U8 | None = None, *, corner: I32 | None = None, turns: U8 | None = None
 ) -> tuple[Op, ...]:
-    """A plan's ops for images as an engine gets them: as many ops as in the plan, and nothing is done twice.
+    """Return a plan's ops for images as an engine gets them: equally many, and none is applied twice.
 
     Args:
-        done: u8[B], the first ops that are done to each image: a crop, or a crop and a resize, or a resize.
-        corner: i32[2, B], the first pixel row and column of each image that is there; for images with nothing done.
-        turns: u8[B], how the engine turns each image after the crop; see :func:`stored_windows`. Images with something
-            done, or with a corner, have 1.
+        done: u8[B], number of first ops already applied to each image: a crop, or a crop and a resize, or a resize.
+        corner: i32[2, B], first available pixel row and column of each image, for images without applied ops.
+        turns: u8[B], rotation by the engine after the crop; see :func:`stored_windows`. 1 for images with applied ops
+            or a corner.
     """
     assert plan.ops is not None and plan.sizes is not None
     window = window_of(plan.ops)
     if window is None:
-        return plan.ops  # a resize to the size that an image has already leaves it as it is
+        return plan.ops  # a resize to the current size changes nothing
     if turns is not None:
         window = stored_windows(window, plan.sizes, turns)
     if corner is not None:

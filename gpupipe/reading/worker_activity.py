@@ -1,6 +1,6 @@
-"""What worker processes are doing: whether they work at all, and where in their code they are.
+"""Activity of worker processes: whether they work at all, and where in their code they are.
 
-Where there is no ``/proc`` (only Linux has it) every worker counts as working, and no stack is known.
+Without ``/proc``, which only Linux has, every worker counts as working, and stacks are unknown.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from pathlib import Path
 __all__ = ["PATIENCE", "Patience", "show_stack_on_request", "stack_of"]
 
 PATIENCE = 60.0
-"""Seconds without a batch after which somebody looks at what the workers do."""
+"""Seconds without a batch before workers are inspected."""
 
 _NAME = "gpupipe-stack"
 _SIGNAL = getattr(signal, "SIGRTMAX", 0) - 3
-"""A signal of no meaning, which scripts do not use either."""
+"""A signal without a meaning, which scripts do not use."""
 _SWITCHES, _SHARE = 5.0, 0.01
-"""Per second, and of a processor: who waits wakes up less often and computes less. A worker's own watch wakes up twice
-a second."""
+"""Wake-ups per second, and share of a processor, below which a process counts as waiting. A worker's own watch wakes up
+twice a second."""
 _ANSWER = 0.5
 """Seconds that a worker has to write its stack."""
 _KEPT: list[int] = []
-"""The file descriptor of this process's stack, which must stay open."""
+"""File descriptor of this process's stack, which must stay open."""
 
 
 def show_stack_on_request() -> None:
-    """Called in a worker. It writes its stack into a file in memory when :func:`stack_of` asks, whatever it is doing
-    just then: in C, without Python's lock."""
+    """Make this worker write its stack to a file in memory when :func:`stack_of` asks, from C and without Python's
+    lock."""
     if hasattr(os, "memfd_create") and hasattr(faulthandler, "register"):
         file = os.memfd_create(_NAME)
         faulthandler.register(_SIGNAL, file, all_threads=True, chain=False)
-        while _KEPT:  # of the worker that this process is a fork of
+        while _KEPT:  # inherited from the worker that forked this process
             os.close(_KEPT.pop())
         _KEPT.append(file)
 
 
 def stack_of(pid: int) -> str:
-    """Where the main thread of a worker is, the innermost function first, or why nobody knows."""
+    """Return the stack of a worker's main thread, innermost function first, or why it is unknown."""
     if _state(pid) in "tT":
         return "  it is stopped (by SIGSTOP or a debugger)"
     found = _file_of_stack(pid)
@@ -65,7 +65,7 @@ def stack_of(pid: int) -> str:
 
 
 def _of_main_thread(text: str) -> str:
-    """Of what faulthandler wrote. It begins with the youngest thread."""
+    """Return the main thread's part of faulthandler's output, which begins with the youngest thread."""
     blocks = [block for block in text.strip().split("\n\n") if block]
     current = [block for block in blocks if block.startswith("Current thread")] or blocks[-1:]
     return "\n".join(current[0].splitlines()[1:]) if current else "  it does not answer"
@@ -100,19 +100,19 @@ def _state(pid: int) -> str:
 
 
 def _catches(pid: int) -> bool:
-    """Whether the signal is caught. One that is not would end the process."""
+    """Return whether the process catches the signal, which would otherwise end it."""
     found = re.search(r"^SigCgt:\s*(\S+)", _status(pid), re.MULTILINE)
     return found is not None and bool(int(found[1], 16) >> (_SIGNAL - 1) & 1)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a process, its threads and its children have done so far."""
+    """Work done so far by a process, its threads and its children."""
 
     switches: int = 0
-    """How often the system gave one of them a processor."""
+    """Number of times that the system scheduled one of them."""
     seconds: float = 0.0
-    """Of processors."""
+    """Processor time."""
 
     def __add__(self, other: _Work) -> _Work:
         return _Work(self.switches + other.switches, self.seconds + other.seconds)
@@ -132,10 +132,10 @@ def _work(pid: int) -> _Work:
 
 
 class Patience:
-    """Says, when nothing has come from workers for long, which of them did nothing in all that time.
+    """Finds workers that were inactive during a long wait.
 
-    Time counts that the caller has waited, and not what a clock says: a script that was stopped for an hour, with
-    its workers, has not waited.
+    It counts the time that the caller waited, not clock time: a script that was stopped for an hour, with its workers,
+    has not waited.
     """
 
     def __init__(self, seconds: float | None = None):
@@ -144,13 +144,13 @@ class Patience:
         self._before: dict[int, _Work] = {}
 
     def came(self) -> None:
-        """Something has come."""
+        """Reset, because something arrived."""
         self._waited = 0.0
         self._before = {}
 
     def waited(self, seconds: float, pids: Iterable[int]) -> list[int] | None:
-        """Nothing came in these seconds. ``None``, or the processes that did nothing, if patience is at its end; then
-        it begins again."""
+        """Count seconds in which nothing arrived. Return the inactive processes once patience has run out, otherwise
+        ``None``."""
         if not self._before:
             self._before = {pid: _work(pid) for pid in pids}
             return None
