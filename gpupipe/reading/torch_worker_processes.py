@@ -1,13 +1,13 @@
 """torch's DataLoader and its worker processes, with guarantees that torch does not give.
 
 - A worker that dies is noticed within a quarter of a second, in any thread, and only in ``next()``: torch itself raises
-it from a signal handler, anywhere in the script, and in threads other than the first after 5 s.
+  it from a signal handler, anywhere in the script, and in threads other than the first after 5 s.
 - All workers end within about a second, even during a long job, and whatever locks a dead one holds.
 - A worker that does nothing for a minute, while the consumer waits for it, counts as lost: a lock that another thread
   held while the process was forked is never released in it. One that works, however long, is reported and left alone.
 - No worker outlives its parent by more than half a second, and no temporary file remains.
 - Ctrl-C neither loses a process that was just forked nor interrupts the shutdown of the others, and no worker
-prints a traceback because of it.
+  prints a traceback because of it.
 - A forked child that drops its copy does not end the workers of its parent.
 
 All use of torch's private names is in this file.
