@@ -7,10 +7,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from ..reading.setup import Setup
+from ..transforms.ops import Call, Op, Views
 from ..types import Batch, Plan
 from .memory_uses import MemoryUse, Workload
 
-__all__ = ["Engine", "EngineConfig", "Run"]
+__all__ = ["Engine", "EngineConfig", "Run", "names_of"]
+
+
+def names_of(ops: Sequence[Op]) -> list[str]:
+    """The names of ops, and of those in their branches."""
+    names = []
+    for op in ops:
+        if isinstance(op, Views):
+            names += [name for branch in op.branches for name in names_of(branch)]
+        else:
+            names.append(op.name if isinstance(op, Call) else type(op).__name__)
+    return names
 
 
 class Run(ABC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -14,9 +15,19 @@ from ..transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
 from ..transforms.ops.base import Array
 from .dtype import to_dtype
 from .picture import Picture, array, chw, hwc, planes, to_bytes
-from .registry import ARITHMETIC, BATCH_FORMS, FORMS, LEVEL_FORMS, Form, change_of, is_arithmetic
+from .registry import (
+    ARITHMETIC,
+    BATCH_FORMS,
+    FORMS,
+    LEVEL_FORMS,
+    Form,
+    change_of,
+    different_sizes,
+    is_arithmetic,
+    works_together,
+)
 
-__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "head_and_tail"]
+__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "apply_together", "head_and_tail"]
 
 Arrays = Array | tuple[Array, ...]
 """One image, or one for each view."""
@@ -92,6 +103,48 @@ def _as_batch(image: Picture, op: Op, i: int) -> Picture:
     if is_arithmetic(op):
         return hwc(apply_batch(x[None], (one,))[0])
     return hwc(change_of(op)(x.clone()[None], one)[0])  # which may write to what it gets
+
+
+def apply_together(x: Tensor, ops: Sequence[Op], forms: Mapping[type[Op], Form] = FORMS) -> Tensor | tuple[Tensor, ...]:
+    """:func:`apply_sample` of several images of one size, on the CPU: what makes the same bits of all of them in one
+    call does so, and the rest is done image by image.
+
+    Args:
+        x: [n, C, H, W], which may be written to.
+        ops: with n rows.
+
+    Returns [n, C', H', W'], or a tuple of such for several views. Raises ValueError if images come out in different
+    sizes.
+    """
+    at = 0
+    while at < len(ops):
+        op = ops[at]
+        if isinstance(op, Views):
+            return tuple(apply_together(x.clone(), branch, forms) for branch in op.branches)  # type: ignore[misc]
+        end = next((n for n in range(at, len(ops)) if _at_once(ops[n]) or isinstance(ops[n], Views)), len(ops))
+        if end > at:
+            x, at = _one_by_one(x, ops[at:end], forms), end
+            continue
+        if is_arithmetic(op):
+            x = ARITHMETIC[type(op)](x, op, torch.preserve_format, True)
+        else:
+            x = BATCH_FORMS[type(op)](x.contiguous() if getattr(op, "kind", None) == "pil" else x, op)
+        at += 1
+    return x
+
+
+def _at_once(op: Op) -> bool:
+    """Whether all images of a group go through the op in one call."""
+    if isinstance(op, Crop):
+        return bool((op.height == op.height[0]).all() and (op.width == op.width[0]).all())
+    return is_arithmetic(op) or works_together(op)
+
+
+def _one_by_one(x: Tensor, ops: Sequence[Op], forms: Mapping[type[Op], Form]) -> Tensor:
+    made = [apply_sample(image, ops, i, forms) for i, image in enumerate(x.permute(0, 2, 3, 1).numpy())]
+    if len({image.shape for image in made}) > 1:  # type: ignore[union-attr]
+        raise different_sizes()
+    return torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2)
 
 
 def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_format") -> Any:

@@ -89,7 +89,7 @@ def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) 
     return conv2d(conv2d(values, across[:, None, None]), down[:, None, :, None])
 
 
-@batch_form(ops.Noise)
+@batch_form(ops.Noise, together="always")
 def noise_batch(x: Tensor, op: ops.Noise) -> Tensor:
     values = normal(op.seed, x[0].numel(), x.device).view_as(x)
     if x.dtype == torch.uint8:

@@ -38,7 +38,7 @@ def largest(x: Tensor) -> int:
 # ---- gray
 
 
-@batch_form(ops.Gray)
+@batch_form(ops.Gray, together="pil")
 def gray(x: Tensor, op: ops.Gray) -> Tensor:
     found = to_bytes(_pil_luma(x.to(torch.float32))) if op.kind == "pil" else _back(luma(x), x)
     return found if op.channels == 1 else found.repeat(1, 3, 1, 1)  # not expanded: it may be written to
@@ -95,7 +95,7 @@ def pil_brightness(values: Tensor, op: ops.Brightness) -> Tensor:
     return pil_blend(values, None, number(op.factor, values))
 
 
-@batch_form(ops.Brightness)
+@batch_form(ops.Brightness, together="always")
 def brightness(x: Tensor, op: ops.Brightness) -> Tensor:
     if op.kind == "pil":
         return to_bytes(pil_brightness(x.to(torch.float32), op))
@@ -107,7 +107,7 @@ def pil_contrast(values: Tensor, op: ops.Contrast) -> Tensor:
     return pil_blend(values, _pil_less_contrast(values), number(op.factor, values))
 
 
-@batch_form(ops.Contrast)
+@batch_form(ops.Contrast, together="pil")
 def contrast(x: Tensor, op: ops.Contrast) -> Tensor:
     if op.kind == "pil":
         return to_bytes(pil_contrast(x.to(torch.float32), op))
@@ -135,7 +135,7 @@ def pil_saturation(values: Tensor, op: ops.Saturation) -> Tensor:
     return values if values.shape[1] == 1 else pil_blend(values, _pil_luma(values), number(op.factor, values))
 
 
-@batch_form(ops.Saturation)
+@batch_form(ops.Saturation, together="pil")
 def saturation(x: Tensor, op: ops.Saturation) -> Tensor:
     if x.shape[1] == 1:
         return x
@@ -153,7 +153,7 @@ def _less_saturation(x: Tensor) -> Tensor:
 # ---- channels
 
 
-@batch_form(ops.ChannelPermutation)
+@batch_form(ops.ChannelPermutation, together="always")
 def permute_channels(x: Tensor, op: ops.ChannelPermutation) -> Tensor:
     if len(x) == 1:
         return x[:, op.permutation[0].tolist()]

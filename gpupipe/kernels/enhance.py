@@ -30,7 +30,7 @@ def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
     return values
 
 
-@batch_form(ops.Sharpness)
+@batch_form(ops.Sharpness, together="pil")
 def sharpness(x: Tensor, op: ops.Sharpness) -> Tensor:
     if op.kind == "pil":
         return to_bytes(pil_sharpness(x.to(torch.float32), op))
@@ -80,7 +80,7 @@ def _smooth(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor([[a, a, a], [a, b, a], [a, a, a]], dtype=dtype, device=device)
 
 
-@batch_form(ops.Posterize)
+@batch_form(ops.Posterize, together="always")
 def posterize(x: Tensor, op: ops.Posterize) -> Tensor:
     if len(op.bits) == 1 or (op.bits == op.bits[0]).all():
         return _tensor_posterize(x, int(op.bits[0]))
@@ -98,7 +98,7 @@ def _tensor_posterize(x: Tensor, bits: int) -> Tensor:
     return x.bitwise_and(256 - (1 << (8 - bits)))
 
 
-@batch_form(ops.Solarize)
+@batch_form(ops.Solarize, together="always")
 def solarize(x: Tensor, op: ops.Solarize) -> Tensor:
     if x.is_floating_point():
         return torch.where(x >= number(op.threshold, x), _inverse(x), x)
@@ -116,13 +116,13 @@ def _reaches(x: Tensor, least: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
     return (x >= on(least, x.device)).view(torch.uint8)
 
 
-@batch_form(ops.SolarizeAdd)
+@batch_form(ops.SolarizeAdd, together="always")
 def solarize_add(x: Tensor, op: ops.SolarizeAdd) -> Tensor:
     dark = _reaches(x, np.full(len(x), 128, np.uint8)).bitwise_xor_(1)
     return x.add_(dark.mul_(on(op.addend.astype(np.uint8), x.device).view(-1, 1, 1, 1)))
 
 
-@batch_form(ops.Invert)
+@batch_form(ops.Invert, together="always")
 def invert(x: Tensor, op: ops.Invert) -> Tensor:
     return _inverse(x)
 
@@ -131,7 +131,7 @@ def _inverse(x: Tensor) -> Tensor:
     return 1.0 - x if x.is_floating_point() else x.bitwise_not()
 
 
-@batch_form(ops.AutoContrast)
+@batch_form(ops.AutoContrast, together="always")
 def autocontrast(x: Tensor, op: ops.AutoContrast) -> Tensor:
     if op.kind == "tensor":
         return _tensor_autocontrast(x)
@@ -168,7 +168,7 @@ def _tensor_autocontrast(x: Tensor) -> Tensor:
     return values.sub(low.masked_fill_(flat, 0.0)).div_(step).clamp_(0, largest(x)).to(x.dtype)
 
 
-@batch_form(ops.Equalize)
+@batch_form(ops.Equalize, together="always")
 def equalize(x: Tensor, op: ops.Equalize) -> Tensor:
     return _tensor_equalize(x)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy.lib.stride_tricks import as_strided
 from PIL import Image
 from torch import Tensor
 
 from ..errors import PipelineError
 from ..transforms import ops
-from ..transforms.ops.base import Array
+from ..transforms.ops.base import I64, Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
@@ -49,31 +51,86 @@ def window(
     return out
 
 
-@batch_form(ops.Crop, rows="all")
+@batch_form(ops.Crop, rows="all", together="always")
 def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
-    """A window of each image; outside of it one colour. Raises :class:`PipelineError` for other modes."""
-    have = x.shape[2:]
-    boxes = np.stack([op.top, op.left, op.height, op.width], axis=1).tolist()
-    height, width = boxes[0][2:]
-    if any(box[2:] != [height, width] for box in boxes):
+    """A window of each image, all of one size. On a GPU what is outside of an image is one colour.
+
+    Raises :class:`PipelineError` if the windows differ in size, or for other modes on a GPU.
+    """
+    sizes = {*zip(op.height.tolist(), op.width.tolist(), strict=True)}
+    if len(sizes) > 1:
         raise PipelineError("the images of a batch are cropped to different sizes; put a Resize((h, w)) before this")
-    # If all are the same window of the image, a view of it is enough.
-    inside = all(
-        top >= 0 and left >= 0 and top + height <= have[0] and left + width <= have[1] for top, left, *_ in boxes
-    )
-    if inside and all(box == boxes[0] for box in boxes):
-        top, left = boxes[0][:2]
-        return x[:, :, top : top + height, left : left + width]
+    ((height, width),) = sizes
+    tops, lefts = op.top.tolist(), op.left.tolist()
+    above, left_of = -min(tops), -min(lefts)
+    below, right_of = max(tops) + height - x.shape[2], max(lefts) + width - x.shape[3]
+    inside = max(above, left_of, below, right_of) <= 0
+    if inside and -above == max(tops) and -left_of == max(lefts):  # a view is enough
+        return x[:, :, -above : height - above, -left_of : width - left_of]
+    if x.device.type == "cpu" and x.dtype != torch.bfloat16:  # which numpy does not have
+        values, top, left = x.numpy(), op.top.astype(np.int64), op.left.astype(np.int64)
+        if not inside and op.mode != "constant":
+            return torch.from_numpy(_mirrored(values, op))
+        if not inside:  # no window needs more than its own size around an image
+            reach = ((above, height), (below, height), (left_of, width), (right_of, width))
+            around = [min(max(0, pixels), most) for pixels, most in reach]
+            values = _surrounded(values, around, op.fill)
+            top = (top + around[0]).clip(0, values.shape[2] - height)
+            left = (left + around[2]).clip(0, values.shape[3] - width)
+        return torch.from_numpy(_windows(values, top, left, height, width))
     if not inside and op.mode != "constant":
         raise PipelineError(f'padding_mode={op.mode!r} has no form for a whole batch; use "constant"')
+    have = x.shape[2:]
     out = x.new_empty((len(x), x.shape[1], height, width))
     for c in range(x.shape[1]):
         out[:, c] = int(op.fill[c % len(op.fill)]) if x.dtype == torch.uint8 else op.fill[c % len(op.fill)]
-    for i, (top, left, *_) in enumerate(boxes):
+    for i, (top, left) in enumerate(zip(tops, lefts, strict=True)):
         y0, x0, y1, x1 = max(top, 0), max(left, 0), min(top + height, have[0]), min(left + width, have[1])
         if y1 > y0 and x1 > x0:
             out[i, :, y0 - top : y1 - top, x0 - left : x1 - left] = x[i, :, y0:y1, x0:x1]
     return out
+
+
+def _surrounded(values: Array, around: Sequence[int], fill: tuple[float, ...]) -> Array:
+    """[n, C, H, W] with so many pixels of one colour above, below, left and right, which lie as the values lie."""
+    above, below, left, right = around
+    n, channels, height, width = values.shape
+    height, width = above + height + below, left + width + right
+    colour = np.broadcast_to(np.array(fill).astype(values.dtype), channels)  # a fraction is cut off, as by torchvision
+    if values.strides[1] > values.strides[3]:  # planes
+        out = np.empty((n, channels, height, width), values.dtype)
+        out[:] = np.repeat(colour, width).reshape(channels, 1, width)
+    else:
+        rows = np.empty((n, height, width * channels), values.dtype)
+        rows[:] = np.tile(colour, width)
+        out = rows.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
+    out[:, :, above : height - below, left : width - right] = values
+    return out
+
+
+def _windows(values: Array, top: I64, left: I64, height: int, width: int) -> Array:
+    """[n, C, height, width] of [n, C, H, W], which lies as the values lie."""
+    n, channels, have_height, have_width = values.shape
+    places = n, have_height - height + 1, have_width - width + 1
+    image, channel, row, pixel = values.strides
+    if channel == values.itemsize and pixel == channels * channel:  # whole rows of a window are copied at once
+        each = as_strided(values, (*places, height, width * channels), (image, row, pixel, row, channel))
+        return each[np.arange(n), top, left].reshape(n, height, width, channels).transpose(0, 3, 1, 2)
+    each = as_strided(values, (*places, channels, height, width), (image, row, pixel, channel, row, pixel))
+    return each[np.arange(n), top, left]
+
+
+def _mirrored(values: Array, op: ops.Crop) -> Array:
+    """Windows of [n, C, H, W], whose pixels outside are those of the image, as the mode says."""
+    rows, columns = (
+        np.stack([_reach(start, length, have, op.mode) for start in starts.tolist()])
+        for starts, length, have in (
+            (op.top, int(op.height[0]), values.shape[2]),
+            (op.left, int(op.width[0]), values.shape[3]),
+        )
+    )
+    n = np.arange(len(values))[:, None, None]
+    return values.transpose(0, 2, 3, 1)[n, rows[:, :, None], columns[:, None, :]].transpose(0, 3, 1, 2)
 
 
 def _reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int64]:
@@ -174,6 +231,6 @@ def flip_at_once(image: Picture, op: ops.Flip, i: int) -> Picture:
     return torch.from_numpy(image).flip(1 if op.axis == "horizontal" else 0).numpy()
 
 
-@batch_form(ops.Flip)
+@batch_form(ops.Flip, together="always")
 def flip_batch(x: Tensor, op: ops.Flip) -> Tensor:
     return x.flip(-1 if op.axis == "horizontal" else -2)

@@ -24,7 +24,7 @@ from .registry import batch_form
 __all__ = ["pil_hue", "tensor_hue"]
 
 
-@batch_form(ops.Hue)
+@batch_form(ops.Hue, together="always")
 def hue(x: Tensor, op: ops.Hue) -> Tensor:
     if x.shape[1] == 1:
         return x

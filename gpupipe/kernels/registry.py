@@ -17,6 +17,8 @@ from functools import wraps
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from ..errors import PipelineError
@@ -32,19 +34,23 @@ __all__ = [
     "LEVEL_FORMS",
     "Form",
     "Rows",
+    "Together",
     "arithmetic",
     "batch_form",
     "change_of",
     "different_sizes",
     "form",
+    "group_size",
     "has_batch_form",
     "is_arithmetic",
     "level_form",
+    "works_together",
 ]
 
 Form = Callable[[Picture, Any, int], Picture]
 BatchForm = Callable[[Tensor, Any], Tensor]
 Rows = Literal["drawn", "each", "all"]
+Together = Literal["never", "pil", "always"]
 
 _Form = TypeVar("_Form", bound=Form)
 _BatchForm = TypeVar("_BatchForm", bound=BatchForm)
@@ -74,6 +80,13 @@ ARITHMETIC: dict[type[Op], Callable[..., Tensor]] = {}
 ``x`` may be written to."""
 
 
+_TOGETHER: dict[type[Op], Together] = {}
+
+_AT_ONCE = 1 << 19
+"""Values of images that are worked on at once. With more, what is computed of them would leave the cache; with fewer,
+calls cost more than the work (``benchmarks/small_loaders.py``)."""
+
+
 def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
     """Register what an op does to one image: ``function(image, op, i)``, called if the mask is set for ``i``.
 
@@ -92,13 +105,17 @@ def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
     return register
 
 
-def batch_form(kind: type[Op], *, rows: Rows = "drawn") -> Callable[[_BatchForm], _BatchForm]:
+def batch_form(
+    kind: type[Op], *, rows: Rows = "drawn", together: Together = "never"
+) -> Callable[[_BatchForm], _BatchForm]:
     """Register what an op does to a batch: ``function(x, op)``, which may write to ``x``.
 
     Args:
-        rows: which images ``function`` gets. ``"drawn"``: those that the mask selects, on a GPU at once, on the CPU,
-            whose cache holds one image, one after another. ``"each"``: the same, but one after another on every
-            device. ``"all"``: the whole batch; for ops that have no mask, or need all of it.
+        rows: which images ``function`` gets. ``"drawn"``: those that the mask selects, on a GPU at once, on the CPU
+            see ``together``. ``"each"``: the same, but one after another on every device. ``"all"``: the whole batch;
+            for ops that have no mask, or need all of it.
+        together: whether ``function`` makes the same bits of several images on the CPU as of one: ``"always"``, only
+            if the op is of PIL images, or ``"never"``. If so, it gets as many small images as the cache holds.
     """
 
     def register(function: _BatchForm) -> _BatchForm:
@@ -107,6 +124,7 @@ def batch_form(kind: type[Op], *, rows: Rows = "drawn") -> Callable[[_BatchForm]
             return _drawn(x, op, function, one_by_one=rows == "each")
 
         BATCH_FORMS[kind] = function if rows == "all" else masked
+        _TOGETHER[kind] = together
         return function
 
     return register
@@ -151,6 +169,17 @@ def has_batch_form(op: Op) -> bool:
     return is_arithmetic(op) or (type(op) in BATCH_FORMS and (not isinstance(op, Call) or op.batch))
 
 
+def works_together(op: Op) -> bool:
+    """Whether its batch form makes the same bits of several images on the CPU as of one."""
+    together = _TOGETHER.get(type(op), "never")
+    return together == "always" or (together == "pil" and getattr(op, "kind", None) == "pil")
+
+
+def group_size(values: int) -> int:
+    """How many images of so many values a CPU works on at once."""
+    return max(1, _AT_ONCE // max(values, 1))
+
+
 def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor:
     """``change`` done to the rows whose mask is set."""
     drawn = np.flatnonzero(op.mask)
@@ -158,17 +187,8 @@ def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor
     if not len(drawn):
         return x
     if one_by_one or x.device.type == "cpu":
-        out = x
-        for i in drawn.tolist():
-            made = change(x[i : i + 1], op.take(slice(i, i + 1)))
-            # A form may change the size, if it does so to all images.
-            if made.shape[1:] != out.shape[1:]:
-                if i or not whole:
-                    raise different_sizes()
-                out = x.new_empty((len(x), *made.shape[1:]))
-            if made.data_ptr() != out[i].data_ptr():  # else it was changed where it lies
-                out[i] = made[0]
-        return out
+        together = not one_by_one and x.dtype != torch.bfloat16 and works_together(op)
+        return _in_groups(x, op, change, drawn, group_size(x[0].numel()) if together else 1)
     if whole:
         return change(x, op)
     at = on(drawn, x.device)
@@ -176,6 +196,27 @@ def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor
     if made.shape[1:] != x.shape[1:]:
         raise different_sizes()
     return x.index_copy_(0, at, made)
+
+
+def _in_groups(x: Tensor, op: Any, change: BatchForm, drawn: npt.NDArray[np.int64], size: int) -> Tensor:
+    """``change`` done to the rows ``drawn``, ``size`` of them at once."""
+    out = x
+    for start in range(0, len(drawn), size):
+        some = drawn[start : start + size]
+        neighbours = some[-1] - some[0] == len(some) - 1
+        rows: Any = slice(int(some[0]), int(some[-1]) + 1) if neighbours else some
+        part = x[rows] if neighbours else torch.from_numpy(x.numpy()[rows])  # torch needs six times as long
+        made = change(part, op.take(rows))
+        # A form may change the size, if it does so to all images.
+        if made.shape[1:] != out.shape[1:]:
+            if start or len(drawn) < len(x):
+                raise different_sizes()
+            out = x.new_empty((len(x), *made.shape[1:]))
+        if not neighbours:
+            out.numpy()[rows] = made.numpy()
+        elif made.data_ptr() != out[rows].data_ptr():  # else it was changed where it lies
+            out[rows] = made
+    return out
 
 
 def different_sizes() -> ValueError:

@@ -10,7 +10,7 @@ from ...errors import ConfigError, MissingDependency, PipelineError
 from ...reading.setup import Setup
 from ..base import Engine, EngineConfig
 from ..memory_uses import MemoryUse, Workload
-from .codings import by_pillow, is_safe
+from .codings import by_pillow
 from .options import Options
 from .presence import installed
 
@@ -22,8 +22,9 @@ class Dali(Options, EngineConfig):
     """NVIDIA DALI: on a GPU if the loader's device is one, else its CPU backend.
 
     Clips on the CPU that are only cropped, resized, mirrored and normalised never reach DALI: torch does that to each
-    frame in the thread that decoded it, in less time and closer to the reference. Nor do images that are kept decoded
-    (``cache=``): the thread that read one does the rest.
+    frame in the thread that decoded it, in less time and closer to the reference. Nor do, on the CPU, images that are
+    kept decoded (``cache=``) and images in memory (:class:`gpupipe.datasets.Arrays`): the thread that has one does the
+    rest.
 
     On a CPU DALI decodes, and threads of the host do the rest image by image, as soon as that is cheaper; so they do on
     every device if user code for single images is among the transforms. ``repr`` says what is done on the host.
@@ -65,11 +66,8 @@ class Dali(Options, EngineConfig):
                 'Dali: graph="whole" has DALI resize whole images, and scaled=True images that were decoded smaller; '
                 "leave one of them out"
             )
-        from ...reading.choose import feed_of
-        from .graph import ACCEPTS
         from .routes import route_of
 
-        feed_of(setup, ACCEPTS, is_safe)
         route_of(setup, self)
 
     def _check_nvdec(self, setup: Setup) -> None:

@@ -24,6 +24,7 @@ from ...kernels import has_batch_form
 from ...kernels.check import check_ops
 from ...reading.windows import window_of
 from ...transforms.ops import Call, Op, ToDtype, Views
+from ..base import names_of
 from .lowering import LOWERINGS, lacks
 
 __all__ = ["GraphEnd", "graph_end"]
@@ -59,7 +60,7 @@ class GraphEnd:
 
     def names(self, ops: Sequence[Op]) -> list[str]:
         """The ops that are left, each once."""
-        return list(dict.fromkeys(name for rest in self.rest(ops) for op in rest for name in _names(op)))
+        return list(dict.fromkeys(name for rest in self.rest(ops) for name in names_of(rest)))
 
 
 def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = lambda: None) -> GraphEnd:
@@ -95,12 +96,6 @@ def _functions(ops: Sequence[Op]) -> Iterator[Call]:
             yield op
         for branch in op.branches:
             yield from _functions(branch)
-
-
-def _names(op: Op) -> list[str]:
-    if isinstance(op, Views):
-        return [name for branch in op.branches for inner in branch for name in _names(inner)]
-    return [op.name if isinstance(op, Call) else type(op).__name__]
 
 
 # ---- on a CPU
@@ -169,11 +164,12 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
     n, size = _reach(ops, size)
     if n == len(ops):
         return n
-    named = _names(ops[n])[0]
+    named = names_of(ops[n:])[0]
     for op in ops[n:]:
         if not has_batch_form(op):
             raise PipelineError(
-                f"{_names(op)[0]}{'' if op is ops[n] else f' after {named}'} has no form for a GPU; put it elsewhere"
+                f"{names_of([op])[0]}{'' if op is ops[n] else f' after {named}'} has no form for a GPU; "
+                "put it elsewhere"
             )
     if size is None and (common() is None or any(hasattr(op, "height") for op in ops[:n])):
         raise PipelineError(

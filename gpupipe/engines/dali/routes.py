@@ -4,8 +4,11 @@
 |---|---|---|
 | clips that are only cropped, resized, flipped and normalised, on a CPU | PyAV | the thread that decoded a frame |
 | images that ``cache=`` keeps, on a CPU | Pillow, once | the thread that read an image |
+| images in memory, on a CPU | nobody | the thread that looks them up |
 | all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
 | all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |
+
+DALI, whose import takes most of a loader's start, is imported only to see where its graph ends.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...reading.choose import feed_of
 from ...reading.setup import Setup
@@ -21,13 +25,15 @@ from ..base import Engine
 from ..host.clip_frames import ClipBatches
 from ..host.engine import HostEngine
 from ..host.kept_images import KeptImages
+from ..host.pixel_images import PixelImages
 from ..memory_uses import MemoryUse, Workload
 from . import decoder
 from .codings import is_safe
-from .executors import Executor, GraphAlone, GraphThenThreads
-from .graph import ACCEPTS, DecoderOptions
-from .graph_end import GraphEnd, graph_end
 from .options import Options
+
+if TYPE_CHECKING:
+    from .executors import Executor
+    from .graph_end import GraphEnd
 
 __all__ = ["Route", "end_of", "route_of"]
 
@@ -54,6 +60,11 @@ def route_of(setup: Setup, options: Options) -> Route:
     clips = ClipBatches.of(setup)
     if clips is not None:
         return _Clips(setup, clips)
+    pixels = None if options.graph == "whole" else PixelImages.of(setup)
+    if pixels is not None:
+        return _Pixels(setup, pixels)
+    from .executors import GraphAlone, GraphThenThreads
+
     end = end_of(setup, options)
     images = KeptImages.of(setup)
     # A graph would only pass on what a first crop takes of a kept image.
@@ -64,6 +75,8 @@ def route_of(setup: Setup, options: Options) -> Route:
 
 def end_of(setup: Setup, options: Options) -> GraphEnd:
     """Where DALI's graph ends."""
+    from .graph_end import graph_end
+
     whole = setup.cuda or options.graph == "whole"
     return graph_end(setup.pipeline.skeleton, whole=whole, common=setup.dataset.common_size)
 
@@ -78,6 +91,18 @@ class _Clips(Route):
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
         count = self._setup.prefetch_factor + 2
         return workload.output(count, "(prefetch_factor + 1 in flight + the one handed out)")
+
+
+class _Pixels(Route):
+    def __init__(self, setup: Setup, images: PixelImages):
+        self._setup, self._images = setup, images
+
+    def build(self) -> Engine:
+        return HostEngine.of_pixels(self._setup, self._images)
+
+    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
+        count = self._setup.prefetch_factor + 1
+        return workload.output(count, "(prefetch_factor + the one handed out) in flight")
 
 
 class _Kept(Route):
@@ -98,6 +123,7 @@ class _Graph(Route):
 
     def build(self) -> Engine:
         from .engine import DaliEngine
+        from .graph import DecoderOptions
 
         options, fancy = self._options, self._options.jpeg_fancy_upsampling is not False
         decodes = DecoderOptions(self._roi(fancy), options.hw_decoder_load, fancy)
@@ -129,5 +155,7 @@ class _Graph(Route):
 
     def _decodes_windows(self) -> bool:
         """Whether DALI decodes files of which a first crop takes a window."""
+        from .graph import ACCEPTS
+
         feed = feed_of(self._setup, ACCEPTS, is_safe)
         return feed.form in ("paths", "encoded") and window_of(self._setup.pipeline.skeleton) is not None

@@ -14,11 +14,12 @@ from ...reading.clips import ClipReader
 from ...reading.kept_images import KeptImageReader
 from ...reading.setup import Setup
 from ...types import Batch, Plan
-from ..base import Engine, Run
+from ..base import Engine, Run, names_of
 from ..delivery import to_device
 from ..pillow_speed import PillowSpeed
 from .clip_frames import ClipBatches
 from .kept_images import KeptImages
+from .pixel_images import PixelImages
 
 __all__ = ["HostEngine"]
 
@@ -28,15 +29,16 @@ class HostEngine(Engine):
 
     Clips (``benchmarks/video_clips.py``): DALI's graph takes more CPU time for crop, resize and normalise than torch on
     a frame that the decoder just wrote, and resizes further from Pillow at the borders. Images that are kept decoded
-    (``benchmarks/decoded_cache.py``): a graph would only copy them, from thread to thread.
+    (``benchmarks/decoded_cache.py``), and images in memory (``benchmarks/small_loaders.py``): a graph would only copy
+    them, from thread to thread.
 
     Args:
         reader: whose media are finished batches.
-        batches: what makes them for it.
+        batches: what makes them for it, if it does not do so itself.
         facts: about what is done.
     """
 
-    def __init__(self, setup: Setup, reader: Reader, batches: ClipBatches | KeptImages, facts: dict[str, str]):
+    def __init__(self, setup: Setup, reader: Reader, batches: ClipBatches | KeptImages | None, facts: dict[str, str]):
         self.setup = setup
         self.reader = reader
         self._batches, self._facts = batches, facts
@@ -48,6 +50,11 @@ class HostEngine(Engine):
         return cls(setup, ClipReader(setup, clips), clips, {"frames": done})
 
     @classmethod
+    def of_pixels(cls, setup: Setup, images: PixelImages) -> HostEngine:
+        facts = {"on the host": " + ".join(dict.fromkeys(names_of(setup.pipeline.skeleton))), "decoder": "none"}
+        return cls(setup, images, None, facts)
+
+    @classmethod
     def of_images(cls, setup: Setup, images: KeptImages, ops: Sequence[str]) -> HostEngine:
         facts = {"on the host": " + ".join(ops), "decoder": "none"}
         return cls(setup, KeptImageReader(setup, images), images, facts)
@@ -57,7 +64,8 @@ class HostEngine(Engine):
 
     def close(self) -> None:
         self.reader.close()
-        self._batches.close()
+        if self._batches is not None:
+            self._batches.close()
         system.trim()
 
     def facts(self) -> dict[str, Any]:

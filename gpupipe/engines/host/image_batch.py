@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -9,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.apply import apply_batch, apply_sample, head_and_tail
+from ...kernels.apply import apply_batch, apply_sample, apply_together, head_and_tail
 from ...kernels.at_once import AtOnce, Moves
 from ...kernels.picture import chw, planes
-from ...kernels.registry import FAST_FORMS, FORMS, different_sizes
+from ...kernels.registry import FAST_FORMS, FORMS, different_sizes, group_size
 from ...reading.buffers import BatchPool
-from ...transforms.ops import Call, Op, ToDtype, Views
+from ...transforms.ops import Call, Crop, Op, Resize, ToDtype, Views
 from ...transforms.ops.base import Array
 
 __all__ = ["ImageBatch"]
@@ -58,6 +59,8 @@ class ImageBatch:
         self.forms = _ALL if fast else FORMS
         last = Moves.last_of(self.head) if fast and not self.has_views else 0
         self._first, self._moves = self.head[: len(self.head) - last], Moves(self.head[len(self.head) - last :])
+        self._head = [(op, bool(op.rows)) for op in self.head]
+        self._in_groups = fast and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
@@ -75,6 +78,29 @@ class ImageBatch:
         for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
             self._put(one, row, k, moves)
 
+    def group_of(self, shape: tuple[int, ...]) -> int:
+        """How many images of that shape [H, W, C] are best put at once."""
+        return group_size(math.prod(shape)) if self._in_groups and len(shape) == 3 else 1
+
+    def put_group(self, images: Array, row: int) -> None:
+        """Images ``row`` to ``row + n``, u8[n, H, W, C], which may be written to: the same as :meth:`put` of each."""
+        if images.dtype != np.uint8:
+            raise TypeError(f"images are put together as uint8, not as {images.dtype}")
+        if self.group_of(images.shape[1:]) == 1:
+            for n, image in enumerate(images, row):
+                self.put(image, n)
+            return
+        rows = slice(row, row + len(images))
+        made = apply_together(torch.from_numpy(images).permute(0, 3, 1, 2), _mine(self._head, rows), self.forms)
+        for view, x in enumerate(made if isinstance(made, tuple) else (made,)):
+            end, batch = self._ends[view], self._tensors[view]
+            if batch is None:
+                batch = self._batch(view, x.shape[1:], x.dtype)
+            if batch.shape[1:] != x.shape[1:]:
+                raise different_sizes()
+            planar = x.dtype == torch.uint8 and self._layout is torch.contiguous_format
+            apply_batch(x.contiguous() if planar else x, _mine(end.ops, rows), out=batch[rows])
+
     def _put(self, image: Array, row: int, view: int, moves: Moves) -> None:
         end = self._ends[view]
         found = None if end.at_once is None else moves.steps(image, row)
@@ -83,14 +109,14 @@ class ImageBatch:
             place = self._place(row, view, (image.shape[2], *size), torch.uint8)
             end.at_once.put(image, steps, place)
             if end.rest:
-                apply_batch(place[None], _mine(end.rest, row), out=place[None])
+                apply_batch(place[None], _mine(end.rest, slice(row, row + 1)), out=place[None])
             return
         image = apply_sample(image, moves.ops, row, self.forms)  # type: ignore[assignment]
         # Where the batch has planes, bytes are brought into that order, and not floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
         place = self._place(row, view, x.shape, x.dtype)
-        apply_batch(x[None], _mine(end.ops, row), out=place[None])
+        apply_batch(x[None], _mine(end.ops, slice(row, row + 1)), out=place[None])
 
     def _place(self, row: int, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Of an image of that shape, which had ``dtype`` before the end."""
@@ -136,9 +162,16 @@ class _End:
         """What is left after it."""
 
 
-def _mine(ops: Sequence[tuple[Op, bool]], row: int) -> list[Op]:
-    """The ops of one image, of (op, whether it has rows)."""
-    return [op.take(slice(row, row + 1)) if has_rows else op for op, has_rows in ops]
+def _mine(ops: Sequence[tuple[Op, bool]], rows: slice) -> list[Op]:
+    """The ops of some images, of (op, whether it has rows)."""
+    return [op.take(rows) if has_rows else op for op, has_rows in ops]
+
+
+def _resizes(op: Op) -> bool:
+    """Whether images change their size one by one, for which :class:`~gpupipe.kernels.at_once.AtOnce` is quicker."""
+    if isinstance(op, Crop):
+        return len({*zip(op.height.tolist(), op.width.tolist(), strict=True)}) > 1
+    return isinstance(op, Resize) or any(_resizes(inner) for branch in op.branches for inner in branch)
 
 
 def _until_batch(tail: Sequence[Op]) -> int:

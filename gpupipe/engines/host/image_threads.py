@@ -16,8 +16,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ...codecs.patience import gave_up
@@ -105,29 +108,45 @@ class Making:
 
     # ---- in the threads
 
-    def _take(self) -> tuple[int, tuple[Array, Any]] | None:
-        """The next row and its image, for which it may wait; ``None`` if there is none."""
+    def _take(self, *, several: bool = False) -> list[tuple[int, tuple[Array, Any]]]:
+        """The next row and its image, for which it may wait, or ``several`` that are best done at once; none if there
+        are no more."""
         with self._taking:
-            return None if self._cancelled or gave_up() else next(self._images, None)
+            if self._cancelled or gave_up() or (first := next(self._images, None)) is None:
+                return []
+            some = [first]
+            if several and (most := self._batch.group_of(np.shape(first[1][0]))) > 1:
+                some += islice(self._images, most - 1)
+            return some
 
     def _work(self) -> None:
-        while self._put_one():
+        while self._put_some():
             pass
 
-    def _put_one(self) -> bool:
-        """Whether there was one. Nothing of it is kept while the next one is waited for."""
-        taken = self._take()
-        if taken is None:
+    def _put_some(self) -> bool:
+        """Whether there were some. Nothing of them is kept while the next ones are waited for."""
+        taken = self._take(several=True)
+        if not taken:
             return False
-        row, (image, _owner) = taken
+        row = taken[0][0]
         try:
-            self._batch.put(image, row)
+            if not self._put_together(taken):
+                for row, (image, _owner) in taken:
+                    self._batch.put(image, row)
         except BaseException:
             self.cancel()
             if next(self._nothing_failed, False):
                 self.row = row
                 raise
         return True
+
+    def _put_together(self, taken: Sequence[tuple[int, tuple[Array, Any]]]) -> bool:
+        """Whether that could be done. If not, which image does not fit shows one by one."""
+        if len(taken) > 1:
+            with suppress(Exception):
+                self._batch.put_group(np.stack([image for _, (image, _) in taken]), taken[0][0])
+                return True
+        return False
 
     def _work_for_user_code(self) -> None:
         try:
@@ -140,9 +159,9 @@ class Making:
 
     def _make_one(self) -> bool:
         taken = self._take()
-        if taken is None:
+        if not taken:
             return False
-        row, (image, _owner) = taken
+        ((row, (image, _owner)),) = taken
         future = self._unmade.pop(row)
         try:
             future.set_result(apply_sample(image, self._before, row, self._batch.forms))

@@ -1,0 +1,86 @@
+"""Images in memory, on the CPU: a thread takes several of them and does all ops to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from ...kernels.check import check_ops
+from ...reading.base import AheadReader, Loaded, Pending
+from ...reading.buffers import BatchPool
+from ...reading.memory import InMemory
+from ...reading.setup import Setup
+from ...reading.targets import targets_of
+from ...transforms.ops import Call, Gray, Op
+from ...types import Plan
+from .image_batch import ImageBatch
+
+__all__ = ["PixelImages"]
+
+_SINGLE = 8
+"""Images that a thread takes at a time if it does them one after another."""
+
+
+class PixelImages(AheadReader[None]):
+    """Makes finished batches of images in memory. :meth:`of` says whether it can.
+
+    Of small images a call costs more than its work, so as many as the cache holds go through each op at once. Batches
+    lie in memory that is used again once the consumer has let go of them.
+    """
+
+    def __init__(self, setup: Setup, images: InMemory):
+        super().__init__(setup.threads, 0 if setup.one_at_a_time else setup.prefetch_factor, "gpupipe-images")
+        self._dataset, self._images, self._memory_format = setup.dataset, images, setup.pipeline.memory_format
+        self._memory = BatchPool(keep=(setup.prefetch_factor + 1) * len(setup.pipeline.outputs))
+
+    @classmethod
+    def of(cls, setup: Setup) -> PixelImages | None:
+        """``None`` unless images lie in memory, for the CPU, and no function of the script's is among the ops.
+
+        Raises :class:`PipelineError` if no engine can run the ops.
+        """
+        if setup.cuda or setup.dataset.kind != "pixels" or any(map(_has_function, setup.pipeline.skeleton)):
+            return None
+        images = InMemory.of(setup.dataset)
+        if images is None:
+            return None
+        check_ops(setup.pipeline.skeleton)
+        return cls(setup, images)
+
+    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[None]:
+        assert plan.ops is not None
+        is_gray = self._images.images.shape[3] == 1 and _makes_gray(plan.ops)
+        batch = ImageBatch(len(plan), plan.ops[is_gray:], self._memory, self._memory_format)
+        channels = 1 if is_gray else 3
+        group = batch.group_of((*self._images.images.shape[1:3], channels))
+        # Several small parts would cost more than the threads gain, which have other batches to work on.
+        step = math.ceil(len(plan) / math.ceil(len(plan) / (_SINGLE if group == 1 else group)))
+        parts = iter([slice(start, start + step) for start in range(0, len(plan), step)])
+        threads = range(min(self.threads, math.ceil(len(plan) / step)))
+        return Pending(plan, [pool.submit(self._put, plan, batch, channels, parts) for _ in threads], owner=batch)
+
+    def _put(self, plan: Plan, batch: ImageBatch, channels: int, parts: Iterator[slice]) -> None:
+        """Those of the ``parts`` of a plan, which all threads take from, that come to this one."""
+        for rows in parts:
+            batch.put_group(self._images.copy(plan.indices[rows], channels), rows.start)
+
+    def _end(self, pending: Pending[None]) -> Loaded:
+        for future in pending.futures:
+            future.result()
+        plan, batch = pending.plan, pending.owner
+        return Loaded(plan, batch.tensors if batch.has_views else batch.tensors[0], targets_of(self._dataset, plan))
+
+    def close(self) -> None:
+        super().close()
+        self._memory.close()
+
+
+def _has_function(op: Op) -> bool:
+    return isinstance(op, Call) or any(_has_function(inner) for branch in op.branches for inner in branch)
+
+
+def _makes_gray(ops: tuple[Op, ...]) -> bool:
+    """Whether images of three equal channels first become one of these, as torchvision's MNIST has them."""
+    first = next(iter(ops), None)
+    return isinstance(first, Gray) and first.kind == "pil" and first.channels == 1 and first.always
