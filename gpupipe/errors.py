@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .printable import printable
 from .reasons import Reason
 
 __all__ = [
@@ -56,6 +57,9 @@ class BadSample(NamedTuple):
 
 class GpupipeError(Exception):
     """Base class of all exceptions that gpupipe raises deliberately."""
+
+    def __init__(self, message: str = "", *more: object):
+        super().__init__(printable(message, lines=True), *more)
 
 
 class ConfigError(GpupipeError, ValueError):
@@ -107,7 +111,7 @@ class SampleError(GpupipeError, RuntimeError):
         self.samples: tuple[BadSample, ...] = tuple(samples)
         self._headline = headline
         lines = [headline] if headline else []
-        lines += [f"sample {s.index} ({s.path}): {s.kind}: {s.reason}" for s in self.samples[:5]]
+        lines += [f"sample {s.index} ({printable(s.path)}): {s.kind}: {printable(s.reason)}" for s in self.samples[:5]]
         if len(self.samples) > 5:
             lines.append(f"... and {len(self.samples) - 5} more in the same batch")
         super().__init__("\n".join(lines))

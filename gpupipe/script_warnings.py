@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from types import FrameType
 
+from .printable import printable
 from .reasons import GpupipeWarning, Reason, sentence
 
 __all__ = ["warn"]
@@ -31,7 +32,7 @@ def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = 
         what: the event, as a clause.
         reasons: at least one reason.
     """
-    text = f"{what}: {sentence(reasons)}; see docs/warnings.md#{reasons[0].code}"
+    text = printable(f"{what}: {sentence(reasons)}; see docs/warnings.md#{reasons[0].code}", lines=True)
     frame = _of_script()
     file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
     key = (text, file, line)

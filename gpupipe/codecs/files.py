@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
+from ..printable import printable
 from .limits import MAX_BYTES
 from .retry import is_transient, reason_of, temporary, with_retries
 from .unpack import Packed, check_unpacked, open_unpacked, unpack
@@ -138,7 +139,7 @@ def attempts_by_descriptor(path: str | bytes | os.PathLike[str], use: Callable[[
 
 def _patiently(path: str | bytes | os.PathLike[str], once: Callable[[], T]) -> T:
     try:
-        return with_retries(lambda: os.fsdecode(path), once)
+        return with_retries(lambda: printable(path), once)
     except OSError as e:
         raise unread(e) from None
 
@@ -240,7 +241,7 @@ def read_at(fd: int, place: Place) -> bytes:
         found = pread(fd, length, place.offset)
     except MemoryError:
         raise MemoryError(
-            f"{os.fsdecode(place.path)}: there is no memory for its {length} bytes; a dataset refuses files that have "
+            f"{printable(place.path)}: there is no memory for its {length} bytes; a dataset refuses files that have "
             "more than its max_bytes"
         ) from None
     if len(found) < place.length:

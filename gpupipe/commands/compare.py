@@ -11,6 +11,7 @@ from ..bench.machine import cores
 from ..errors import ConfigError
 from ..parity.compare import Comparison, compare
 from ..parity.drawing import sheet
+from ..printable import printable
 from .console import console, quantity
 from .inputs import device_type, open_media, open_pipeline
 
@@ -101,7 +102,7 @@ def print_comparison(found: Comparison, title: str, one: str = "image") -> None:
     if found.left_out:
         screen.print(f"left out, because an engine could not read them: {quantity(len(found.left_out), 'sample')}")
         for sample in found.left_out[:5]:
-            screen.print(Text(f"  {sample.path}: {sample.kind}: {sample.reason}"), soft_wrap=True)
+            screen.print(Text(f"  {printable(sample.path)}: {sample.kind}: {printable(sample.reason)}"), soft_wrap=True)
 
 
 def _levels(value: float) -> str:

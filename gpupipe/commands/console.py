@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import BadSample
+from ..printable import printable
 
 __all__ = ["bad_samples", "console", "libraries_silenced", "pairs", "print_error", "quantity", "spark"]
 
@@ -56,16 +57,17 @@ def libraries_silenced() -> Iterator[None]:
 
 
 def print_error(error: Exception) -> None:
-    console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
+    console(stderr=True).print(Text(f"error: {printable(str(error), lines=True)}", style="red"), soft_wrap=True)
 
 
 def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:
     """Return a two-column table of names and values."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+    shown = None if title is None else printable(title, lines=True)
+    table = Table(title=shown, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, Text(value))
+        table.add_row(name, Text(printable(value, lines=True)))
     return table
 
 
@@ -81,7 +83,7 @@ def bad_samples(out: Console, bad: Sequence[BadSample], prefix: bytes, what: str
         table.add_column(column, overflow="fold", justify="right" if column == "number" else "left")
     for sample in bad[:_SHOWN]:
         shown = sample.path.removeprefix(os.fsdecode(prefix))
-        table.add_row(str(sample.index), sample.kind, Text(shown), Text(sample.reason))
+        table.add_row(str(sample.index), sample.kind, Text(printable(shown)), Text(printable(sample.reason)))
     out.print(table)
     if len(bad) > _SHOWN:
         out.print(f"... and {len(bad) - _SHOWN:,} more")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
+from ..printable import printable
 from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
 from ..sources.mapped import MappedFiles
@@ -94,7 +95,7 @@ class HuggingFaceRows(Source):
                 (found,) = LOCAL.look([path])
                 if isinstance(found, OSError):
                     raise DatasetError(
-                        f"HuggingFace: {os.fsdecode(path)} cannot be used: {found.strerror}; load it again"
+                        f"HuggingFace: {printable(path)} cannot be used: {found.strerror}; load it again"
                     )
                 containers[path] = rows.container(path.removeprefix(b"/"), found)
             return containers[path]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 
 from ..errors import BadSample
+from ..printable import printable
 
 __all__ = ["BadSampleReport", "Reported"]
 
@@ -49,5 +50,7 @@ class BadSampleReport:
                 if notes
                 else "BadSampleReport(no bad samples)"
             )
-        lines = [f"  {s.index}: {s.path}: {s.kind}: {s.reason} ({s.count} times)" for s in self.samples]
+        lines = [
+            f"  {s.index}: {printable(s.path)}: {s.kind}: {printable(s.reason)} ({s.count} times)" for s in self.samples
+        ]
         return "\n".join([f"BadSampleReport({len(lines)} bad samples:", *lines, *notes, ")"])

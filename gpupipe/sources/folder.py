@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import DatasetError
+from ..printable import printable
 from .base import Listing, Source
 from .files import FileRows
 
@@ -139,7 +140,7 @@ def _walk(prefix: str, name: str, extensions: tuple[str, ...]) -> list[tuple[str
                         files[entry.name] = _look(entry)
         except OSError as e:
             # torchvision leaves such a folder out without a word.
-            _log.warning("the folder %s cannot be read and is left out: %s", prefix + folder, e.strerror)
+            _log.warning("the folder %s cannot be read and is left out: %s", printable(prefix + folder), e.strerror)
             files = {}
         found.append((folder, mtime, files))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import IO, Any, ClassVar
 from ..codecs.patience import Pool
 from ..codecs.retry import advised
 from ..errors import DatasetError
+from ..printable import printable
 from .base import Listing, Source
 from .columns import NoSuchColumn
 from .files import Paths
@@ -106,7 +106,7 @@ class Shards(Source):
                     progress(len(rows))
             progress(len(rows))
         if not len(rows):
-            shown = os.fsdecode(self.paths[0]) if len(self.paths) else "no file was given"
+            shown = printable(self.paths[0]) if len(self.paths) else "no file was given"
             raise DatasetError(f"{self.owner}: there is no sample in any of {len(self.paths)} files ({shown})")
         if len(known) > 1:
             raise DatasetError(f"{self.owner}: the files have different classes; make a dataset of each")
@@ -147,4 +147,4 @@ class Shards(Source):
             if isinstance(e, _CLAIMS):
                 why = f"it is damaged, or claims more than it has ({type(e).__name__}: {e})"
             text = advised(e, why, "make or download it again, or leave it out")
-            raise DatasetError(f"{self.owner}: the shard {os.fsdecode(path)} cannot be used: {text}") from None
+            raise DatasetError(f"{self.owner}: the shard {printable(path)} cannot be used: {text}") from None

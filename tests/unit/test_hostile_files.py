@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import re
@@ -17,9 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import gpupipe
 from PIL import Image
 from support import pictures
 
+from gpupipe import GpupipeWarning
 from gpupipe.codecs.probe import KINDS, Probe
 from gpupipe.codecs.tfrecord import masked
 from gpupipe.codecs.unpack import Packed, open_unpacked
@@ -29,6 +32,7 @@ from gpupipe.datasets import (
     MDS,
     Arrow,
     HDF5Arrays,
+    ImageFolder,
     ImageList,
     Manifest,
     Parquet,
@@ -39,7 +43,10 @@ from gpupipe.datasets import (
 )
 from gpupipe.datasets.index.probe_pool import PictureReader
 from gpupipe.datasets.index.probe_remote import probe_remote
-from gpupipe.errors import DatasetError
+from gpupipe.errors import DatasetError, SampleError
+from gpupipe.loader.bad_sample_report import BadSampleReport
+from gpupipe.reasons import Reason
+from gpupipe.script_warnings import warn
 from gpupipe.sources.storage import LOCAL
 from gpupipe.testing.formats import MAGIC, heads, record, table
 
@@ -431,3 +438,43 @@ class TestPaths:
         (folder / "index.json").write_text(json.dumps({"shardlist": [{"url": "../secret.tar"}]}))
         with pytest.raises(DatasetError, match=r"lists '../secret.tar', outside of its folder"):
             WebDataset(folder / "index.json")
+
+
+class TestNames:
+    """Names with characters that a terminal obeys, or that end a line."""
+
+    NAME = "a\x1b[31mred\n\udc80.jpg"
+    SHOWN = "a\\x1b[31mred\\n\\udc80.jpg"
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        path = tmp_path / "photos" / "cat\x1b[2J" / self.NAME
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"no image")
+        return tmp_path / "photos"
+
+    def test_of_bad_samples(self, folder: Path) -> None:
+        (bad,) = ImageFolder(folder).index_summary().bad
+        assert bad.path == f"{folder}/cat\x1b[2J/{self.NAME}"
+        assert f"cat\\x1b[2J/{self.SHOWN}): undecodable" in str(SampleError([bad]))
+        report = BadSampleReport()
+        report.add([bad])
+        assert f"cat\\x1b[2J/{self.SHOWN}: undecodable" in repr(report)
+
+    def test_on_the_command_line(self, folder: Path) -> None:
+        said = gpupipe("index", folder).output
+        assert "\x1b" not in said and "\\x1b[31mred" in said
+
+    def test_of_shards(self, tmp_path: Path) -> None:
+        path = tmp_path / self.NAME.replace("jpg", "tar")
+        path.write_bytes(b"no tar file" * 99)
+        with pytest.raises(DatasetError) as found:
+            WebDataset([path])
+        assert self.SHOWN.replace("jpg", "tar") in str(found.value)
+
+    def test_in_any_error_warning_and_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert str(DatasetError("a\x1b[2J\nb")) == "a\\x1b[2J\nb"
+        with pytest.warns(GpupipeWarning, match=r"a\\x1b\[2J"):
+            warn("a\x1b[2J", [Reason("because", "no-versions")])
+        logging.getLogger("gpupipe").warning("it is %s", "a\x1b[2J")
+        assert caplog.messages[-1] == "it is a\\x1b[2J"

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "cache_folder",
         "errors",
+        "printable",
         "global_rng",
         "media",
         "provided",

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import cache_folder as cache
 from ...errors import DatasetError
+from ...printable import printable
 from ...sources.base import Source
 from .column_file import Columns, ColumnsError
 
@@ -45,7 +46,7 @@ def bring(source: Source, url: bytes, path: str) -> Columns | None:
     except (FileNotFoundError, PermissionError):  # a store without the right to list says so of what is not there
         return None
     except (OSError, ValueError, ColumnsError) as e:
-        _log.warning("the index %s beside the data is not used: %s", os.fsdecode(url), e)
+        _log.warning("the index %s beside the data is not used: %s", printable(url), e)
         return None
 
 

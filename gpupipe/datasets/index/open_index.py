@@ -20,6 +20,7 @@ from ... import cache_folder as cache
 from ...codecs.limits import Limits
 from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
+from ...printable import printable
 from ...reasons import Reason
 from ...script_warnings import warn
 from ...sources.base import Listing, Source, Texts
@@ -89,7 +90,7 @@ def leave_index(source: Source, index: Index, limits: Limits) -> str:
     """
     if not source.storage.remote:
         raise DatasetError(
-            f"{os.fsdecode(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); only "
+            f"{printable(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); only "
             "beside data behind a network is another one of use"
         )
     url = beside.url_of(source, _pictures(limits).limits)
@@ -112,7 +113,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     if source.storage.offline:
         if index is None:
             raise DatasetError(
-                f"there is no index of {os.fsdecode(source.prefix)} on this machine, and no request is sent "
+                f"there is no index of {printable(source.prefix)} on this machine, and no request is sent "
                 "(offline=True or GPUPIPE_OFFLINE=1); make the dataset once without that"
             )
         return _timed(index, began)
@@ -143,11 +144,11 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
                 newer = kind.index(left)
                 if newer.stale(source) is None:
                     return _timed(newer, began)
-        _log.info("building the index of %s: %s", os.fsdecode(source.prefix), "asked to" if rebuild else why)
+        _log.info("building the index of %s: %s", printable(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
         del index, newer
         if "sum" in columns:
-            text = f"{os.fsdecode(source.prefix)} tells neither ETag nor Last-Modified of its files"
+            text = f"{printable(source.prefix)} tells neither ETag nor Last-Modified of its files"
             warn("the index is made in every run, and no blocks are kept", [Reason(text, "no-versions")])
         index = kind.index(_save(None if "sum" in columns else path, columns, meta))
     index.built, index.reused = True, reused

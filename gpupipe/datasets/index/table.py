@@ -40,6 +40,7 @@ from ...codecs.probe import (
     UNDECODABLE,
     UNREADABLE,
 )
+from ...printable import printable
 from ...sources.base import Listing, PackedColumns, Source
 from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
@@ -269,9 +270,9 @@ class Index:
             folder = prefix + path
             try:
                 if os.stat(folder).st_mtime_ns != mtime:
-                    return f"{os.fsdecode(folder)} has changed"
+                    return f"{printable(folder)} has changed"
             except (OSError, ValueError) as e:  # ValueError: a NUL, in a file that is not ours
-                return f"{os.fsdecode(folder)}: {e}"
+                return f"{printable(folder)}: {e}"
         files = sampled_rows(self.containers)
         missing = self.status.rows(files) if self.container is None else np.zeros(len(files), np.uint8)
         paths = [os.path.join(prefix, name) for name in self.paths.many(files)]
@@ -282,9 +283,9 @@ class Index:
             if isinstance(found, OSError):
                 if status in _PASSING:
                     continue
-                return f"{os.fsdecode(path)}: {found}"
+                return f"{printable(path)}: {found}"
             if status == MISSING or found[:2] != (size, mtime):
-                return f"{os.fsdecode(path)} has changed"
+                return f"{printable(path)} has changed"
             if ctime and found.changed != ctime:
                 self.touched[k] = found.changed
         return None if source.storage.remote else self._better_now(prefix)
@@ -300,7 +301,7 @@ class Index:
             path = os.path.join(prefix, self.path(i))
             with contextlib.suppress(OSError, ValueError):
                 os.close(open_regular(path))
-                return f"{os.fsdecode(path)} can be read now"
+                return f"{printable(path)} can be read now"
         return None
 
     def reusable(self) -> npt.NDArray[np.bool_]:
