@@ -86,7 +86,7 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
 
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     assert "add --source" in error("index", "s3://bucket/folder/")
-    assert "is no kind of source" in error("index", tmp_path, "--source", "oranges")
+    assert "unknown kind of source" in error("index", tmp_path, "--source", "oranges")
     assert "no such folder or file" in error("index", tmp_path / "nowhere")
 
 

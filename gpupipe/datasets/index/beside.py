@@ -1,6 +1,7 @@
-"""An index beside the data, for shards behind a network: left there once, it saves every other machine from reading
-all of them. It is believed no more than one in the cache: every byte has a checksum, and every shard must be what it
-was."""
+"""Indexes stored beside remote shards, which save other machines from reading all of them.
+
+Such an index is trusted no more than one in the cache: every byte has a checksum, and every shard must be unchanged.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ _log = logging.getLogger("gpupipe")
 
 
 def url_of(source: Source, limits: Sequence[Any]) -> bytes:
-    """Where the index of a source lies beside it. Its name does not depend on the place, so that a copy of the shards
-    and the index in another bucket goes on being used.
+    """Return the location of a source's index beside its data.
+
+    The name does not depend on the location, so that a copy of shards and index in another bucket remains usable.
 
     Args:
-        limits: what else the samples of an index depend on; JSON values.
+        limits: other JSON values that the samples of an index depend on.
     """
     folder = os.fsdecode(source.prefix)
     key = ["" if part == folder else part for part in source.key]
@@ -34,16 +36,16 @@ def url_of(source: Source, limits: Sequence[Any]) -> bytes:
 
 
 def bring(source: Source, url: bytes, path: str) -> Columns | None:
-    """The index that lies beside the data, from now on in the cache; ``None`` if there is none that can be used."""
+    """Fetch the index beside the data to the cache, or return ``None`` if there is no usable one."""
     try:
         with source.storage.open(url) as theirs, cache.replacing(path) as file:
             shutil.copyfileobj(theirs, file, 1 << 20)
             file.flush()
             columns = Columns(file.fileno(), path)
-            if columns.meta.get("absolute"):  # paths that lead out of the folder, perhaps to files of this machine
+            if columns.meta.get("absolute"):  # paths outside the folder, perhaps of local files
                 raise ColumnsError("it has paths outside of its folder")
             return columns
-    except (FileNotFoundError, PermissionError):  # a store without the right to list says so of what is not there
+    except (FileNotFoundError, PermissionError):  # stores without the right to list report missing files this way
         return None
     except (OSError, ValueError, ColumnsError) as e:
         _log.warning("the index %s beside the data is not used: %s", printable(url), e)

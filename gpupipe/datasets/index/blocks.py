@@ -1,11 +1,11 @@
-"""Bytes of an index file by their place, each block of 4 KiB checked against its sum when it is read.
+"""Positional access to an index file, with each block of 4 KiB checked against its checksum when it is read.
 
-Nothing is mapped into memory: a mapped file that somebody else cuts, or that a network file system loses, ends its
-readers with SIGBUS. A file up to :data:`IN_MEMORY` is copied when it is opened, and not looked at again. A larger one
-stays open, and is read by position.
+Nothing is memory-mapped: if a mapped file is truncated, or lost by a network file system, its readers die of SIGBUS. A
+file up to :data:`IN_MEMORY` is copied when it is opened, and not read again. A larger one stays open, and is read by
+position.
 
-XXH3 (Y. Collet, https://xxhash.com) is no protection against an attacker, who would write sums that fit; it is 4 to 20
-times as fast as CRC-32 and BLAKE2b, and 64 bits are enough for what disks, networks and careless programs do.
+XXH3 (Y. Collet, https://xxhash.com) does not protect against an attacker, who would write matching checksums. It is 4
+to 20 times as fast as CRC-32 and BLAKE2b, and 64 bits are enough against faults of disks, networks and programs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from ...errors import DatasetError
 __all__ = ["BLOCK", "IN_MEMORY", "Blocks", "ColumnsError", "aligned", "sums_of"]
 
 BLOCK = 4096
-"""Bytes that are checked together: a row costs reading that many."""
+"""Bytes that are checked together. Reading a row costs this many."""
 IN_MEMORY = 128 << 20
-"""Bytes. The index of ImageNet's 1.3 million images has 96 MB, one of 14 million images 1.1 GB."""
+"""Largest file in bytes to keep in memory. The index of ImageNet's 1.3 million images has 96 MB, one of 14 million
+images 1.1 GB."""
 _AT_ONCE = 64 * BLOCK
 
 
@@ -36,7 +37,7 @@ class ColumnsError(DatasetError):
 
 
 def aligned(n: int) -> int:
-    """The next multiple of :data:`BLOCK`."""
+    """Round up to a multiple of :data:`BLOCK`."""
     return -(-n // BLOCK) * BLOCK
 
 
@@ -47,24 +48,24 @@ def sums_of(data: memoryview) -> npt.NDArray[np.uint64]:
 
 
 class Blocks:
-    """The data of an open file. Places are bytes from the beginning of the data.
+    """Data of an open file. Positions are bytes from the beginning of the data.
 
     Args:
-        fd: of the file, open; the caller closes it.
-        name: of the file, for messages.
-        first: where the data begins in the file.
-        sums: u64[blocks], which say how much data there is.
+        fd: the open file, closed by the caller.
+        name: name of the file for messages.
+        first: position of the data in the file.
+        sums: u64[blocks], which determine the amount of data.
 
-    All methods raise :class:`ColumnsError` if the bytes are not those that were written.
+    All methods raise :class:`ColumnsError` if the bytes have changed since they were written.
     """
 
     def __init__(self, fd: int, name: str, first: int, sums: npt.NDArray[np.uint64]):
         self._name = name
         self._first = first
         self._sums = sums
-        self._known = sums.data  # its items are Python integers, which are compared faster
+        self._known = sums.data  # its items are Python integers, which compare faster
         self.size = len(sums) * BLOCK
-        """Bytes."""
+        """Size in bytes."""
         self._content: bytes | None = None
         self._fd = fd
         if self.size <= IN_MEMORY:
@@ -80,27 +81,27 @@ class Blocks:
         return self._content is not None
 
     def read(self, start: int, stop: int) -> bytes | memoryview:
-        """The bytes from ``start`` to ``stop``."""
+        """Return the bytes from ``start`` to ``stop``."""
         if self._content is not None:
             return memoryview(self._content)[start:stop]
         low = start // BLOCK * BLOCK
         return memoryview(self._checked(low, aligned(stop)))[start - low : stop - low]
 
     def pieces(self, starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
-        """Many short texts or rows."""
+        """Return many short texts or rows."""
         if self._content is not None:
             content = self._content
             return [content[a:b] for a, b in zip(starts, stops, strict=True)]
         found, near, low, high = [], b"", 0, 0
         for a, b in zip(starts, stops, strict=True):
-            if not low <= a <= b <= high:  # neighbours often lie in one block
+            if not low <= a <= b <= high:  # neighbors are often in one block
                 low, high = a // BLOCK * BLOCK, aligned(b)
                 near = self._checked(low, high)
             found.append(near[a - low : b - low])
         return found
 
     def _checked(self, start: int, stop: int) -> bytes:
-        """Whole blocks out of the file."""
+        """Read whole blocks from the file."""
         try:
             found = with_retries(lambda: self._name, lambda: pread(self._fd, stop - start, self._first + start))
         except OSError as e:

@@ -1,14 +1,14 @@
-"""A file of named numpy columns of which no byte is believed unchecked: the form an index has on disk. No pickle.
+"""File of named numpy columns, in which every byte is checked before use: the format of an index. No pickle.
 
     magic, version, length of the header, number of blocks, BLAKE2b of head and sums    64 bytes
     header: JSON with "columns" (name, dtype, shape, offset) and "meta" (whatever the writer needs)
-    columns, each from the beginning of a block on, offsets counted from the first
+    columns, each aligned to a block, with offsets from the first
     sums: XXH3 of every block, u64
 
-The head, which is all that comes before the columns, ends with a block too. Opening a file reads and checks it from end
-to end: one that was cut, spoiled or made to do harm is refused with :class:`ColumnsError`. What happens to it later
-is another :class:`ColumnsError` at worst, and never wrong values or the end of the process; see :mod:`.blocks`. A file
-that is replaced (another one under its name) stays readable by those who have it open.
+The head, which is everything before the columns, ends at a block too. Opening a file reads and checks it from end to
+end: a truncated, damaged or malicious one raises :class:`ColumnsError`. Later damage raises :class:`ColumnsError` too,
+and never gives wrong values or a crash; see :mod:`.blocks`. A file that is replaced under its name stays readable by
+those who have it open.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ def _head(header: bytes, blocks: int, digest: bytes) -> bytes:
 
 
 def _digest(header: bytes, sums: npt.NDArray[np.uint64]) -> bytes:
-    """What a file is known by: of its head, with zeros in the place of the digest, and of the sums of all else."""
+    """Return the identity of a file: a hash of its head, with a zero digest, and of the checksums of everything
+    else."""
     head = _head(header, len(sums), bytes(_DIGEST))
     return hashlib.blake2b(head + sums.astype("<u8").tobytes(), digest_size=_DIGEST).digest()
 
 
 def write_columns(file: BinaryIO, columns: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-    """Write everything to an empty file. Columns are u8, i32, i64 or f64 of one or two dimensions."""
+    """Write all columns to an empty file. They are u8, i32, i64 or f64 with one or two dimensions."""
     entries, at = [], 0
     ready: list[Array] = []
     for name, column in columns.items():
@@ -86,7 +87,7 @@ def write_columns(file: BinaryIO, columns: Mapping[str, Array], meta: Mapping[st
 
 
 class Column:
-    """A column of an open file, of which nothing was read yet."""
+    """A column of an open file, not read yet."""
 
     def __init__(self, blocks: Blocks, dtype: str, shape: tuple[int, ...], start: int):
         self.dtype = np.dtype(dtype)
@@ -104,11 +105,11 @@ class Column:
         return self.read()
 
     def read(self) -> Array:
-        """All rows, for a single use: they are kept only if the whole file is; read-only."""
+        """Return all rows for a single use, kept only if the whole file is; read-only."""
         return self._array(self._blocks.read(self._start, self._start + len(self) * self._row))
 
     def part(self, start: int, stop: int) -> Array:
-        """The rows from ``start`` to ``stop``; read-only."""
+        """Return the rows from ``start`` to ``stop``; read-only."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"rows {start} to {stop} of {len(self)}")
         if self._is_here:
@@ -116,14 +117,14 @@ class Column:
         return self._array(self._blocks.read(self._start + start * self._row, self._start + stop * self._row))
 
     def rows(self, indices: I64) -> Array:
-        """The rows at ``indices``, none of them negative."""
+        """Return the rows at ``indices``, none of them negative."""
         if self._is_here:
             return self.all[indices]
         starts = np.asarray(indices, np.int64)
         return self._array(b"".join(self.pieces(starts, starts + 1)))
 
     def pieces(self, starts: I64, stops: I64) -> list[bytes]:
-        """The bytes of the rows from each of ``starts`` to each of ``stops``. Raises :class:`IndexError`."""
+        """Return the bytes of the rows from each of ``starts`` to each of ``stops``. Raises :class:`IndexError`."""
         if len(starts) and not (starts.min() >= 0 and (starts <= stops).all() and stops.max() <= len(self)):
             raise IndexError(f"rows {starts} to {stops} of {len(self)}")
         low, high = (self._start + rows * self._row for rows in (starts, stops))
@@ -138,21 +139,21 @@ class Column:
 
 
 class Arrays:
-    """A column u8[N, L] of which each row is an array."""
+    """A column u8[N, L] whose rows are arrays."""
 
     def __init__(self, column: Column, dtype: np.dtype[Any], shape: tuple[int, ...]):
         self.dtype = dtype
         self._column, self._shape = column, shape
 
     def rows(self, indices: I64) -> Array:
-        """The arrays at ``indices``: [n, *shape]."""
+        """Return the arrays at ``indices``: [n, *shape]."""
         return self._column.rows(indices).view(self.dtype).reshape(len(indices), *self._shape)
 
 
 class Columns:
     """An open column file.
 
-    ``path`` is ``None`` for a file that has no name any more. Pickling sends the path, or the whole content of a file
+    ``path`` is ``None`` for a file that no longer has a name. Pickling sends the path, or the whole content of a file
     without one.
     """
 
@@ -214,7 +215,7 @@ class Columns:
         return name in self.columns
 
     def column(self, name: str, dtype: str, *shape: int) -> Column:
-        """A column that must be there; -1 in ``shape`` is any length. Raises :class:`ColumnsError`."""
+        """Return a required column; -1 in ``shape`` means any length. Raises :class:`ColumnsError`."""
         column = self.columns.get(name)
         if column is None or column.dtype != np.dtype(dtype) or len(column.shape) != len(shape):
             raise self._damaged(f"column {name!r} is missing or not {dtype} of {len(shape)} dimensions")
@@ -227,8 +228,8 @@ class Columns:
 
     @classmethod
     def open(cls, path: str) -> Columns:
-        """Raises :class:`ColumnsError`, or :class:`OSError` if the file cannot be read."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for ever
+        """Open a file. Raises :class:`ColumnsError`, or :class:`OSError` if it cannot be read."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would block forever
         try:
             reason = distrust(os.fstat(fd))
             if reason is not None:

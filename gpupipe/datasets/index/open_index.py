@@ -1,4 +1,4 @@
-"""From a source of files to an open index: read it from the cache, or build it and keep it there."""
+"""Indexes of sources: read from the cache, or built and stored there."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ Idx = TypeVar("Idx", bound=Index)
 _log = logging.getLogger("gpupipe")
 
 FORMAT = 4
-"""Part of every index file's name: what another version of this code wrote is never opened."""
+"""Part of every index file's name, so that files of other versions are never opened."""
 
 
 @dataclass(frozen=True)
 class IndexKind(Generic[Idx]):
-    """What is indexed: images or videos."""
+    """Kind of an index: images or videos."""
 
     index: type[Idx]
     probed: type[Probed]
-    """The columns that probing fills."""
+    """Columns that probing fills."""
     reader: Reader[Any]
     limits: tuple[Any, ...]
-    """JSON values that decide which files are bad, and what is kept of the others."""
+    """JSON values that determine which files are bad, and what is stored about the others."""
 
 
 def _pictures(limits: Limits) -> IndexKind[Index]:
@@ -61,7 +61,7 @@ def _pictures(limits: Limits) -> IndexKind[Index]:
 
 
 def index_path(source: Source, limits: Limits = Limits()) -> str:
-    """The index file of a source, whether or not it exists."""
+    """Return the index file of a source. It may not exist."""
     return _path(source, _pictures(limits))
 
 
@@ -71,22 +71,22 @@ def _path(source: Source, kind: IndexKind[Any]) -> str:
 
 
 def open_index(source: Source, limits: Limits = Limits(), *, rebuild: bool = False) -> Index:
-    """The index of a source of pictures.
+    """Return the index of a source of pictures.
 
     Args:
-        limits: which images are bad. ``exif`` plays no part: images are indexed as stored.
-        rebuild: probe every file again, whatever the cache says.
+        limits: which images are bad. ``exif`` has no effect, because images are indexed as stored.
+        rebuild: probe every file again, regardless of the cache.
 
     Raises:
-        DatasetError: the source has no files, or there is nowhere to write an index.
+        DatasetError: the source has no files, or an index cannot be written anywhere.
     """
     return open_kind(source, _pictures(limits), rebuild=rebuild)
 
 
 def leave_index(source: Source, index: Index, limits: Limits) -> str:
-    """Write an index beside the data, where every machine without one looks for it; its URL.
+    """Write an index beside the data, where machines without one look for it. Return its URL.
 
-    Raises :class:`DatasetError` if the data is on this machine, or cannot be written to.
+    Raises :class:`DatasetError` if the data is local, or not writable.
     """
     if not source.storage.remote:
         raise DatasetError(
@@ -99,12 +99,12 @@ def leave_index(source: Source, index: Index, limits: Limits) -> str:
 
 
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:
-    """The index of a source: the one in the cache if nothing has changed, otherwise a new one.
+    """Return the index of a source: from the cache if nothing has changed, otherwise a new one.
 
-    ``rebuild``: probe every file again, whatever the cache says.
+    ``rebuild``: probe every file again, regardless of the cache.
 
     Raises:
-        DatasetError: the source has no files, or there is nowhere to write an index.
+        DatasetError: the source has no files, or an index cannot be written anywhere.
     """
     began, asked = time.monotonic(), time.time_ns()
     path = _path(source, kind)
@@ -130,8 +130,8 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     with cache.locked(path):
         newer = None if rebuild else _load(path, kind)
         faster = newer is not None and (index is None or newer.columns.digest != index.columns.digest)
-        # Another process was faster: what it has just built is believed as what we would have built. What it began to
-        # look at after we asked is as new as our own look would be.
+        # Another process was faster: trust the index that it just built like our own. If its scan began after our
+        # request, it is as recent as our own scan.
         if (
             newer is not None
             and faster
@@ -161,7 +161,7 @@ def _timed(index: Idx, began: float) -> Idx:
 
 
 def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
-    """The index with the new times of files that were touched, here and on disk, so that nobody looks at them again."""
+    """Store the new times of touched files in the index, so that they are not checked again."""
     assert index.ctime_ns is not None
     columns = {name: column.read() for name, column in index.columns.columns.items()}
     times = columns["ctime_ns"] = columns["ctime_ns"].copy()
@@ -187,7 +187,7 @@ def _load(path: str, kind: IndexKind[Idx]) -> Idx | None:
 
 
 def _save(path: str | None, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Columns:
-    """``path``: where it is kept; ``None``: only as long as this process runs."""
+    """Write an index to ``path``, or if ``None`` to a file for this process only."""
     try:
         if path is not None:
             with cache.replacing(path) as file:
@@ -209,7 +209,7 @@ def _save(path: str | None, columns: dict[str, npt.NDArray[Any]], meta: dict[str
 def _build(
     source: Source, old: Index | None, kind: IndexKind[Any]
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
-    """(columns, meta, how many rows were kept from ``old``)"""
+    """Return (columns, meta, number of rows kept from ``old``)."""
     listing = _listed(source)
     if not source.storage.remote and (holds_several(listing) or kind.index is not Index):
         listing = with_sums(listing)
@@ -217,7 +217,7 @@ def _build(
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
     _probe(source, listing, probed, todo, kind)
-    # What passes by itself may have passed, and what a copy on this machine says is not believed before the original.
+    # Transient errors may be over, and errors of a local copy must be confirmed by the original.
     bad = todo[probed.status[todo] != OK]
     forgotten = [source.storage.forget(listing.place(i)) for i in bad.tolist()]
     again = bad[(probed.status[bad] == TEMPORARY) | np.array(forgotten, np.bool_)]
@@ -228,7 +228,7 @@ def _build(
 
 
 def _probe(source: Source, listing: Listing, probed: Probed, todo: npt.NDArray[np.int64], kind: IndexKind[Any]) -> None:
-    """Look at rows of the listing."""
+    """Probe rows of the listing."""
     with Progress("reading headers", len(todo)) as progress:
         probe: Callable[..., None] = probe_all
         if source.storage.remote:
@@ -244,7 +244,7 @@ def _probe(source: Source, listing: Listing, probed: Probed, todo: npt.NDArray[n
 
 
 def _listed(source: Source) -> Listing:
-    """What there is, at a time when every later change will show."""
+    """List the files, at a time when every later change will show."""
     for last in (False, True):
         with Progress("looking for files") as progress:
             listing = source.listing(progress)
@@ -256,12 +256,12 @@ def _listed(source: Source) -> Listing:
 
 
 def _times(listing: Listing) -> npt.NDArray[np.int64]:
-    """i64[files and folders]"""
+    """Return i64[files and folders]."""
     return np.concatenate([listing.mtime_ns, listing.folder_mtime_ns])
 
 
 class Probed:
-    """The columns that come from the files' headers; rows that ``old`` knows are filled from there."""
+    """Columns from the headers of files; rows that ``old`` knows are copied from it."""
 
     index: type[Index] = Index
 
@@ -275,7 +275,7 @@ class Probed:
         self.reasons = dict(listing.reasons)
         self.codings: dict[Any, int] = {self.index.coding_type(): 0}
         self.kept = np.zeros(n, np.bool_)
-        """bool[N]: rows that came from ``old``."""
+        """bool[N]: rows copied from ``old``."""
         if old is not None:
             self._keep(old, old.rows_of(listing))
 
@@ -293,26 +293,26 @@ class Probed:
             self.reasons.update((int(i), reason) for i, (_, _, reason) in zip(bad, old.bad(was), strict=True))
 
     def extra(self) -> dict[str, npt.NDArray[Any]]:
-        """Columns that only this kind of file has. All of them are part of the fingerprint."""
+        """Return columns that only this kind of file has. All of them are part of the fingerprint."""
         return {}
 
     def put(self, i: int, result: Probe) -> None:
         self.status[i] = result.status
         self.reasons.pop(i, None)
         self.sizes[i] = result.height, result.width
-        # What is no more than a byte goes without a name; nobody has that many.
+        # Codes are bytes: further codings stay without a name, which never happens in practice.
         code = self.codings.get(result.coding)
         if code is None and len(self.codings) < 255:
             code = self.codings[result.coding] = len(self.codings)
         self.coding[i] = 255 if code is None else code
         self.orientation[i] = result.orientation
-        self.sums[i] = getattr(result, "sum", 0)  # of a video there is none
+        self.sums[i] = getattr(result, "sum", 0)  # videos have none
         if result.status != OK:
             self.reasons[i] = result.reason
 
 
 def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """(columns, meta) of an index file."""
+    """Return (columns, meta) of an index file."""
     bad = np.flatnonzero(probed.status)
     reasons = [probed.reasons.get(int(i), "").encode(errors="replace") for i in bad]
     columns: dict[str, npt.NDArray[Any]] = {
@@ -365,7 +365,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
 
 
 def _further(listing: Listing) -> dict[str, npt.NDArray[Any]]:
-    """The listing's own columns, by their number: their names may be anything."""
+    """Return the listing's own columns by number, because their names may be anything."""
     columns: dict[str, npt.NDArray[Any]] = {}
     for k, values in enumerate(listing.columns.values()):
         data = values.data
@@ -378,8 +378,10 @@ def _texts(name: str, texts: Texts) -> dict[str, npt.NDArray[Any]]:
 
 
 def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[Any]]) -> str:
-    """16 hexadecimal digits of names, labels and sizes. Neither the place nor the times of the files are part of it,
-    so a copy on another machine has the same."""
+    """Return 16 hexadecimal digits that identify names, labels and sizes.
+
+    Location and times of the files are not included, so a copy on another machine has the same fingerprint.
+    """
     digest = hashlib.blake2b(b"gpupipe samples 1", digest_size=8)
     labels = listing.labels if listing.labels is not None else np.empty(0, np.int64)
     classes = "\0".join(listing.classes).encode(errors="surrogateescape")

@@ -1,7 +1,7 @@
-"""Probing many images or videos in several processes.
+"""Probing of many images or videos in several processes.
 
-The workers are plain programs on pipes. ``multiprocessing`` would run the user's ``__main__`` again (spawn), or copy
-a process that may hold CUDA and threads (fork).
+Workers are plain programs on pipes. ``multiprocessing`` would run the user's ``__main__`` again (spawn), or copy a
+process that may hold CUDA and threads (fork).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["POOL_FROM", "PictureReader", "Reader", "probe_all"]
 R = TypeVar("R")
 
 POOL_FROM = 2_000
-"""From this many files on, worker processes pay for their start."""
+"""Number of files from which worker processes pay off."""
 _CHUNK = 256
 _CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
 
@@ -52,37 +52,36 @@ importlib.import_module(program).serve(given)
 
 
 class Reader(Protocol[R]):
-    """How one kind of file is probed: here, and by worker processes that run ``program``."""
+    """How to probe one kind of file: in this process, and in worker processes that run ``program``."""
 
     program: str
-    """A module with the function ``serve(settings)``; it and what it imports are light, because every process loads
-    them."""
+    """Module with the function ``serve(settings)``. Its imports are light, because every process loads them."""
     pool_from: int
-    """From this many files on, worker processes pay for their start."""
+    """Number of files from which worker processes pay off."""
     chunk: int
-    """Files of one request."""
+    """Number of files per request."""
 
     def settings(self) -> str:
-        """What a worker must know of this process."""
+        """Return what a worker must know about this process."""
         ...
 
     def here(self, place: Place) -> R:
-        """The result for one file, read in this process, inside :meth:`quiet`."""
+        """Return the result for one file, read in this process, inside :meth:`quiet`."""
         ...
 
     def quiet(self) -> AbstractContextManager[Any]: ...
 
     def unpack(self, data: bytes) -> list[R]:
-        """The results of a worker's answer."""
+        """Return the results in a worker's answer."""
         ...
 
     def died(self, reason: str) -> R:
-        """The result for a file that takes its reader down."""
+        """Return the result for a file that crashes its reader."""
         ...
 
 
 class PictureReader:
-    """Of image files."""
+    """Probes image files."""
 
     program = "gpupipe.codecs.probe"
     pool_from = POOL_FROM
@@ -98,7 +97,7 @@ class PictureReader:
         return probe(place, self.limits)
 
     def of_bytes(self, data: bytes, packed: Packed | None = None) -> Probe:
-        """The result for the content of one file, or for what ``packed`` makes of it, inside :meth:`quiet`."""
+        """Return the result for the content of one file, unpacked by ``packed``, inside :meth:`quiet`."""
         return probe_bytes(data, self.limits, packed)
 
     def quiet(self) -> AbstractContextManager[Any]:
@@ -130,14 +129,14 @@ class _Worker(Generic[R]):
         )
 
     def ask(self, places: Sequence[Place]) -> list[R]:
-        """One result per place. Raises ``_Died``."""
+        """Return one result per place. Raises ``_Died``."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
             send(process.stdin, pack_places(places))  # type: ignore[arg-type]
             answer = receive(process.stdout)  # type: ignore[arg-type]
             results = None if answer is None else self._reader.unpack(answer)
-        except (OSError, ValueError, struct.error):  # it has gone, or somebody else prints on its stdout
+        except (OSError, ValueError, struct.error):  # it died, or other code prints to its stdout
             results = None
         if results is None or len(results) != len(places):
             self.stop()
@@ -160,7 +159,7 @@ class _Worker(Generic[R]):
 
 
 class _Driver(threading.Thread, Generic[R]):
-    """Feeds one worker. Puts (chunk number, results) into ``done``; ``None`` in results is left to the caller."""
+    """Feeds one worker. Puts (chunk number, results) into ``done``; the caller handles results of ``None``."""
 
     def __init__(
         self,
@@ -194,8 +193,7 @@ class _Driver(threading.Thread, Generic[R]):
         try:
             return list(self._ask(places))
         except (_Died, OSError):
-            # One by one in fresh processes, so that a file which takes its reader down is found, and takes nobody
-            # else with it.
+            # Probe one by one in fresh processes, to find a file that crashes its reader without affecting others.
             return [self._probe_one(place) for place in places]
 
     def _probe_one(self, place: Place) -> R | None:
@@ -206,7 +204,7 @@ class _Driver(threading.Thread, Generic[R]):
         except _Died as e:
             if e.crash:
                 return self._reader.died(f"the process that read its header died of {e.crash}")
-            self._gave_up = True  # it was not the file: processes cannot be had here, or are being killed
+            self._gave_up = True  # not the file's fault: processes cannot be started here, or are being killed
         except OSError:
             self._gave_up = True
         return None
@@ -238,9 +236,10 @@ def probe_all(
     progress: Callable[[int], None],
     reader: Reader[R],
 ) -> None:
-    """Probe ``count`` files: ``store(k, result)`` once for each ``k``, on this thread, in any order.
+    """Probe ``count`` files, calling ``store(k, result)`` once for each ``k``, on this thread, in any order.
 
-    Below ``reader.pool_from`` files here, otherwise in worker processes, at most 16; they have ended on return.
+    Fewer files than ``reader.pool_from`` are probed here, more in at most 16 worker processes, which have ended on
+    return.
     """
     workers = min(os.cpu_count() or 1, 16)
     if count < reader.pool_from or not sys.executable:
@@ -253,7 +252,7 @@ def probe_all(
         return
     size = reader.chunk
     chunks = ((at, [place_of(k) for k in range(at, min(at + size, count))]) for at in range(0, count, size))
-    # Bounded: somebody who cannot keep up holds the workers back.
+    # Bounded, so that a slow consumer slows down the workers.
     done: queue.Queue[_Answer] = queue.Queue(4 * workers)
     lock = threading.Lock()
     drivers = [_Driver(chunks, lock, done, reader) for _ in range(workers)]
@@ -278,7 +277,7 @@ def probe_all(
             driver.abandon()
         while any(d.is_alive() for d in drivers):
             with contextlib.suppress(queue.Empty):
-                done.get(timeout=0.05)  # one that waits for a free place would never see that it should stop
+                done.get(timeout=0.05)  # a driver that waits for a free place would never see the request to stop
         raise
     for driver in drivers:
         driver.join()

@@ -1,4 +1,4 @@
-"""Probing many images behind a network: read here, many at a time, neighbours together."""
+"""Probing of many remote images in this process, many at a time, neighbors together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["probe_remote"]
 
 _BYTES = 32 << 20
 _ROWS = 1024
-"""Of one part, at most."""
+"""Maximum number of rows in one part."""
 _AHEAD = 4
-"""Parts that are read at the same time."""
+"""Number of parts read concurrently."""
 
 
 def probe_remote(
@@ -29,7 +29,7 @@ def probe_remote(
     progress: Callable[[int], None],
     reader: PictureReader,
 ) -> None:
-    """As :func:`~gpupipe.datasets.index.probe_pool.probe_all`, of samples that ``storage`` reads."""
+    """Probe samples that ``storage`` reads, like :func:`~gpupipe.datasets.index.probe_pool.probe_all`."""
 
     def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
@@ -51,7 +51,7 @@ def probe_remote(
 
 
 def _probed(reader: PictureReader, place: Place, data: bytes | Undecodable) -> Probe:
-    """The result for one image, whose stored bytes are ``data``."""
+    """Return the result for one image whose stored bytes are ``data``."""
     if isinstance(data, Undecodable):
         return Probe(KINDS.index(data.kind), reason=data.reason)
     result = reader.of_bytes(data, place.packed)
@@ -62,7 +62,7 @@ def _probed(reader: PictureReader, place: Place, data: bytes | Undecodable) -> P
 
 
 def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, list[Place]]]:
-    """(number of the first, places) of samples that are read together."""
+    """Yield (number of the first, places) of samples to read together."""
     part: list[Place] = []
     size = 0
     for k in range(count):

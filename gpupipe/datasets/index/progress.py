@@ -1,4 +1,4 @@
-"""How far a scan is: a bar where somebody watches, one line in the log where nobody does."""
+"""Progress of a scan: a bar on a terminal, otherwise one line in the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("gpupipe")
 
 
 class Progress:
-    """Context manager. The bar appears on a terminal's stderr after half a second and leaves no trace."""
+    """Progress bar, as a context manager. It appears on a terminal's stderr after half a second and leaves no trace."""
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done = what, total, 0
@@ -24,7 +24,7 @@ class Progress:
         self._began = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """``done`` files so far."""
+        """Report ``done`` files so far."""
         self._done = done
         if self._bar is None and self._terminal and time.monotonic() - self._began > 0.5:
             self._show()

@@ -15,16 +15,16 @@ __all__ = ["Strings"]
 I64 = npt.NDArray[np.int64]
 
 _LONGEST = 1 << 16
-"""No text has more bytes."""
+"""Upper limit of a text's bytes."""
 
 
 class Strings:
-    """Two columns of an index file, as :class:`~gpupipe.sources.base.Texts` has them.
+    """Texts in two columns of an index file, with the layout of :class:`~gpupipe.sources.base.Texts`.
 
     Args:
         offsets: i64[N + 1]
         blob: u8[L]
-        spoiled: makes the error for offsets that cannot be.
+        spoiled: creates the error for invalid offsets.
     """
 
     def __init__(self, offsets: Column, blob: Column, spoiled: Callable[[str], ColumnsError]):
@@ -44,14 +44,14 @@ class Strings:
         return self._blob.part(start, end).tobytes()
 
     def __eq__(self, other: object) -> bool:
-        """Whether they are the texts of a listing."""
+        """Return whether these are the texts of a listing."""
         if not isinstance(other, Texts):
             return NotImplemented
         same = np.array_equal(self._offsets.all, other.offsets)
         return same and self._blob.read().data == memoryview(other.blob)
 
     def many(self, indices: I64) -> list[bytes]:
-        """The texts at ``indices``, none of them negative."""
+        """Return the texts at ``indices``, none of them negative."""
         starts, ends = self._offsets.all[indices], self._offsets.all[indices + 1]
         lengths = ends - starts
         if len(starts) and (starts.min() < 0 or lengths.min() < 0 or lengths.max() >= _LONGEST):

@@ -1,4 +1,4 @@
-"""What an index says of a dataset as a whole."""
+"""Summary of a dataset's index."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ __all__ = ["Summary", "summarize"]
 
 @dataclass(frozen=True)
 class Summary:
-    """Sizes are as stored, before any orientation, and of good samples only."""
+    """Summary of an index. Sizes are those of good samples, as stored, before any orientation."""
 
     count: int
-    """All samples, good and bad."""
+    """Number of all samples, good and bad."""
     classes: int
     formats: dict[str, int]
-    """How many samples have each format, in Pillow's words, or codec, in FFmpeg's; the most frequent first."""
+    """Number of samples per format, in Pillow's terms, or codec, in FFmpeg's; the most frequent first."""
     height: tuple[int, int, int]
-    """Smallest, median, largest."""
+    """Smallest, median and largest height."""
     width: tuple[int, int, int]
-    """Smallest, median, largest."""
+    """Smallest, median and largest width."""
     total_bytes: int
     oriented: int
-    """Samples with an EXIF orientation other than 1."""
+    """Number of samples with an EXIF orientation other than 1."""
     bad: tuple[BadSample, ...]
     path: str | None
-    """The index file; ``None`` if none could be kept."""
+    """Index file, or ``None`` if none could be stored."""
     built: bool
-    """Whether it was built just now, or read from the cache."""
+    """Whether the index was just built, rather than read from the cache."""
     reused: int
-    """Samples that did not have to be probed, of an index that was built just now."""
+    """Number of samples of a new index that did not need probing."""
     seconds: float
-    """How long building or opening took."""
+    """Duration of building or opening."""
 
 
 def summarize(index: Index, bad: list[BadSample]) -> Summary:
-    """Reads all rows."""
+    """Summarize an index, reading all rows."""
     ok = index.status.all == OK
     sizes = index.stored_sizes.all[ok]
     formats: dict[str, int] = {}

@@ -1,14 +1,14 @@
-"""The index of a dataset of image files: built once, kept in the cache, opened by every process.
+"""The index of a dataset of image files: built once, stored in the cache, opened by every process.
 
-An index is opened when nothing changed, by what can be seen cheaply: the modification times of all folders (files
-that were added, removed or renamed), and size and times of all files, or of an even sample of :data:`SAMPLED` if there
-are more than :data:`STAT_ALL`. So a file overwritten in place in a large tree may go unseen; ``dataset.reindex()``
-looks at everything. Otherwise it is built again, and only new and changed files are probed.
+An index is opened if nothing has changed, judging by cheap signs: the modification times of all folders (which change
+when files are added, removed or renamed), and size and times of all files, or of a regular sample of :data:`SAMPLED` if
+there are more than :data:`STAT_ALL`. A file overwritten in place in a large tree may therefore go unnoticed;
+``dataset.reindex()`` checks everything. Otherwise the index is rebuilt, and only new and changed files are probed.
 
-Times too close to the scan prove nothing: within one tick of its clock a file system shows no difference between
-before and after (git calls such an index "racily clean"). So a scan that finds such times waits for the next tick, and
-looks again. If there are still some, because the files are being written or have times in the future, the index is not
-believed the next time, and these files are probed again.
+Times too close to the scan prove nothing: within one tick of its clock, a file system shows no difference between
+before and after (git calls such an index "racily clean"). A scan that finds such times waits for the next tick and
+looks again. If some remain, because files are being written or have times in the future, the index is not trusted the
+next time, and these files are probed again.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ I64 = npt.NDArray[np.int64]
 STAT_ALL = 20_000
 SAMPLED = 4_096
 _TICK_NS = 100_000_000
-"""Longer than between two times that a file system can tell apart: 1 to 10 milliseconds."""
+"""Upper limit of the clock tick of file systems, which is 1 to 10 milliseconds."""
 _LONG_TICK_NS = 2_000_000_000
-"""The same of one that keeps whole seconds, or every other, as FAT does."""
+"""Upper limit of the clock tick of file systems that store whole seconds, or every second one like FAT."""
 _PASSING = (MISSING, UNREADABLE, TEMPORARY)
-"""What says nothing of a file's bytes, and may be over when an index is opened again."""
+"""States that say nothing about a file's bytes, and may be over when an index is opened again."""
 _JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
-"""What another version of the decoder may see in another way."""
+"""States that another version of the decoder may judge differently."""
 _KINDS = {"bool": "|u1", "int": "<i8", "float": "<f8"}
 _ARRAYS = re.compile(r"([<|][biuf][1248])\[((?:[0-9]{1,6},?)*)\]")
-"""The kind of a column of arrays; see :class:`gpupipe.sources.base.Values`."""
-_FAR_FUTURE_NS = 86_400 * 1_000_000_000  # later than any clock is wrong: such times were set by hand
+"""Kind of a column of arrays; see :class:`gpupipe.sources.base.Values`."""
+_FAR_FUTURE_NS = 86_400 * 1_000_000_000  # beyond any error of clocks: such times were set by hand
 
 
 class Index:
-    """An open index: N rows in C files. Columns are read when they are first used.
+    """An open index: N rows in C files. Columns are read on first use.
 
-    Raises :class:`ColumnsError` if the file lacks something.
+    Raises :class:`ColumnsError` if the file is incomplete.
     """
 
     decoder = "Pillow"
-    """What judged the files; its version is kept under this name in lower case."""
+    """Library that judged the files. Its version is stored under this name in lower case."""
     coding_type: ClassVar[type[Any]] = Coding
-    """How an encoding is named: ``parse(text)``, ``str()``."""
+    """Type of codings, with ``parse(text)`` and ``str()``."""
 
     def __init__(self, columns: Columns):
         self.columns = columns
@@ -94,13 +94,13 @@ class Index:
                 raise self._spoiled(f"{name} is {meta.get(name)!r}")
         get = columns.column
         self.containers = len(get("path_offsets", "<i8", -1)) - 1
-        """C: files that rows are in."""
+        """C, the number of files that contain the rows."""
         self.paths = self._strings("path", self.containers)
-        """Of the files, below the prefix (absolute if they lie outside)."""
+        """Paths of the files below the prefix, absolute if they are outside."""
         self._unpacking: tuple[Column, ...] = ()
         """Codec, size, skip and take; see :class:`~gpupipe.sources.base.PackedColumns`."""
         self.container: Column | None = None
-        """i32[N]: which container a row is in; ``None``: every container is one row."""
+        """i32[N]: container of each row; ``None`` if every container is one row."""
         if "container" in columns:
             self.container = get("container", "<i4", n)
             self.offset, self.length = get("offset", "<i8", n), get("length", "<i8", n)
@@ -114,7 +114,7 @@ class Index:
         self.upright_sizes = get("upright", "<i4", n, 2) if "upright" in columns else self.stored_sizes
         self.labels = get("labels", "<i8", n) if "labels" in columns else None
         self.values = dict(self._further(meta.get("columns", []), n))
-        """What belongs to every row beside its label, by name."""
+        """Further columns by name."""
         self.status = get("status", "|u1", n)
         self.coding = get("coding", "|u1", n)
         self.orientation = get("orientation", "|u1", n)
@@ -123,7 +123,7 @@ class Index:
         self.mtime_ns = get("mtime_ns", "<i8", self.containers)
         """i64[C]"""
         self.sums = get("sum", "<i8", n) if "sum" in columns else None
-        """i64[N]: versions of the rows, made of their bytes; of containers whose store tells no versions."""
+        """i64[N]: versions of the rows, computed from their bytes, if the store does not report versions."""
         self.ctime_ns = get("ctime_ns", "<i8", self.containers) if "ctime_ns" in columns else None
         self.part_sums = get("part_sums", "<i8", self.containers) if "part_sums" in columns else None
         """i64[C]; see :mod:`.touched`."""
@@ -137,7 +137,7 @@ class Index:
         self.reused = 0
         self.seconds = 0.0
         self.touched: dict[int, int] = {}
-        """When the inodes of files changed whose size and time of modification are the same, by their number."""
+        """Inode change times of files whose size and modification time are unchanged, by number of the file."""
 
     def _texts(self, name: str) -> list[str]:
         value = self.columns.meta.get(name)
@@ -168,7 +168,8 @@ class Index:
         return Strings(get(f"{name}_offsets", "<i8", count + 1), get(f"{name}_blob", "|u1", -1), self._spoiled)
 
     def _spoiled(self, what: str) -> ColumnsError:
-        """Of a file whose sums are right: a program that is not ours has written it."""
+        """Return the error for a file with correct checksums but invalid content, which another program must have
+        written."""
         return ColumnsError(f"{self.columns.path}: {what}; delete the file, it is made again")
 
     def __len__(self) -> int:
@@ -200,7 +201,7 @@ class Index:
         return PackedColumns(*(column.all for column in self._unpacking)) if self._unpacking else None
 
     def path(self, i: int) -> bytes:
-        """The file that row ``i`` is in, below the prefix (absolute if it lies outside)."""
+        """Return the file that contains row ``i``, below the prefix (absolute if it is outside)."""
         if self.container is None:
             return self.paths[i]
         found = int(self.container.all[i])
@@ -209,11 +210,11 @@ class Index:
         return self.paths[found]
 
     def name(self, i: int) -> bytes:
-        """What row ``i`` is called within its file; empty if it is the file."""
+        """Return the name of row ``i`` within its file; empty if it is the whole file."""
         return b"" if self.container is None else self._names[i]
 
     def place(self, i: int, prefix: bytes, max_bytes: int = MAX_BYTES) -> Place:
-        """Where the bytes of row ``i`` are."""
+        """Return the location of row ``i``'s bytes."""
         path = os.path.join(prefix, self.path(i))
         if self.container is None:
             return Place(path, max_bytes=max_bytes)
@@ -224,12 +225,12 @@ class Index:
         return Place(path, int(self.offset.all[i]), int(self.length.all[i]), version, packed, max_bytes)
 
     def found(self, i: int) -> Found:
-        """What the file that row ``i`` is in was when it was indexed."""
+        """Return the state of row ``i``'s file when it was indexed."""
         container = i if self.container is None else int(self.container.all[i])
         return Found(int(self.container_size.all[container]), int(self.mtime_ns.all[container]))
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
-        """Absolute paths as bytes, u8[L] each; of rows that are files."""
+        """Return absolute paths as bytes, u8[L] each, for rows that are files."""
         frombuffer, u8, paths = np.frombuffer, np.uint8, self.paths.many(indices)
         if self.columns.meta["absolute"]:
             join = os.path.join
@@ -237,14 +238,14 @@ class Index:
         return [frombuffer(prefix + path, u8) for path in paths]
 
     def bad(self, indices: I64) -> list[tuple[int, str, str]]:
-        """(row, kind, reason) of those of ``indices`` whose file cannot be used, in their order."""
+        """Return (row, kind, reason) of those ``indices`` whose file is unusable, in order."""
         status = self.status.all[indices]
         if not status.any():
             return []
         return [(int(i), *self._why(int(i))) for i in indices[status != OK]]
 
     def all_bad(self) -> list[tuple[int, str, str]]:
-        """(row, kind, reason) of every file that cannot be used."""
+        """Return (row, kind, reason) of every unusable file."""
         return self.bad(np.flatnonzero(self.status.all))
 
     def _why(self, i: int) -> tuple[str, str]:
@@ -257,10 +258,10 @@ class Index:
     # ---------------------------------------------------------------- has anything changed?
 
     def stale(self, source: Source, *, racy: bool = False) -> str | None:
-        """What shows that the files are not those of this index any more; ``None`` if nothing does. Afterwards
-        :attr:`touched` are those that another look at their bytes must tell.
+        """Return why the index is out of date, or ``None`` if nothing indicates it.
 
-        ``racy``: believe one whose files had changed just before the scan.
+        Afterwards :attr:`touched` holds the files whose bytes must be checked. ``racy``: trust an index even if files
+        had changed just before its scan.
         """
         self.touched = {}
         if self.racy and not racy:
@@ -271,7 +272,7 @@ class Index:
             try:
                 if os.stat(folder).st_mtime_ns != mtime:
                     return f"{printable(folder)} has changed"
-            except (OSError, ValueError) as e:  # ValueError: a NUL, in a file that is not ours
+            except (OSError, ValueError) as e:  # ValueError: a NUL in a foreign file
                 return f"{printable(folder)}: {e}"
         files = sampled_rows(self.containers)
         missing = self.status.rows(files) if self.container is None else np.zeros(len(files), np.uint8)
@@ -291,7 +292,7 @@ class Index:
         return None if source.storage.remote else self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
-        """Whether a file that could not be read can be read now: neither chmod nor a new decoder touches its time."""
+        """Return which unreadable file has become readable: neither chmod nor a new decoder changes its time."""
         if not self._bad_rows.size:
             return None
         status = self.status.rows(self._bad_rows)
@@ -305,7 +306,7 @@ class Index:
         return None
 
     def reusable(self) -> npt.NDArray[np.bool_]:
-        """bool[N]: rows whose numbers can be kept if size and time of the file are the same."""
+        """Return bool[N]: rows to keep if size and time of the file are unchanged."""
         started = int(self.columns.meta["started_ns"])
         status = self.status.all
         good: npt.NDArray[np.bool_] = ~np.isin(status, _PASSING)
@@ -314,11 +315,11 @@ class Index:
         times = self.mtime_ns.read()
         if self.container is not None:
             times = times[self.container.all]
-        good &= times != 0  # what a store that tells no versions says
+        good &= times != 0  # the value from stores that do not report versions
         return good & ~is_racy(times, started)
 
     def rows_of(self, listing: Listing) -> I64:
-        """i64[len(listing)]: the row here that describes the same unchanged sample, or -1."""
+        """Return i64[len(listing)]: the row here that describes the same unchanged sample, or -1."""
         files = self._files_of(listing)
         if self.container is None or listing.container is None:
             rows = files if self.container is None and listing.container is None else np.full(len(listing), -1)
@@ -336,7 +337,7 @@ class Index:
         return np.where(same, rows, -1)
 
     def _files_of(self, listing: Listing) -> I64:
-        """i64[C]: the container here that is the same unchanged file as each of the listing's, or -1."""
+        """Return i64[C]: the container here that is the same unchanged file, for each in the listing, or -1."""
         paths = listing.containers
         if self.paths == paths:
             files = np.arange(self.containers)
@@ -356,24 +357,24 @@ class Index:
 
 
 def _settled_ns(mtime_ns: I64) -> I64:
-    """i64[N]: from when on a change shows another time."""
+    """Return i64[N]: the time from which a change shows another time."""
     return mtime_ns + np.where(mtime_ns % 1_000_000_000, _TICK_NS, _LONG_TICK_NS)
 
 
 def is_racy(mtime_ns: I64, started_ns: int) -> npt.NDArray[np.bool_]:
-    """bool[N]: times so close to a scan that a later change may show the same time."""
+    """Return bool[N]: times so close to a scan that a later change may show the same time."""
     return (_settled_ns(mtime_ns) >= started_ns) & (mtime_ns <= started_ns + _FAR_FUTURE_NS)
 
 
 def until_settled(mtime_ns: I64, started_ns: int) -> float:
-    """Seconds from the beginning of a scan until none of the times is racy; 0 if none is, or if it takes too long."""
+    """Return seconds from the start of a scan until no time is racy; 0 if none is, or if it takes too long."""
     racy = _settled_ns(mtime_ns[is_racy(mtime_ns, started_ns)])
     wait = int(racy.max()) - started_ns if len(racy) else 0
     return wait / 1e9 if wait <= _LONG_TICK_NS else 0.0
 
 
 def sampled_rows(count: int) -> I64:
-    """The files that are looked at when an index of ``count`` files is opened: all, or an even sample."""
+    """Return the files to check when an index of ``count`` files is opened: all, or a regular sample."""
     if count <= STAT_ALL:
         return np.arange(count)
     return np.linspace(0, count - 1, SAMPLED).astype(np.int64)

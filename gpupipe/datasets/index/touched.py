@@ -1,9 +1,8 @@
-"""Files whose inode changed while their size and time of modification stayed the same.
+"""Files whose inode changed while their size and modification time stayed the same.
 
-The time of that change (``ctime``) cannot be set, so it shows content that ``cp -p``, ``rsync -t`` or ``touch -r`` put
-in the place of another. But it also changes with owner, permissions, name and number of links, when the content is as
-it was. So such a file is neither trusted nor refused, but looked at again: an image by its header, any larger file by
-parts of it.
+The time of that change (``ctime``) cannot be set, so it reveals content replaced by ``cp -p``, ``rsync -t`` or ``touch
+-r``. But it also changes with owner, permissions, name and number of links, while the content is unchanged. Such a file
+is therefore neither trusted nor rejected but checked again: an image by its header, any larger file by parts of it.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ __all__ = ["holds_several", "is_as_indexed", "part_sum", "with_sums"]
 
 _PART = 16 << 10
 _PARTS = 64
-"""How much of a file is compared."""
+"""Number of parts of a file to compare."""
 
 
 def part_sum(path: bytes, size: int) -> int:
-    """A number made of the bytes of a file, or, if it has more than 1 MiB, of parts that lie evenly in it; 0 if it
-    cannot be read."""
+    """Return a checksum of a file's bytes, or of evenly spaced parts if it exceeds 1 MiB; 0 if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         fd = open_regular(path)
         try:
@@ -49,18 +47,18 @@ def part_sum(path: bytes, size: int) -> int:
 
 
 def holds_several(listing: Listing) -> bool:
-    """Whether files hold several samples, and so more than the headers of images."""
+    """Return whether files contain several samples, and therefore more than headers of images."""
     return listing.container is not None and len(listing) >= 2 * len(listing.containers)
 
 
 def with_sums(listing: Listing) -> Listing:
-    """A listing of files of this machine, with the sums of their parts."""
+    """Return a listing of local files with the checksums of their parts."""
     paths = (os.path.join(listing.prefix, listing.containers[k]) for k in range(len(listing.containers)))
     return replace(listing, part_sums=np.fromiter(map(part_sum, paths, listing.container_size.tolist()), np.int64))
 
 
 def is_as_indexed(index: Index, files: Sequence[int], prefix: bytes, reader: Reader[Any]) -> bool:
-    """Whether files that were touched are still what the index says of them."""
+    """Return whether touched files still match the index."""
     chosen = np.array(files, np.int64)
     if index.part_sums is not None:
         paths = [os.path.join(prefix, path) for path in index.paths.many(chosen)]

@@ -1,7 +1,7 @@
-"""The index of videos: what an index has of files, and the times of all frames.
+"""The index of videos: an index of files, plus the times of all frames.
 
-Times that follow one another in equal steps are kept as the first one and the step; others as a list. So a hundred
-thousand videos of a constant rate take a few megabytes, whatever their length.
+Times with equal steps are stored as the first one and the step, others as a list. A hundred thousand videos with
+constant rates therefore take a few megabytes, regardless of their length.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["VIDEOS", "VideoIndex"]
 I64 = npt.NDArray[np.int64]
 
 FORMAT = 4
-"""Part of every index file's name: what another version of this code wrote is never opened."""
+"""Part of every index file's name, so that files of other versions are never opened."""
 _MOST_FRAMES = 1 << 40
 
 
 class VideoIndex(Index):
     """An open index of ``V`` videos.
 
-    Raises :class:`ColumnsError` if the file lacks something.
+    Raises :class:`ColumnsError` if the file is incomplete.
     """
 
     decoder = "PyAV"
@@ -50,15 +50,15 @@ class VideoIndex(Index):
         get, n = columns.column, self.count
         self.flags = get("flags", "|u1", n)
         self.frames = get("frames", "<i8", n)
-        """i64[V]: frames of each video, 0 of a bad one."""
+        """i64[V]: number of frames of each video, 0 for bad ones."""
         self.first = get("first", "<i8", n)
-        """i64[V]: the time of the first frame, in units of ``time_base``."""
+        """i64[V]: time of the first frame, in units of ``time_base``."""
         self.step = get("step", "<i8", n)
-        """i64[V]: the time from each frame to the next; 0 if it differs, and the times are in ``pts``."""
+        """i64[V]: time between consecutive frames; 0 if it varies, and ``pts`` has the times."""
         self.duration = get("duration", "<i8", n)
         """i64[V]: from the first frame to the end of the last one."""
         self.time_base = get("time_base", "<i4", n, 2)
-        """i32[V, 2]: seconds of one unit of time, as numerator and denominator."""
+        """i32[V, 2]: seconds per unit of time, as numerator and denominator."""
         self.rate = get("rate", "<i4", n, 2)
         """i32[V, 2]: average frames per second, as numerator and denominator."""
         self.pts = get("pts", "<i8", -1)
@@ -83,10 +83,10 @@ class VideoIndex(Index):
         return VideoIndex, (self.columns,)
 
     def times(self, rows: I64, *, frames: bool = True) -> Times:
-        """When the frames of the videos ``rows`` i64[B] are shown. ``frames=False`` leaves out ``pts``, which is large
-        for many videos.
+        """Return the times of all frames of the videos ``rows`` i64[B].
 
-        Raises :class:`ColumnsError` if the numbers make no sense.
+        ``frames=False`` omits ``pts``, which is large for many videos. Raises :class:`ColumnsError` if the numbers are
+        inconsistent.
         """
         count, step, start = self.frames.all[rows], self.step.all[rows], self.pts_offsets.all[rows]
         base = self.time_base.all[rows].astype(np.int64)
@@ -112,14 +112,17 @@ class VideoIndex(Index):
         )
 
     def pts_of(self, row: int) -> I64:
-        """i64[F]: the time of every frame of one video, in units of its time base."""
+        """Return i64[F], the time of every frame of one video, in units of its time base."""
         times = self.times(np.array([row], np.int64))
         count, step = int(times.count[0]), int(times.step[0])
         return np.arange(count, dtype=np.int64) * step + int(times.first[0]) if step else times.pts
 
     def keys_of(self, row: int) -> I64:
-        """i64[K, 3]: of every frame of one video that decoding can begin with its number, the time of the packet to
-        begin with, and its position in the file in bytes (-1 if unknown)."""
+        """Return i64[K, 3] for the frames of one video at which decoding can begin.
+
+        A row has the frame's number, the time of the packet to begin with, and its position in the file in bytes (-1 if
+        unknown).
+        """
         start, end = self.key_offsets.part(row, row + 2).tolist()
         fits = 0 <= start <= end <= len(self.keys)
         keys: I64 = self.keys.part(start, end) if fits else np.empty((0, 3), np.int64)
@@ -129,7 +132,7 @@ class VideoIndex(Index):
         return keys
 
     def entry(self, row: int, path: str) -> VideoEntry:
-        """What the decoder needs of one video."""
+        """Return what the decoder needs to know about one video."""
         height, width = self.stored_sizes.all[row].tolist()
         flags = int(self.flags.all[row])
         num, den = self.time_base.all[row].tolist()
@@ -156,11 +159,11 @@ class VideoIndex(Index):
         return coding
 
     def is_variable(self) -> npt.NDArray[np.bool_]:
-        """bool[V]: some frame is further than one unit of time from where a constant rate would have it."""
+        """Return bool[V]: some frame deviates from a constant rate by more than one unit of time."""
         return np.asarray(self.flags.all & VARIABLE > 0)
 
     def is_cut(self) -> npt.NDArray[np.bool_]:
-        """bool[V]: the file ends too early, and the frames are those that come before."""
+        """Return bool[V]: the file ends too early, and only earlier frames are included."""
         return np.asarray(self.flags.all & CUT > 0)
 
 
@@ -243,4 +246,4 @@ class _Reader:
 
 
 VIDEOS = IndexKind(VideoIndex, _Columns, _Reader(), ("video", FORMAT))
-"""What :func:`~gpupipe.datasets.index.open_index.open_kind` must know of videos."""
+"""The kind of index for videos, for :func:`~gpupipe.datasets.index.open_index.open_kind`."""

@@ -1,9 +1,9 @@
-"""What DALI's own decoders are given, by the coding in the index: JPEG files whose structure is plain, and no others.
+"""Codings that DALI's own decoders may decode: JPEG files with a plain structure, and no others.
 
-Damaged PNG, JPEG 2000 and TIFF files can end the process in DALI's decoders; of damaged WebP and BMP files DALI makes
-other pixels than Pillow, or pixels where Pillow refuses. ``benchmarks/fuzz_decoders.py`` has the counts and speeds:
-on a CPU Pillow decodes these formats about as fast, PNG a little slower. A GPU has a decoder for none of them but JPEG
-2000 and TIFF. Does not import DALI.
+Damaged PNG, JPEG 2000 and TIFF files can crash the process in DALI's decoders. From damaged WebP and BMP files DALI
+makes other pixels than Pillow, or pixels where Pillow fails. ``benchmarks/fuzz_decoders.py`` has the counts and speeds:
+on a CPU Pillow decodes these formats about as fast, PNG a little slower. A GPU supports only JPEG 2000 and TIFF of
+them. This module does not import DALI.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ...datasets.base import Dataset
 __all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
 
 SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB")))
-"""A JPEG with anything odd has another coding, and so have CMYK ones, which DALI turns to RGB by another rule."""
+"""Safe codings. Unusual JPEGs have other codings, including CMYK ones, which DALI converts to RGB by another rule."""
 
 
 def is_safe(coding: Coding) -> bool:
-    """Whether DALI decodes a coding itself, to Pillow's pixels and without a crash."""
+    """Return whether DALI decodes a coding to Pillow's pixels and without a crash."""
     return coding.whole in SAFE
 
 
 def share_by_pillow(dataset: Dataset) -> float:
-    """0 to 1: the images that Pillow decodes in DALI's place; 0 if nobody knows."""
+    """Return the share of images that Pillow decodes in place of DALI, 0 to 1; 0 if unknown."""
     return _by_pillow(dataset).total() / max(len(dataset), 1)
 
 
 def by_pillow(dataset: Dataset) -> str:
-    """A sentence about the images that Pillow decodes in DALI's place; empty if there are none or nobody knows."""
+    """Return a sentence about images that Pillow decodes in place of DALI; empty if there are none or it is unknown."""
     counts = _by_pillow(dataset)
     if not counts.total():
         return ""
@@ -45,7 +45,7 @@ def by_pillow(dataset: Dataset) -> str:
 
 
 def _by_pillow(dataset: Dataset) -> Counter[str]:
-    """How many images of what kind."""
+    """Count these images by kind."""
     counts: Counter[str] = Counter()
     if dataset.kind != "files" or dataset.codings is None:
         return counts

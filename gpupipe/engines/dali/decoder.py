@@ -1,13 +1,13 @@
-"""What the JPEG decoder of a GPU can be trusted with: windows, and which upsampling of chroma they go with.
+"""Self-tests of a GPU's JPEG decoder: whether it can decode windows, and with which chroma upsampling.
 
-Two things are known of nvImageCodec, the library that DALI decodes with, and asked here before they are relied on:
+nvImageCodec, the library that DALI decodes with, has two known problems, which are checked here:
 
-- Its versions refuse ordinary windows on some GPUs, and end the process with SIGSEGV on others
-  (https://github.com/NVIDIA/nvImageCodec/issues/55). So windows are tried in a process of its own, once per (GPU,
-  driver, versions); the verdict is kept in the cache folder.
-- With fancy upsampling of chroma, as libjpeg and Pillow do it, it decodes windows on the GPU only if nvJPEG is 13.2 or
-  newer. With an older one, such as every nvJPEG for CUDA 12, each window of a JPEG with subsampled chroma goes to
-  libjpeg-turbo on the CPU instead: the right pixels, slowly, and without an error.
+- Some versions reject ordinary windows on some GPUs, and crash with SIGSEGV on others
+  (https://github.com/NVIDIA/nvImageCodec/issues/55). Windows are therefore tried in a separate process, once per (GPU,
+  driver, versions); the cache folder keeps the verdict.
+- With fancy chroma upsampling, as in libjpeg and Pillow, it decodes windows on the GPU only with nvJPEG 13.2 or newer.
+  With an older one, such as every nvJPEG for CUDA 12, each window of a JPEG with subsampled chroma goes to
+  libjpeg-turbo on the CPU: correctly, slowly, and without an error.
 """
 
 from __future__ import annotations
@@ -38,32 +38,33 @@ __all__ = ["FANCY_WINDOWS", "fancy_windows", "nvjpeg_version", "self_test", "win
 log = logging.getLogger("gpupipe")
 
 FANCY_WINDOWS = (13, 2)
-"""The version of nvJPEG from which on nvImageCodec decodes windows with fancy upsampling on the GPU."""
+"""First version of nvJPEG with which nvImageCodec decodes windows with fancy upsampling on the GPU."""
 
 _SECONDS = 120
 _LONGEST = 1000
-"""Characters of an error that are shown."""
+"""Maximum number of characters of an error to show."""
 _PASSING = (
     *("ImportError", "ModuleNotFoundError", "cannot start", "out of memory", "bad_alloc", "busy or unavailable"),
     *("driver version is insufficient", "CUDA is not available"),
 )
-"""What an error says that has nothing to do with windows: it is no verdict, and is not remembered."""
+"""Parts of errors unrelated to windows. They give no verdict, and are not remembered."""
 
 _verdicts: dict[str, bool] = {}
-"""Of this process, by the name of their file."""
+"""Verdicts of this process, by the name of their file."""
 
 
 # ---- nvJPEG
 
 
 def nvjpeg_version() -> tuple[int, int] | None:
-    """Major and minor version of the nvJPEG that DALI uses, or ``None`` if there is none. Needs no GPU and no driver.
+    """Return major and minor version of the nvJPEG that DALI uses, or ``None`` if there is none. Needs no GPU and no
+    driver.
 
-    The library that this process has loaded already, else the one that nvImageCodec would find.
+    This is the library loaded by the process, or the one that nvImageCodec would find.
     """
     for path in (*_loaded(), *_findable()):
         with contextlib.suppress(OSError, AttributeError):
-            # A library that is loaded is not loaded again.
+            # Libraries are loaded only once.
             ask, value, found = ctypes.CDLL(path).nvjpegGetProperty, ctypes.c_int(), []
             for which in (0, 1):  # MAJOR_VERSION, MINOR_VERSION of libraryPropertyType
                 if ask(which, ctypes.byref(value)):
@@ -84,8 +85,10 @@ def _loaded() -> Iterator[str]:
 
 
 def _findable() -> Iterator[str]:
-    """In the order of nvImageCodec's own search path: LD_LIBRARY_PATH before the wheels, and those before a toolkit. A
-    library for another CUDA than DALI's has another name, and is not loaded."""
+    """Yield candidates in the order of nvImageCodec's own search path: LD_LIBRARY_PATH, wheels, then a toolkit.
+
+    A library for a different CUDA than DALI's has another name, and is not loaded.
+    """
     spec = importlib.util.find_spec("nvidia")
     wheels = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
     given = [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if p]
@@ -96,7 +99,7 @@ def _findable() -> Iterator[str]:
 
 
 def _cuda_of_dali() -> int | None:
-    """The major version of CUDA that DALI was built for; imports nothing."""
+    """Return the major version of CUDA that DALI was built for, without importing it."""
     if (dali := sys.modules.get("nvidia.dali")) is not None:
         return int(dali.__cuda_version__) // 1000
     for major in range(12, 20):
@@ -107,7 +110,7 @@ def _cuda_of_dali() -> int | None:
 
 
 def fancy_windows() -> bool:
-    """Whether windows with fancy upsampling are decoded on the GPU."""
+    """Return whether windows with fancy upsampling are decoded on the GPU."""
     version = nvjpeg_version()
     return version is not None and version >= FANCY_WINDOWS
 
@@ -116,8 +119,10 @@ def fancy_windows() -> bool:
 
 
 def windows_work(device: str, *, fancy: bool) -> bool:
-    """Whether the decoder of ``device`` (``"cuda:0"``) gives the right windows: from this process's memory, from the
-    cache, or from a self-test that takes some seconds."""
+    """Return whether the decoder of ``device`` (``"cuda:0"``) decodes windows correctly.
+
+    The answer comes from this process's memory, from the cache, or from a self-test that takes some seconds.
+    """
     identity = _identity(device, fancy)
     name = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
     file = Path(cache_folder("roi")) / f"{name}.json"
@@ -130,7 +135,7 @@ def windows_work(device: str, *, fancy: bool) -> bool:
     if not works:
         log.warning("windows decoded on %s fail their self-test (%s): decoding whole images", identity["gpu"], reason)
         if any(sign in reason for sign in _PASSING):
-            return False  # and no verdict on the decoder
+            return False  # no verdict on the decoder
     _verdicts[name] = works
     with contextlib.suppress(OSError):  # without a cache the next process tries it again
         make_folder(str(file.parent))
@@ -165,8 +170,8 @@ def _try(device: str, fancy: bool) -> tuple[bool, str]:
 
 
 def _answer(code: str) -> tuple[bool, str]:
-    """Whether a process that runs ``code`` ends well, and why not. It may crash or hang."""
-    # Modules are found where this process finds them, also if gpupipe is not installed.
+    """Return whether a process that runs ``code`` succeeds, and why not. It may crash or hang."""
+    # Use this process's module path, in case gpupipe is not installed.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         done = subprocess.run(
@@ -178,7 +183,7 @@ def _answer(code: str) -> tuple[bool, str]:
     except OSError as e:
         return False, f"cannot start a process: {e}"
     if done.returncode:
-        # DALI's errors take many lines, and the last one says nothing of the cause.
+        # DALI's errors have many lines, and the last one does not name the cause.
         cause = clean(done.stderr.strip().rpartition("Traceback (most recent call last):")[2])[-_LONGEST:]
         others = [sign for sign in _PASSING if sign in done.stderr and sign not in cause]
         return False, f"exit status {done.returncode}: {'; '.join([cause, *others])}"
@@ -186,14 +191,14 @@ def _answer(code: str) -> tuple[bool, str]:
 
 
 def self_test(device_id: int | None, *, fancy: bool = True) -> None:
-    """Decode windows and whole images of several kinds of JPEG and compare; raises or dies if they differ.
+    """Decode windows and whole images of several kinds of JPEG and compare them. Raises or crashes if they differ.
 
-    A window and a whole image may come from different decoders of one GPU, which are a few levels apart, and more at
-    edges of chroma. So :func:`judge` does not ask for equality.
+    A window and a whole image may come from different decoders of one GPU, which differ by a few levels, and more at
+    color edges. :func:`judge` therefore does not require equality.
 
     Args:
-        device_id: of the GPU; ``None`` tests the CPU backend.
-        fancy: upsampling of chroma.
+        device_id: index of the GPU; ``None`` tests the CPU backend.
+        fancy: chroma upsampling.
     """
     from nvidia.dali import fn, types
 
@@ -226,15 +231,15 @@ def self_test(device_id: int | None, *, fancy: bool = True) -> None:
 
 
 def _jpegs() -> tuple[list[npt.NDArray[np.uint8]], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """(encoded files of all chroma subsamplings, gray and progressive ones among them; where windows start; how large
-    they are)."""
+    """Return (encoded files, starts of windows, sizes of windows). The files have all chroma subsamplings; some are
+    gray or progressive."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
     files, starts, shapes = [], [], []
     for i in range(32):
         size = rng.integers(60, 400, 2)
-        # Detail of several sizes, as photographs have it: a window one pixel beside its place must show.
+        # Detail at several scales, as in photographs, so that a window displaced by one pixel shows.
         detail = [rng.integers(0, 256, (*(size // step + 1), 3), np.uint8) for step in (64, 16, 4)]
         layers = [np.asarray(Image.fromarray(d).resize((size[1], size[0]), 2), np.float32) for d in detail]
         picture = np.average(layers, axis=0, weights=(4, 2, 1)).astype(np.uint8)
@@ -250,14 +255,15 @@ def _jpegs() -> tuple[list[npt.NDArray[np.uint8]], npt.NDArray[np.int32], npt.ND
 
 
 def judge(whole: npt.NDArray[np.uint8], window: npt.NDArray[np.uint8], start: npt.NDArray[np.int32]) -> str | None:
-    """What is wrong with a window u8[h, w, 3] of an image u8[H, W, 3] that begins at ``start``, or ``None``.
+    """Return what is wrong with a window u8[h, w, 3] at ``start`` of an image u8[H, W, 3], or ``None``.
 
-    Pixels of two decoders are alike, and those of the right place are more alike than those one pixel beside it.
+    Pixels of two decoders are similar, and more similar at the correct position than one pixel beside it.
     """
     (top, left), (height, width) = start.tolist(), window.shape[:2]
 
     def apart(down: int, right: int) -> npt.NDArray[np.int64]:
-        """From the part of the image that lies so much further; of the pixels that lie inside all of these."""
+        """Return differences from the part of the image displaced by this much, for pixels inside all of these
+        parts."""
         y, x = np.arange(1, height - 1), np.arange(1, width - 1)
         rows, columns = top + y + down, left + x + right
         rows, columns = np.clip(rows, 0, len(whole) - 1), np.clip(columns, 0, whole.shape[1] - 1)

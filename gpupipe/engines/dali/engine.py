@@ -1,4 +1,4 @@
-"""The DALI engine: feeds plans to one pipeline object and hands its outputs out without a copy."""
+"""The DALI engine: feeds plans to one pipeline object and returns its outputs without a copy."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ __all__ = ["DaliEngine"]
 log = logging.getLogger("gpupipe")
 
 _REST = 10.0
-"""Seconds between two trims of malloc, at least: one takes some ten milliseconds."""
+"""Minimum seconds between two trims of malloc, each of which takes some ten milliseconds."""
 
 
 class DaliEngine(Engine):
-    """See the module. Nothing is built before the first :meth:`run`."""
+    """Engine that runs DALI. Nothing is built before the first :meth:`run`."""
 
     def __init__(self, setup: Setup, decoder: DecoderOptions, executor: Executor, *, nvdec: bool = False):
         self.setup = setup
@@ -61,9 +61,9 @@ class DaliEngine(Engine):
         )
         self.pillow_speed = PillowSpeed()
         self.unexplained = 0
-        """Batches that DALI failed on although Pillow decodes all of their samples."""
+        """Batches that DALI failed on although Pillow decodes all their samples."""
         self._told = False
-        """Whether the log has that files were exchanged."""
+        """Whether changed files were logged."""
 
     @property
     def reader(self) -> Reader:
@@ -73,11 +73,11 @@ class DaliEngine(Engine):
         return self._reader
 
     def run(self, plans: Iterator[Plan]) -> DaliRun:
-        self.runner.drop()  # what an abandoned run left
+        self.runner.drop()  # remains of an abandoned run
         return DaliRun(self, plans)
 
     def schedule(self, ready: Loaded) -> Started:
-        """Start on one plan. Does not wait."""
+        """Start on one plan, without waiting."""
         ops = self.executor.ops(ready.plan, ready.ops)
         fed: dict[str, Any] = {MEDIA: ready.media}
         if ready.pixels is not None:
@@ -91,19 +91,19 @@ class DaliEngine(Engine):
         return self.executor.start(self.runner, ready, fed)
 
     def wait(self, started: Started) -> Any:
-        """What :meth:`Executor.wait` gives of a plan. Raises as that."""
+        """Return the result of :meth:`Executor.wait` for a plan."""
         return self.executor.wait(self.runner, started)
 
     def finish(self, images: tuple[Any, ...], started: Started) -> Any:
-        """See :meth:`Executor.finish`."""
+        """Return the result of :meth:`Executor.finish`."""
         return self.executor.finish(self.runner, images, started)
 
     def second_look(self, ready: Loaded, error: RuntimeError) -> Any:
-        """The images of a plan that DALI failed on, as the torch engine would make them, on the loader's device.
+        """Return the images of a plan that DALI failed on, as the torch engine computes them, on the loader's device.
 
         Raises:
-            SampleError: Pillow refuses samples.
-            EngineError: there is nothing that Pillow could decode: a GPU's frames.
+            SampleError: Pillow cannot decode some samples.
+            EngineError: Pillow cannot help, because a GPU decoded the frames.
         """
         if self.nvdec:
             raise EngineError(f"DALI failed on frames that it decoded itself: {clean(str(error))}") from error
@@ -120,7 +120,7 @@ class DaliEngine(Engine):
         return images
 
     def exchanged(self, ready: Loaded) -> Any:
-        """The same of a plan with files that are not those that were indexed. Raises :class:`SampleError`."""
+        """Return the images of a plan with changed files, as :meth:`second_look` does. Raises :class:`SampleError`."""
         images = self._by_pillow(ready)
         if not self._told:
             self._told = True
@@ -138,7 +138,7 @@ class DaliEngine(Engine):
         return to_device(images, self.setup)
 
     def rest(self) -> None:
-        """What DALI freed lies in malloc as holes, more of them from epoch to epoch."""
+        """Trim malloc: memory that DALI freed leaves holes, more of them in every epoch."""
         if time.monotonic() - self._rested > _REST:
             system.trim()
             self._rested = time.monotonic()
@@ -156,12 +156,11 @@ class DaliEngine(Engine):
         self._reader = None
         self.executor.close()
         if built:
-            # Of what a CPU pipeline frees, malloc would keep more than it returns; see gpupipe.memory. And DALI's pools
-            # keep all of a GPU's.
+            # malloc would keep most of what a CPU pipeline frees; see gpupipe.memory. DALI's pools keep all GPU memory.
             system.trim()
             if self.setup.cuda:
-                with contextlib.suppress(RuntimeError, EngineError):  # a device that failed has nothing to give back
-                    torch.cuda.synchronize(self.setup.device)  # batches are freed in the order of the consumer's stream
+                with contextlib.suppress(RuntimeError, EngineError):  # a failed device has nothing to return
+                    torch.cuda.synchronize(self.setup.device)  # batches are freed in stream order
                     pools.release()
 
     def forked(self) -> None:
@@ -201,7 +200,8 @@ class DaliEngine(Engine):
 
 
 def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool) -> Graph:
-    """A function, because nothing in the graph may hold the engine, which only the collector would free then."""
+    """Build the graph. This is a function because the graph must not refer to the engine, which only the garbage
+    collector would then free."""
     setup = executor.setup
     return build_graph(
         setup.pipeline,
@@ -217,10 +217,10 @@ def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool)
 
 
 class DaliRun(Run):
-    """One pass. Keeps at most ``prefetch_factor`` plans in flight, topped up by the consumer's own ``next()``: feeding
-    is cheap and does not wait for DALI, so no thread is needed for it.
+    """One pass over plans, with at most ``prefetch_factor`` plans in flight.
 
-    If threads go on after the graph, they wait for DALI and feed it the pieces: all that is in flight gets done while
+    The consumer's own ``next()`` tops them up: feeding is cheap and does not wait for DALI, so it needs no thread.
+    Threads that continue after the graph wait for DALI and feed it the pieces, so everything in flight proceeds while
     the consumer works on a batch.
     """
 
@@ -229,9 +229,9 @@ class DaliRun(Run):
         self._feed = engine.reader.run(plans)
         self._flight: deque[Started] = deque()
         self._failure: Exception | None = None
-        """What went wrong in making the plan behind those in flight."""
+        """Error from creating the plan after those in flight."""
         self._failing = self._rebuilt = False
-        """Whether DALI failed on the last batch; and whether its pipeline was built anew since one went well."""
+        """Whether DALI failed on the last batch, and whether its pipeline was rebuilt since a batch succeeded."""
         self._closed = False
 
     def __next__(self) -> Batch:
@@ -240,8 +240,8 @@ class DaliRun(Run):
         except (SampleError, StopIteration):
             raise
         except BaseException:
-            # Interrupted between two feeds, or between a run and its output, inputs and outputs would no longer belong
-            # together: only a new pipeline object is safe.
+            # After an interruption between two feeds, or between a run and its output, inputs and outputs no longer
+            # match: only a new pipeline object is safe.
             self._engine.runner.reset()
             self.close()
             raise
@@ -257,7 +257,7 @@ class DaliRun(Run):
         return Batch(images, target, one.ready.plan, keep, one.ready.by_hand)
 
     def _images(self, one: Started) -> tuple[Any, Any]:
-        """Of a plan, and what they need to live. Waits."""
+        """Return the images of a plan, and objects that must live as long. Waits."""
         engine, ready = self._engine, one.ready
         if ready.bad:
             raise SampleError(ready.bad)
@@ -266,15 +266,15 @@ class DaliRun(Run):
         if ready.exchanged:
             return engine.exchanged(ready), None
         if one.goes_on and not engine.setup.one_at_a_time:
-            self._top_up()  # they go on with the next batch when there is nothing left to begin of this one
+            self._top_up()  # threads continue with the next batch when this one has nothing left to begin
         try:
             made = engine.wait(one)
         except Failed as e:
             return self._recovered(one, e.error), None
         self._failing = self._rebuilt = False
         if not engine.setup.one_at_a_time:
-            self._top_up()  # DALI goes on while the consumer works on a batch
-        # DALI reads bytes and pixels in place, and on a GPU may not have done so yet.
+            self._top_up()  # DALI continues while the consumer works on a batch
+        # DALI reads bytes and pixels in place, and may not have finished on a GPU.
         return engine.finish(made, one), (made, ready) if engine.executor.on_gpu else None
 
     def _top_up(self) -> None:
@@ -283,7 +283,7 @@ class DaliRun(Run):
                 ready = next(self._feed, None)
             except Exception as e:
                 pass_on(e)
-                self._failure = e  # raised now, it would cost a batch that is good
+                self._failure = e  # raising now would lose a good batch
                 return
             if ready is None:
                 return
@@ -291,8 +291,11 @@ class DaliRun(Run):
             self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
 
     def _recovered(self, failed: Started, error: RuntimeError) -> Any:
-        """The images of a batch that DALI failed on, or :class:`SampleError`. DALI goes on with the batches in flight;
-        if it fails on the next one as well, and no sample is to blame, its pipeline object is built anew, once."""
+        """Return the images of a batch that DALI failed on, or raise :class:`SampleError`.
+
+        DALI continues with the batches in flight. If it fails on the next one too, and no sample is to blame, its
+        pipeline object is rebuilt, once.
+        """
         images = self._engine.second_look(failed.ready, error)
         if self._failing and not self._rebuilt:
             self._rebuilt = True

@@ -1,6 +1,6 @@
-"""What makes batches with DALI's graph: the graph alone, or the graph and then threads of the host.
+"""Executors, which make batches with DALI's graph alone, or with the graph followed by threads of the host.
 
-An executor gets plans with what was read for them, in order. It starts nothing before the first one.
+An executor gets plans with their data, in order. It starts nothing before the first one.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ __all__ = ["Executor", "GraphAlone", "GraphThenThreads", "Started"]
 
 @dataclass(frozen=True)
 class Started:
-    """A plan on its way."""
+    """A plan in progress."""
 
     ready: Loaded
     pieces: tuple[Piece, ...] = ()
-    """Empty if DALI gets nothing of the plan."""
+    """Pieces of the batch; empty if DALI gets nothing of the plan."""
     making: Making | None = None
-    """The batch, if threads go on after the graph."""
+    """The batch, if threads continue after the graph."""
 
     def give_up(self) -> None:
-        """Begin nothing else of it."""
+        """Start nothing else of the plan."""
         for piece in self.pieces:
             piece.wanted = False
         if self.making is not None:
@@ -56,20 +56,20 @@ class Started:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the batch is being made in threads, and asks nothing of the thread that waits for it."""
+        """Whether threads make the batch without help from the thread that waits for it."""
         return self.making is not None and self.making.in_threads
 
 
 class Executor(ABC):
-    """Makes batches of what a :class:`Runner` decodes."""
+    """Makes batches from the output of a :class:`Runner`."""
 
     def __init__(self, setup: Setup, end: GraphEnd):
         self.setup, self.end = setup, end
         self.pictures = pictures_per_sample(setup.dataset, setup.pipeline)
-        """Pictures of a sample; to DALI each is an image of its own."""
+        """Pictures per sample, each of which is a separate image for DALI."""
         device = torch.device(setup.device)
         self.device = device if self.on_gpu else torch.device("cpu")
-        """Where the graph runs."""
+        """Device of the graph."""
 
     @property
     @abstractmethod
@@ -79,42 +79,44 @@ class Executor(ABC):
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """Pieces that DALI works on at a time."""
+        """Number of pieces that DALI works on at a time."""
 
     @abstractmethod
     def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
-        """Start on a plan. Does not wait.
+        """Start on a plan, without waiting.
 
         Args:
-            fed: by name of the graph's input, for all rows.
+            fed: values for all rows, by name of the graph's input.
         """
 
     @abstractmethod
     def wait(self, runner: Runner, started: Started) -> tuple[Any, ...]:
-        """The images of a plan, one for each view, for :meth:`finish`. Runs user code for single images.
+        """Return the images of a plan, one per view, for :meth:`finish`. Runs user code for single images.
 
-        Raises :class:`Failed`, or :class:`SampleError` if samples are not of the size that the plan was made for.
+        Raises :class:`Failed`, or :class:`SampleError` if sizes of samples differ from the plan.
         """
 
     @abstractmethod
     def finish(self, runner: Runner, images: tuple[Any, ...], started: Started) -> Any:
-        """The batch of what :meth:`wait` gave: [B, C, H, W], or a tuple of such for several views, for clips in the
-        dataset's layout. Runs user code for batches."""
+        """Build the batch from the result of :meth:`wait`: [B, C, H, W], a tuple of these for several views, or clips
+        in the dataset's layout. Runs user code for batches."""
 
     def close(self) -> None:  # noqa: B027, an executor may have nothing to end
-        """End all threads, and free memory. They start again when they are needed."""
+        """End all threads and free memory. They start again when needed."""
 
     def facts(self) -> dict[str, str]:
-        """What a person wants to know of it."""
+        """Return facts for users."""
         return {}
 
     @abstractmethod
     def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
-        """See :meth:`gpupipe.engines.base.EngineConfig.memory_uses`; ``windows``: whether no more may be decoded of an
-        image than a first crop takes."""
+        """Return uses of memory, see :meth:`gpupipe.engines.base.EngineConfig.memory_uses`.
+
+        ``windows``: whether only the window of a first crop may be decoded.
+        """
 
     def _read_ahead(self, workload: Workload) -> list[MemoryUse]:
-        """What readers hold for the graph. Clips come decoded, and files are opened by the graph itself."""
+        """Return memory that readers hold for the graph. Clips arrive decoded, and the graph itself opens files."""
         s, batch = workload.setup, workload.batch_size
         staging: Place = "pinned" if s.cuda else "host"
         ahead = (2 * s.prefetch_factor + 1) * batch
@@ -125,21 +127,21 @@ class Executor(ABC):
             handed = workload.decoded(staging, math.ceil(share * ahead))
             uses += [replace(use, what="images that Pillow decodes") for use in handed]
         pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
-        if pixels is not None:  # from pinned memory the GPU reads them
+        if pixels is not None:  # the GPU reads them from pinned memory
             formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"
             nbytes = batch * 3 * pixels[0] * pixels[1] * s.prefetch_factor
             uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
         return uses
 
     def _decoded(self, workload: Workload, place: Place, count: int, windows: bool) -> list[MemoryUse]:
-        """What the graph decodes."""
+        """Return memory of images that the graph decodes."""
         if workload.setup.dataset.kind == "clips":
             return []
         whole = not windows or window_of(workload.setup.pipeline.skeleton) is None
         return workload.decoded(place, count, at_once=whole)
 
     def ops(self, plan: Plan, left: Sequence[Op] | None = None) -> tuple[Op, ...]:
-        """The ops of a plan, or those that are ``left``, with one row for each image."""
+        """Return the ops of a plan, or the ops that are ``left``, with one row per image."""
         ops = plan.ops if left is None else left
         assert ops is not None
         return repeat_rows(ops, self.pictures)
@@ -149,7 +151,7 @@ class Executor(ABC):
 
 
 class GraphAlone(Executor):
-    """DALI's graph does all that DALI has, and torch the rest on the batch."""
+    """DALI's graph runs all ops that DALI supports; torch runs the rest on the batch."""
 
     @property
     def on_gpu(self) -> bool:
@@ -192,14 +194,16 @@ class GraphAlone(Executor):
                 tensor = apply_batch(tensor, rest, memory_format)
             tensor = self._arranged(tensor)
             if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
-                tensor = tensor.clone()  # what DALI passed through is decoded into again
+                tensor = tensor.clone()  # memory that DALI passed through will be overwritten
             made.append(tensor)
         return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
 
 
 class GraphThenThreads(Executor):
-    """DALI's graph decodes, on the CPU, and threads of the host go on image by image. Batches are decoded in pieces, so
-    that few decoded images are held at a time."""
+    """DALI's graph decodes on the CPU, and threads of the host continue image by image.
+
+    Batches are decoded in pieces, so that few decoded images are held at a time.
+    """
 
     on_gpu: ClassVar[bool] = False
     ahead: ClassVar[int] = AHEAD
@@ -212,7 +216,7 @@ class GraphThenThreads(Executor):
         s = self.setup
         uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")
         uses += self._read_ahead(workload)
-        pieces = (AHEAD + 1) * images_of_a_piece(3 * workload.pixels, s.threads)  # with DALI, and with the threads
+        pieces = (AHEAD + 1) * images_of_a_piece(3 * workload.pixels, s.threads)  # held by DALI and by the threads
         count = min(pieces, (s.prefetch_factor + 1) * workload.batch_size)
         return uses + self._decoded(workload, "host", count, windows)
 
@@ -224,7 +228,7 @@ class GraphThenThreads(Executor):
         )
         runner.add(pieces)
         images, (rest,) = _images(runner, self.setup, ready, pieces), self.end.rest(self.ops(ready.plan))
-        if self.setup.cuda:  # bytes are sent as they lie, and the device does what is cheaper on a batch
+        if self.setup.cuda:  # send bytes without reordering; the device runs ops that are cheaper on a batch
             making = self._threads.start(count, images, rest, "channels_last", whole=False, pinned=True)
         else:
             making = self._threads.start(count, images, rest, self.setup.pipeline.memory_format)
@@ -251,7 +255,8 @@ class GraphThenThreads(Executor):
 
 
 def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]) -> Iterator[tuple[Any, Any]]:
-    """u8[H, W, C] of a batch, each with what it points into. Waits for DALI. Raises as :meth:`Executor.wait`."""
+    """Yield images u8[H, W, C] of a batch, each with the owner of its memory. Waits for DALI. Raises like
+    :meth:`Executor.wait`."""
     bad: list[BadSample] = []
     for piece in pieces:
         try:
@@ -270,12 +275,12 @@ def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]
 
 
 def _changed(setup: Setup, piece: Piece, shapes: Any) -> list[BadSample]:
-    """Samples of a piece that are not of the size that the plan was made for."""
+    """Return samples of a piece whose size differs from the plan."""
     ready, plan = piece.ready, piece.ready.plan
     if shapes is None or plan.sizes is None:
         return []
     rows, planned = np.arange(len(plan))[piece.rows], plan.sizes if ready.sizes is None else ready.sizes
-    if ready.turns is not None:  # headers have the size before images are turned
+    if ready.turns is not None:  # headers have the size before rotation
         planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
     if ready.pixels is not None:
         rows = np.array([row for row in rows.tolist() if not len(ready.pixels[row])], np.int64)

@@ -1,8 +1,8 @@
 """The DALI pipeline object of one loader: inputs, decoder, lowered ops.
 
-If Pillow decodes some of the samples, they come in as pixels beside the others, and join them behind the decoder: split
-and merge of a batch are views. DALI's decoder turns nothing by what it reads in a file: how an image becomes upright is
-fed as numbers, the same that its window was computed with.
+Samples that Pillow decodes come in as pixels, and join the others after the decoder; splitting and merging a batch only
+creates views. DALI's decoder does not rotate images by what it reads in a file: their orientation is fed as numbers,
+which also determined the window.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MEDIA = "media"
 
 @dataclass(frozen=True)
 class DecoderOptions:
-    """How images are decoded; the same values for the hot path and for finding a bad sample."""
+    """Options of decoding, equal for normal operation and for finding bad samples."""
 
     roi: bool = True
-    """Decode only the window that a first crop takes: the same pixels as of a whole image. But of a JPEG with
-    subsampled chroma, libjpeg makes a window that is one pixel wide at the left edge up to 16 levels unlike."""
+    """Decode only the window of a first crop, with the pixels of a full decode. Exception: in JPEGs with subsampled
+    chroma, windows one pixel wide at the left edge differ by up to 16 levels."""
     hw_decoder_load: float = 0.65
     jpeg_fancy_upsampling: bool = True
 
@@ -54,33 +54,33 @@ class DecoderOptions:
 
 @dataclass(frozen=True)
 class Graph:
-    """A built pipeline and what has to be fed to it."""
+    """A built pipeline, and what it must be fed."""
 
     pipe: Pipeline
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
-    """The images, one for each view."""
+    """Images, one per view."""
     end: GraphEnd
 
 
 def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, prefetch: int) -> Pipeline:
-    """An empty pipeline; every one of ours is made here. ``device_id=None`` is DALI's CPU backend."""
-    # DALI reads it when it makes its first decoder. At its own level nvImageCodec writes some 500 bytes to stderr for
-    # every image that the GPU's decoder hands on to another one, which is nothing to warn of.
+    """Return an empty pipeline. All pipelines are created here. ``device_id=None`` is DALI's CPU backend."""
+    # DALI reads this when it creates its first decoder. By default nvImageCodec writes some 500 bytes to stderr for
+    # every image that the GPU's decoder passes to another one, which needs no warning.
     os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
     return Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
 
 
 def encoded(form: Form, own: Callable[[Any], Any] = lambda node: node) -> Any:
-    """A node with the bytes of the files; ``own`` takes those rows of a node that are encoded."""
-    # The engine keeps the bytes until the batch is there; the matrix of paths is small, and made anew.
+    """Return a node with the bytes of the files. ``own`` selects the rows of a node that are encoded."""
+    # The engine keeps the bytes until the batch is done; the matrix of paths is small, and copied.
     fed = own(fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu", no_copy=form == "encoded"))
     # Not memory-mapped: a file that shrinks while it is read would kill the process with SIGBUS.
     return fn.io.file.read(fed, dont_use_mmap=True) if form == "paths" else fed
 
 
 class _Handed:
-    """Rows of a batch that come as pixels, beside those that come encoded."""
+    """Rows of a batch that come as pixels, besides those that come encoded."""
 
     def __init__(self, device: str):
         pixels = fn.external_source(name="pixels", dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
@@ -88,21 +88,21 @@ class _Handed:
         self._pixels, _ = conditional.split(pixels.gpu() if device == "gpu" else pixels, predicate=self._decoded)
 
     def others(self, node: Any) -> Any:
-        """Of a node with a value for each row, those of the rows that come encoded."""
+        """Return the rows of a node that come encoded."""
         return conditional.split(node, predicate=self._decoded)[1]
 
     def join(self, images: Any) -> Any:
-        """All rows, of the images of :meth:`others`."""
+        """Return all rows, given the images of :meth:`others`."""
         return conditional.merge(self._pixels, images, predicate=self._decoded)
 
 
 def rows_fed(pixels: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Any]:
-    """What :class:`_Handed` is fed, by name of the input. ``pixels`` as in :class:`gpupipe.reading.base.Loaded`."""
+    """Return the inputs of :class:`_Handed` by name. ``pixels`` are those of :class:`gpupipe.reading.base.Loaded`."""
     return {"pixels": list(pixels), "decoded": np.array([len(image) > 0 for image in pixels])}
 
 
 class _Upright:
-    """Turns images by numbers: first what lies on its side, then mirrored. Others pass without a copy."""
+    """Rotates images by numbers: transposition first, then mirroring. Upright images pass without a copy."""
 
     def __init__(self, of: Callable[[Any], Any]):
         def numbers(name: str, dtype: Any) -> Any:
@@ -124,7 +124,7 @@ class _Upright:
 
 
 def turns_fed(turns: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    """What :class:`_Upright` is fed, by name of the input. ``turns`` u8[B], 1 to 8 as EXIF counts."""
+    """Return the inputs of :class:`_Upright` by name. ``turns`` u8[B] are EXIF orientations, 1 to 8."""
     return {
         "turned": turns != 1,
         "sideways": turns >= 5,
@@ -145,8 +145,10 @@ def build_graph(
     device_id: int | None,
     on_device: bool = False,
 ) -> Graph:
-    """Build the graph for ``pipeline`` up to ``end``. ``device_id=None`` is DALI's CPU backend; ``on_device``: pixels
-    are on the GPU already."""
+    """Build the graph for ``pipeline`` up to ``end``.
+
+    ``device_id=None`` is DALI's CPU backend. ``on_device``: pixels are on the GPU already.
+    """
     cuda = device_id is not None
     sizes: list[Any] = []
     pipe = new_pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch=prefetch)
@@ -155,7 +157,7 @@ def build_graph(
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="cpu", no_copy=True)
             canvas = Canvas(None, pixels.gpu() if cuda else pixels, "gpu" if cuda else "cpu")
         elif feed.form in ("pixels", "frames"):
-            # Copied on the stream that they are fed on: the decoder needs its memory again.
+            # Copy on the stream that they are fed on, because the decoder reuses its memory.
             pixels = fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=3, layout="HWC", device="gpu")
             canvas = Canvas(None, pixels, "gpu")
         else:
@@ -176,7 +178,7 @@ def build_graph(
                 return image if handed is None else handed.join(image)
 
             canvas = Canvas(decode, None, device)
-            # Read beside the images: what the header says now, not in the index.
+            # Also read the sizes that the headers have now, which may differ from the index.
             sizes = [fn.peek_image_shape(raw, adjust_orientation=False)]
         outputs = lower(canvas, pipeline.skeleton, pipeline.memory_format, end)
         pipe.set_outputs(*(output.node for output in outputs), *sizes)

@@ -1,4 +1,4 @@
-"""What DALI says, without what only its authors need."""
+"""DALI's error messages without internal details."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["clean"]
 
 
 def clean(message: str) -> str:
-    """DALI's own sentence out of a message of many lines."""
+    """Extract DALI's own sentence from a message of many lines."""
     found = re.findall(r"encountered:\s*(.*?)\s*(?:C\+\+ context|Current pipeline|$)", message, re.DOTALL)
     text = found[-1] if found else message
     return " ".join(re.sub(r"\[/opt/dali\S*\]:?|Error in thread \d+:", "", text).split()) or "DALI gave no reason"

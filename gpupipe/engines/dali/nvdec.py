@@ -1,10 +1,10 @@
-"""Clips decoded on the GPU: a pipeline of its own decodes, and hands its frames to the loader's graph.
+"""Clips decoded on the GPU: a separate pipeline decodes, and passes its frames to the loader's graph.
 
-Written from DALI's documentation and sources; the GPU side was never run. Known from the sources: colours are always
-converted by BT.601, which for BT.709 is 1 to 3 levels off; frames of odd width are written past the end of their
-memory; the decoder refuses small frames; and frames are matched by a queue of times, which open groups of pictures put
-out of order. Unknown: edit lists and variable rates. So ``Dali(video="auto")`` does not choose it, batches with odd or
-small frames are PyAV's (:func:`suits`), and ``tests/gpu/test_gpu_video.py`` asks the rest.
+This was written from DALI's documentation and sources, and never run on a GPU. According to the sources, colors are
+always converted by BT.601, which is off by 1 to 3 levels for BT.709; frames of odd width are written past the end of
+their memory; the decoder rejects small frames; and frames are matched by a queue of times, which open groups of
+pictures put out of order. Edit lists and variable rates are unknown. ``Dali(video="auto")`` therefore does not choose
+it, PyAV decodes batches with odd or small frames (:func:`suits`), and ``tests/gpu/test_gpu_video.py`` tests the rest.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = ["NvdecReader"]
 FRAMES = "frames"
 
 SMALLEST = 144
-"""Pixels: NVDEC decodes HEVC from this side on, AV1 and VP9 from 128."""
+"""Pixels: smallest side of HEVC that NVDEC decodes; 128 for AV1 and VP9."""
 
 log = logging.getLogger("gpupipe")
 
 
 class NvdecReader(Reader):
-    """See the module. ``prefetch_factor`` plans are decoded ahead.
+    """Decodes ``prefetch_factor`` plans ahead on the GPU.
 
-    Where the decoder refuses a batch, PyAV decodes that batch: what it refuses too is bad, and the rest is delivered.
+    PyAV decodes batches that the GPU's decoder rejects. Samples that it rejects too are bad; the rest is delivered.
     """
 
     def __init__(self, setup: Setup):
@@ -59,7 +59,7 @@ class NvdecReader(Reader):
         """Whether the GPU's decoder cannot be used at all."""
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
-        if self._scheduled:  # of a run that was given up; DALI cannot cancel it
+        if self._scheduled:  # from an abandoned run; DALI cannot cancel it
             self._pipe, self._scheduled = None, 0
         return self._decoded(plans)
 
@@ -72,7 +72,7 @@ class NvdecReader(Reader):
                 try:
                     plan = next(plans, None)
                 except Exception as e:
-                    plan, failure = None, e  # those before it are good
+                    plan, failure = None, e  # earlier plans are good
                 if plan is None:
                     more = False
                     continue
@@ -93,7 +93,7 @@ class NvdecReader(Reader):
                 yield self._by_pyav(plan)
 
     def _schedule(self, plan: Plan) -> bool:
-        """Begin a batch; ``False`` if the GPU's decoder cannot be used."""
+        """Begin a batch. Return ``False`` if the GPU's decoder cannot be used."""
         if not self._is_built():
             return False
         assert self._pipe is not None
@@ -116,7 +116,7 @@ class NvdecReader(Reader):
         return self._pipe is not None
 
     def _outputs(self, plan: Plan, following: list[Plan]) -> Loaded:
-        if self._pipe is None:  # it could not be built again
+        if self._pipe is None:  # rebuilding failed
             return self._by_pyav(plan)
         self._scheduled -= 1
         stream = {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream} if self._setup.cuda else {}
@@ -128,7 +128,7 @@ class NvdecReader(Reader):
         except (RuntimeError, ValueError) as e:
             self._rebuild(following, e)
             return self._by_pyav(plan)
-        # The frames point into DALI's memory, which is kept until the consumer's stream has passed.
+        # The frames point into DALI's memory, which is kept until the consumer's stream has finished with it.
         return Loaded(plan, _frames(decoded), targets_of(self._setup.dataset, plan), owner=clips)
 
     def _check(self, plan: Plan, decoded: list[torch.Tensor]) -> None:
@@ -140,7 +140,7 @@ class NvdecReader(Reader):
                 raise ValueError(f"{name}: decoded to {list(clip.shape)} and not to {list(wanted)}")
 
     def _rebuild(self, following: list[Plan], error: Exception) -> None:
-        """The decoder refused a batch. The pipeline is built anew, and what was under way is decoded again."""
+        """Rebuild the pipeline after the decoder rejected a batch, and decode everything in flight again."""
         self._refused += 1
         if self._refused == 1:
             log.warning("the GPU's video decoder refused a batch, which PyAV decodes instead: %s", clean(str(error)))
@@ -149,7 +149,7 @@ class NvdecReader(Reader):
             self._schedule(other)
 
     def _by_pyav(self, plan: Plan) -> Loaded:
-        """A batch that the decoder refused, or must not be given."""
+        """Decode a batch that the decoder rejected, or must not get."""
         dataset, bad = self._setup.dataset, []
         assert plan.frames is not None
         frames = plan.frames
@@ -171,7 +171,7 @@ class NvdecReader(Reader):
         return Loaded(plan, _frames(clips), targets_of(dataset, plan), owner=clips)
 
     def stop(self) -> None:
-        """What is under way ends by itself; the next run starts with a new pipeline."""
+        """Do nothing: work in flight ends by itself, and the next run starts with a new pipeline."""
 
     def close(self) -> None:
         self._pipe, self._scheduled = None, 0
@@ -184,14 +184,16 @@ class NvdecReader(Reader):
 
 
 def suits(plan: Plan) -> bool:
-    """Whether the decoder may be given a batch: no frame of an odd or a small side."""
+    """Return whether the decoder may get a batch: no frame has an odd or a small side."""
     assert plan.sizes is not None
     return bool((plan.sizes % 2 == 0).all() and (plan.sizes >= SMALLEST).all())
 
 
 def decoding_pipeline(setup: Setup, device_id: int | None) -> Pipeline:
-    """Files and frame numbers to clips u8[T, H, W, 3]. ``device_id=None`` is DALI's CPU decoder, which has few codecs
-    and other colours: for tests of everything but the decoder."""
+    """Return a pipeline from files and frame numbers to clips u8[T, H, W, 3].
+
+    ``device_id=None`` is DALI's CPU decoder, which has few codecs and other colors, to test everything but the decoder.
+    """
     pipe = new_pipeline(
         batch_size=setup.batch_size,
         num_threads=setup.threads,
@@ -207,5 +209,5 @@ def decoding_pipeline(setup: Setup, device_id: int | None) -> Pipeline:
 
 
 def _frames(clips: list[torch.Tensor]) -> list[torch.Tensor]:
-    """u8[H, W, 3] each, of all clips, on the same memory."""
+    """Return all frames of all clips, u8[H, W, 3] each, as views."""
     return [frame for clip in clips for frame in clip.unbind(0)]

@@ -1,4 +1,4 @@
-"""How large the pieces are in which DALI makes a batch that the host goes on with."""
+"""Sizes of the pieces in which DALI decodes a batch for the host."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
 __all__ = ["AHEAD", "images_of_a_piece", "rows_of_pieces"]
 
 AHEAD = 3
-"""Pieces that DALI works on for the host: one, and those that it begins without waiting for anybody."""
+"""Number of pieces that DALI works on for the host: one, and those that it begins without waiting."""
 _BYTES = 16 << 20
-"""Of the decoded images of a piece, unless its images are so large that these would be too few."""
+"""Size of the decoded images of a piece, unless a piece would then have too few images."""
 _FOR_EACH_THREAD = 16
-"""Images of a piece, at least: with less, DALI's threads wait for the last one too often."""
+"""Minimum number of images per thread in a piece: with fewer, DALI's threads wait for the last one too often."""
 
 
 def images_of_a_piece(nbytes: float, threads: int) -> int:
-    """At most, if an image has so many bytes decoded; 0 is not known, or nothing."""
+    """Return the maximum number of images in a piece, if a decoded image has ``nbytes`` bytes; 0 means unknown or
+    none."""
     return max(_FOR_EACH_THREAD * threads, int(_BYTES / max(nbytes, 1)))
 
 
 def rows_of_pieces(ready: Loaded, count: int, threads: int) -> list[slice]:
-    """The rows of each piece of a batch of ``count`` images, as equal as can be."""
+    """Divide the rows of a batch of ``count`` images into pieces as equal as possible."""
     pieces = math.ceil(count / images_of_a_piece(_decoded_bytes(ready), threads))
     return [slice(k * count // pieces, (k + 1) * count // pieces) for k in range(pieces)]
 
 
 def _decoded_bytes(ready: Loaded) -> float:
-    """Of an image, on average; 0 if that is not known."""
+    """Return the average bytes of a decoded image; 0 if unknown."""
     plan = ready.plan
     window = window_of((plan.ops if ready.ops is None else ready.ops) or ())
     if window is not None:

@@ -1,6 +1,6 @@
-"""DALI's memory pools, one per GPU and one of pinned memory, which all pipelines of a process share.
+"""DALI's memory pools: one per GPU and one for pinned memory, shared by all pipelines of a process.
 
-They take memory and never give it back by themselves. What they hold, DALI does not say.
+They never return memory by themselves, and DALI does not report their size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["check", "loaded", "preallocate_device", "preallocate_pinned", "relea
 
 
 def loaded() -> bool:
-    """Whether this process has DALI, without which there are no pools."""
+    """Return whether this process has loaded DALI, without which there are no pools."""
     return "nvidia.dali.backend" in sys.modules
 
 
@@ -38,12 +38,12 @@ def _backend() -> Any:
 
 
 def preallocate_device(nbytes: int, device: int) -> None:
-    """Make the pool of a GPU so large that ``nbytes`` can be had from it without asking the driver."""
+    """Enlarge the pool of a GPU so that it can serve ``nbytes`` without asking the driver."""
     _call("PreallocateDeviceMemory", nbytes, device)
 
 
 def preallocate_pinned(nbytes: int) -> None:
-    """The same for pinned host memory."""
+    """Enlarge the pool of pinned host memory so that it can serve ``nbytes`` without asking the driver."""
     _call("PreallocatePinnedMemory", nbytes)
 
 
@@ -60,10 +60,9 @@ def _call(function: str, nbytes: int, *device: int) -> None:
 
 
 def release() -> None:
-    """Give blocks that are wholly free back to the driver; safe while pipelines run. Nothing if DALI is not loaded.
+    """Return completely free blocks to the driver. Safe while pipelines run; does nothing if DALI is not loaded.
 
-    DALI's third pool, of ordinary host memory in pieces above 32 MiB (``DALI_MALLOC_POOL_THRESHOLD``), is not among
-    those that it can release.
+    DALI cannot release its third pool, of ordinary host memory in pieces above 32 MiB (``DALI_MALLOC_POOL_THRESHOLD``).
     """
     if loaded():
         importlib.import_module("nvidia.dali.backend").ReleaseUnusedMemory()

@@ -1,7 +1,7 @@
 """Runs DALI's pipeline object on pieces of batches, one after another.
 
-Images that the host goes on with come in pieces of some images, of which DALI works on a few while the host has the
-one before: so fewer of them lie decoded in memory at a time. A graph that is whole gets each batch in one piece.
+Images for the host come in pieces. DALI works on a few pieces while the host processes the previous one, so fewer
+decoded images are in memory at a time. A whole graph gets each batch in one piece.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .messages import clean
 __all__ = ["Failed", "GivenUp", "Images", "Piece", "Runner"]
 
 Images = tuple[tuple[Any, ...], Any]
-"""The images of a piece, one list for each view, and i64[M, 3] the shapes of those that DALI decoded, as their headers
-have them (``None`` of pixels), as DALI's lists."""
+"""Images of a piece, one list per view, and i64[M, 3], the shapes of those that DALI decoded according to their headers
+(``None`` for pixels), both as lists of DALI."""
 
 
 class GivenUp(Exception):
-    """Nobody wants the piece any more."""
+    """The piece is no longer wanted."""
 
 
 class Failed(Exception):
@@ -46,28 +46,28 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class Piece:
-    """Some rows of a batch, and what DALI is given for them."""
+    """Some rows of a batch, and their inputs for DALI."""
 
     ready: Loaded
-    """What they are rows of; DALI reads its bytes in place."""
+    """The batch; DALI reads its bytes in place."""
     rows: slice
     fed: Mapping[str, Any]
-    """By name of the input."""
+    """Values by name of the input."""
     wanted: bool = True
-    """Whether somebody will ask for it."""
+    """Whether the piece will be requested."""
     made: Images | RuntimeError | None = None
-    """What DALI made of it, or said, as long as nobody has asked for it."""
+    """Result or error of DALI, until it is requested."""
 
 
 class Runner:
-    """Safe in any thread: one that waits for a piece begins those after it. The pipeline object is made when it is
-    needed.
+    """Runs pieces. Thread-safe: a thread that waits for a piece begins later ones. The pipeline object is created on
+    demand.
 
     Args:
-        build: makes the graph.
+        build: builds the graph.
         device: of the graph: a GPU, or the CPU.
-        ahead: pieces that DALI works on at most.
-        streams_media: whether what is fed lies on the GPU.
+        ahead: maximum number of pieces that DALI works on.
+        streams_media: whether inputs are on the GPU.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Runner:
         self._ahead = ahead
         self._graph: Graph | None = None
         self._using = threading.Lock()
-        """Held by who uses the pipeline object, or looks at what is in flight."""
+        """Held while using the pipeline object, or inspecting pieces in flight."""
         self._waiting: deque[Piece] = deque()
         self._running: deque[Piece] = deque()
 
@@ -107,18 +107,18 @@ class Runner:
         return self._graph is not None
 
     def add(self, pieces: Iterable[Piece]) -> None:
-        """Behind all others. Nothing is begun."""
+        """Append pieces without starting them."""
         self._waiting.extend(pieces)
 
     def begin(self) -> None:
-        """Start DALI on as many as it may work on; does not wait."""
+        """Start DALI on as many pieces as allowed, without waiting."""
         with self._using:
             self._begin_some()
 
     def get(self, piece: Piece) -> Images:
-        """What DALI made of it. Waits.
+        """Return DALI's result for a piece. Waits.
 
-        Raises :class:`Failed`, or :class:`GivenUp` if it is not wanted any more.
+        Raises :class:`Failed`, or :class:`GivenUp` if it is no longer wanted.
         """
         with self._using:
             while piece.wanted:
@@ -131,38 +131,38 @@ class Runner:
                 if not self._running:
                     break
                 self._end_one()
-                self._begin_some()  # DALI goes on while this one is worked on
+                self._begin_some()  # DALI continues while this one is processed
         raise GivenUp
 
     def drop(self) -> None:
-        """All that is in flight. Waits for what DALI works on, which it cannot leave."""
+        """Drop all pieces in flight, waiting for those that DALI works on, which cannot be cancelled."""
         with self._using:
             self._drop_all()
             while self._running:
                 self._end_one()
 
     def rebuild(self) -> None:
-        """Go on with another pipeline object, which begins again what this one had begun."""
+        """Continue with a new pipeline object, which repeats pieces that the old one had begun."""
         with self._using:
             self._graph = None
             for piece in self._running:
                 self._begin(piece)
 
     def reset(self) -> None:
-        """Throw the pipeline object away, and all that is in flight. The next piece builds another."""
+        """Discard the pipeline object and all pieces in flight. The next piece builds a new one."""
         with self._using:
-            self._graph = None  # before the memory that it reads
+            self._graph = None  # before freeing the memory that it reads
             self._drop_all()
             self._running.clear()
 
     def forked(self) -> None:
-        """In a child, where no other thread is that might use it: at exit DALI would wait for its threads."""
+        """Handle a fork in the child, where no other thread exists: at exit DALI would wait for its threads."""
         self._using = threading.Lock()
         if self._graph is not None:
             nvidia.dali.Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
 
     def outputs(self) -> Images:
-        """Of what DALI was begun on first. Raises :class:`RuntimeError` if it failed on that."""
+        """Return the outputs of the oldest piece in flight. Raises :class:`RuntimeError` if DALI failed on it."""
         graph = self.graph
         with made_current(self._device):
             images = graph.pipe.outputs(**self._stream())
@@ -180,7 +180,7 @@ class Runner:
         pipe = self.graph.pipe
         with made_current(self._device):
             for name, value in piece.fed.items():
-                # DALI refuses strided arrays.
+                # DALI rejects strided arrays.
                 value = np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
                 pipe.feed_input(name, value, **(self._stream() if self._streams_media and name == MEDIA else {}))
         # schedule_run() would start prefetch_queue_depth iterations at its first call, fed or not.
@@ -202,7 +202,7 @@ class Runner:
         self._waiting.clear()
 
     def _stream(self) -> dict[str, Any]:
-        """On a GPU the output is ordered after DALI's work on the consumer's stream, and the host does not wait."""
+        """Order the output after DALI's work on the consumer's stream on a GPU, without making the host wait."""
         if self._device.type != "cuda":
             return {}
         return {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream}
@@ -210,8 +210,8 @@ class Runner:
 
 _PIPES: weakref.WeakSet[Any] = weakref.WeakSet()
 _of_parent: list[Any] = []
-"""In a forked child, the pipeline objects of its parent. DALI ends the process if one is deleted there, where the
-threads that it waits for do not exist; so none ever is, not even one that was garbage already."""
+"""Pipeline objects of the parent in a forked child. They are kept forever, even if garbage already: DALI crashes the
+process if one is deleted where the threads that it waits for do not exist."""
 
 
 def _in_forked_child() -> None:

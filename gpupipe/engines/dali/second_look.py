@@ -1,7 +1,7 @@
-"""A batch as the reference makes it, after DALI failed on it, or where DALI must not decode a file.
+"""Batches computed by the reference, after DALI failed on them or where DALI must not decode a file.
 
-Pillow decodes every sample and names those that are bad. If none is, DALI refused what it should have decoded, and the
-batch is what was made here.
+Pillow decodes every sample and identifies bad ones. If there are none, DALI rejected data that it should have decoded,
+and the reference's batch is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["make_as_reference"]
 
 
 def make_as_reference(setup: Setup, ready: Loaded, form: Form) -> tuple[list[BadSample], Any]:
-    """(bad samples; if there is none the images, on the CPU, as the torch engine makes them)
+    """Return (bad samples, images). If no sample is bad, the images are those of the torch engine, on the CPU.
 
     Args:
         form: the form of ``ready.media``.
@@ -45,7 +45,7 @@ def make_as_reference(setup: Setup, ready: Loaded, form: Form) -> tuple[list[Bad
     others = [row for row in range(len(plan)) if row not in ready.exchanged]
     found: dict[int, Any] = {}
     with ThreadPoolExecutor(setup.threads, "gpupipe-second-look") as pool:
-        for rows in (ready.exchanged, others):  # if one of the first is bad the others need not be made
+        for rows in (ready.exchanged, others):  # if one of the first is bad, skip the others
             found |= zip(rows, pool.map(make, rows), strict=True)
             bad = {one.index: one for one in found.values() if isinstance(one, BadSample)}
             if bad:
@@ -55,7 +55,7 @@ def make_as_reference(setup: Setup, ready: Loaded, form: Form) -> tuple[list[Bad
 
 
 def _from_user_code(batch: TakeBatch, ready: Loaded, form: Form, row: int) -> Taken:
-    """What user code returned, in a worker process, for a row."""
+    """Return the sample that user code returned for a row in a worker process."""
     if form == "pixels":
         return Taken([ready.media[row]])
     if ready.pixels is not None and len(ready.pixels[row]):
