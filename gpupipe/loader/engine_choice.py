@@ -14,7 +14,7 @@ from ..transforms.compose import Compose
 from ..transforms.ops import Call, Op
 from .arguments import Arguments, EngineName
 
-__all__ = ["choose_engine", "has_calls"]
+__all__ = ["calls_in", "choose_engine", "has_calls"]
 
 
 def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
@@ -48,7 +48,7 @@ def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineCon
 
 def has_calls(pipeline: Compose) -> bool:
     """Whether user code is among the transforms."""
-    return next(_calls(pipeline.skeleton), None) is not None
+    return next(calls_in(pipeline.skeleton), None) is not None
 
 
 def _check_sendable(setup: Setup) -> None:
@@ -59,7 +59,7 @@ def _check_sendable(setup: Setup) -> None:
     method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     if not setup.num_workers or method == "fork":
         return
-    for call in _calls(setup.pipeline.skeleton):
+    for call in calls_in(setup.pipeline.skeleton):
         try:
             pickle.dumps(call.function)
         except Exception as e:
@@ -70,9 +70,10 @@ def _check_sendable(setup: Setup) -> None:
             ) from None
 
 
-def _calls(ops: Sequence[Op]) -> Iterator[Call]:
+def calls_in(ops: Sequence[Op]) -> Iterator[Call]:
+    """The user code among ops."""
     for op in ops:
         if isinstance(op, Call):
             yield op
         for branch in op.branches:
-            yield from _calls(branch)
+            yield from calls_in(branch)

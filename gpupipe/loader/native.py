@@ -24,8 +24,9 @@ from .agreement import Said
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
 from .collating import Collate
-from .engine_choice import has_calls
+from .engine_choice import calls_in, has_calls
 from .epoch import Ahead, EpochIterator
+from .function_marks import mark_of
 from .memory_limits import Estimate, check_device, check_host, estimate
 from .resolve import NotNative, Resolved, resolve, same_work
 from .running import Running
@@ -236,9 +237,11 @@ class NativeSession(Session):
         if self.batching.sampler.shard is not None:
             return settings
         numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "batch_size", "drop_last")}
-        options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad", "scaled")}
+        options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad", "scaled", "cache")}
+        functions = ", ".join(f"{c.name} [code {mark_of(c.function)}]" for c in calls_in(setup.pipeline.skeleton))
         return {
             **settings,
+            "functions": Said(functions, functions or "none"),
             "pipeline": Said(state.pipeline, " ".join(repr(setup.pipeline).split())),
             **{name: Said(value, repr(value)) for name, value in (numbers | options).items()},
         }
