@@ -17,7 +17,7 @@ from ..sources.columns import json_field, member_value
 from ..sources.extras import parse_json
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import Storage
-from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
+from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys, names_of
 
 __all__ = ["TarShards", "WebDataset", "tar_index"]
 
@@ -256,3 +256,8 @@ class WebDataset(Sharded):
         member = label if label is None or ":" in label else label.lower()
         files = self.files(paths, options, tar_index)
         super().__init__(partial(TarShards, image=extensions, label=member), files, transform, options, image, label)
+
+    @classmethod
+    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
+        folder, name = os.path.split(path)
+        return "shardlist" in index_keys(folder, [name])
