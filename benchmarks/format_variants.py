@@ -140,6 +140,9 @@ def tfrecord_gzip(images: IMAGES, folder: Path) -> str:
 
 def mds_writer(encoding: str, compression: str | None = None) -> Callable[[IMAGES, Path], str]:
     def write(images: IMAGES, folder: Path) -> str:
+        from _common import import_torchvision
+
+        import_torchvision()  # which streaming imports
         from streaming import MDSWriter
 
         columns = {"image": encoding, "label": "int"}
