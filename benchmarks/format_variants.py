@@ -360,7 +360,7 @@ def checked(name: str, found: dict[str, Any], images: IMAGES) -> dict[str, Any]:
     from gpupipe.errors import GpupipeError
     from gpupipe.formats.registry import format_of
 
-    about = {key: found[key] for key in ("package", "version", "not written") if key in found}
+    about: dict[str, Any] = {key: found[key] for key in ("package", "version", "not written") if key in found}
     if "not written" in found:
         return about
     kind, options = format_of(found["good"]), OPTIONS.get(name, {})
