@@ -17,7 +17,7 @@ from ..codecs.jpeg.tiles import Cut
 from ..types import Plan
 from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
-from .first_look import FirstLook
+from .check_files import FileChecker
 from .paths import padded
 from .sample import bad_sample
 from .setup import Setup
@@ -57,7 +57,7 @@ class FileReader(AheadReader[Rows]):
             self._handed[: len(names)] = [setup.cache is not None or not decodes(name) for name in names]
         self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
         self._take = Take.of_setup(setup)
-        self._look = FirstLook(setup.dataset.limits.max_bytes)
+        self._look = FileChecker(setup.dataset.limits.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
 
     def _by_pillow(self, plan: Plan, factors: U8) -> npt.NDArray[np.bool_]:

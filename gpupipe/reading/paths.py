@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..datasets.base import Dataset
 from ..types import Plan
 from .base import Loaded, Reader
-from .first_look import FirstLook
+from .check_files import FileChecker
 from .sample import bad_sample
 from .targets import targets_of
 from .windows import ops_left, turns_of
@@ -27,7 +27,7 @@ class PathReader(Reader):
     def __init__(self, dataset: Dataset, *, turned: bool = False):
         self._dataset = dataset
         self._turned = turned
-        self._look = FirstLook(dataset.limits.max_bytes)
+        self._look = FileChecker(dataset.limits.max_bytes)
 
     def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
         return map(self._load, plans)

@@ -26,7 +26,7 @@ from gpupipe.codecs.probe import KINDS, probe
 from gpupipe.datasets import ImageFolder, ImageList, Subset, VideoList, WebDataset, from_torch
 from gpupipe.datasets.index import open_index as build, probe_pool as pool
 from gpupipe.errors import ConfigError, DatasetError
-from gpupipe.reading import first_look
+from gpupipe.reading import check_files
 from gpupipe.sources.list_file import read_list
 
 pytestmark = pytest.mark.timeout(120)
@@ -165,20 +165,20 @@ class TestFirstLook:
     def test_threads_share_what_takes_long(
         self, paths: list[Any], odd: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        look = first_look.FirstLook(MAX_BYTES)
+        look = check_files.FileChecker(MAX_BYTES)
         want = [(i, kind) for i, kind in enumerate(odd.values()) if kind != "empty"]
         want.append((len(odd) + 1, "missing"))
         for _ in range(3):
             assert [(i, problem.kind) for i, problem in look(paths * 9)[0]][: len(want)] == want
-            monkeypatch.setattr(first_look, "_SLOW", 0.0)
+            monkeypatch.setattr(check_files, "_SLOW", 0.0)
         assert look._pool is not None
         look.close()
-        large = [i for i, _ in first_look.FirstLook(10)(paths)[0]]
+        large = [i for i, _ in check_files.FileChecker(10)(paths)[0]]
         assert large == [i for i, _ in want[:-1]] + [len(odd), len(odd) + 1]
 
     def test_other_faults_are_left_to_the_engine(self) -> None:
         path = np.frombuffer(b"x" * 5000, np.uint8)  # ENAMETOOLONG
-        assert first_look.FirstLook(MAX_BYTES)([path], np.array([7])) == ([], [])
+        assert check_files.FileChecker(MAX_BYTES)([path], np.array([7])) == ([], [])
 
     def test_files_of_another_size_are_told_from_those_that_were_indexed(self, tmp_path: Path) -> None:
         files = [tmp_path / name for name in "abc"]
@@ -186,10 +186,10 @@ class TestFirstLook:
             file.write_bytes(JPEG)
         sizes = np.array([len(JPEG), len(JPEG) + 1, len(JPEG)])
         paths = [np.frombuffer(str(file).encode(), np.uint8) for file in files]
-        assert first_look.FirstLook(MAX_BYTES)(paths, sizes) == ([], [1])
-        assert first_look.FirstLook(MAX_BYTES)(paths) == ([], [])
+        assert check_files.FileChecker(MAX_BYTES)(paths, sizes) == ([], [1])
+        assert check_files.FileChecker(MAX_BYTES)(paths) == ([], [])
         files[0].unlink()
-        problems, exchanged = first_look.FirstLook(MAX_BYTES)(paths, sizes)
+        problems, exchanged = check_files.FileChecker(MAX_BYTES)(paths, sizes)
         assert [i for i, _ in problems] == [0] and not exchanged
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..codecs.files import NOT_A_FILE, Undecodable, refuse_large
 
-__all__ = ["FirstLook"]
+__all__ = ["FileChecker"]
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
@@ -24,7 +24,7 @@ _SLOW = 50e-6
 _THREADS = 16
 
 
-class FirstLook:
+class FileChecker:
     """Finds files that must not be opened, whatever they were when they were indexed.
 
     A FIFO would block the engine forever, and a file that has grown beyond ``max_bytes`` would take the memory. Also
