@@ -25,7 +25,7 @@ from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .collating import Collate, put_in
 from .plan_stream import PlanStream
-from .running import Lease, Running
+from .running import Lease, Running, one_thread_in_forks
 from .session import Stats
 from .state import Cursor, Position
 
@@ -153,7 +153,7 @@ class EpochIterator:
         if session is None:
             raise StopIteration
         session.running.check(session.device)
-        with session.running.one_at_a_time:
+        with session.running.one_at_a_time, one_thread_in_forks():
             return self._next_of(session)
 
     def _next_of(self, session: Source) -> Any:

@@ -6,7 +6,8 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..signal_handlers import deferred
 from ..types import Batch
 from .plan_stream import PlanStream
 
-__all__ = ["Lease", "Running"]
+__all__ = ["Lease", "Running", "one_thread_in_forks"]
 
 _TIMES = count()
 
@@ -193,7 +194,31 @@ class Running:
 _ALL: weakref.WeakSet[Running] = weakref.WeakSet()
 
 
+_is_forked = False
+"""Whether this process is a fork of one that had imported this module."""
+
+
+@contextmanager
+def one_thread_in_forks() -> Iterator[None]:
+    """Within, in a forked child, torch's functions stay in the thread that calls them.
+
+    A fork has none of the threads that OpenMP started in its parent, and the next parallel loop would wait for them for
+    ever: also one of the script's own. torch's worker processes have one thread for the same reason.
+    """
+    threads = torch.get_num_threads() if _is_forked else 1
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _in_forked_child() -> None:
+    global _is_forked
+    _is_forked = True
     for running in list(_ALL):
         running.forked()
 

@@ -11,6 +11,7 @@ from .arguments import Arguments
 from .native import NativeSession
 from .plain import PlainSession
 from .resolve import NotNative
+from .running import one_thread_in_forks
 from .session import Session
 
 __all__ = ["refreshed", "session_of", "with_arguments"]
@@ -23,7 +24,8 @@ def session_of(a: Arguments) -> Session:
     warning, with every reason. Other engines refuse it.
     """
     try:
-        return NativeSession(a)
+        with one_thread_in_forks():  # functions and Datasets of the script are tried
+            return NativeSession(a)
     except NotNative as e:
         return _plain(a, e)
 

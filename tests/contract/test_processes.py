@@ -315,6 +315,31 @@ def test_a_forked_child_is_refused_and_ends_in_peace(
     assert (done.stdout.splitlines(), done.stderr) == (["child: 7", "parent: True"], "")
 
 
+THREADS = """
+    import os, sys, time
+    import numpy as np, torch
+    from gpupipe import DataLoader, datasets, transforms
+
+    torch.set_num_threads(2)
+    torch.rand(4_000_000).add_(1)  # starts OpenMP's threads, which a fork does not have
+    pixels = datasets.Arrays(np.zeros((64, 64, 64, 3), np.uint8), range(64), transform=transforms.ToTensor())
+    pid = os.fork()
+    if not pid:
+        count = sum(len(target) for _, target in DataLoader(pixels, 32, engine="torch", device="cpu"))
+        os._exit(count if torch.get_num_threads() == 2 else 1)
+    end = time.monotonic() + 20
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(pid, 9)
+    print(os.waitstatus_to_exitcode(ended[1]) if ended[0] else "hangs")
+"""
+
+
+def test_a_new_loader_in_a_child_does_not_wait_for_torchs_threads(warm: Interpreter) -> None:
+    assert warm.run(code=textwrap.dedent(THREADS), warn=QUIET).stdout == "64\n"
+
+
 def test_a_loader_that_nobody_started_may_be_used_in_a_child(numbered: Path) -> None:
     case = Case("null", "folder", "cpu", numbered)
     loader = case.loader()
