@@ -7,12 +7,13 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
 from ..printable import printable
 from .limits import MAX_BYTES
+from .page_cache import PAGES
 from .retry import is_transient, reason_of, temporary, with_retries
 from .unpack import Packed, check_unpacked, open_unpacked, unpack
 
@@ -25,11 +26,13 @@ __all__ = [
     "attempts_by_descriptor",
     "ends_before",
     "open_regular",
+    "page_part",
     "pread",
     "read_at",
     "read_place",
     "refuse_large",
     "unpacked",
+    "unpacked_at",
     "unread",
     "use_packed",
     "use_place",
@@ -167,6 +170,9 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
             raise ends_before(place, size)
+        if place.packed is not None and place.packed.shared:
+            data = unpacked_at(file.fileno(), place)
+            return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
         part = _Part(file.fileno(), place)
         stored = io.BufferedReader(part)
         if place.packed is not None:
@@ -237,6 +243,8 @@ def read_at(fd: int, place: Place) -> bytes:
     ``truncated``, ``undecodable`` or ``bomb``."""
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
     refuse_large(length if place.packed is None else place.size, place.max_bytes)
+    if place.packed is not None:
+        return unpacked_at(fd, place)
     try:
         found = pread(fd, length, place.offset)
     except MemoryError:
@@ -246,7 +254,39 @@ def read_at(fd: int, place: Place) -> bytes:
         ) from None
     if len(found) < place.length:
         raise ends_before(place, os.fstat(fd).st_size)
-    return found if place.packed is None else unpacked(found, place.packed)
+    return found
+
+
+def unpacked_at(fd: int, place: Place) -> bytes:
+    """The sample at a packed place in an open file; what other samples share is kept in
+    :data:`~gpupipe.codecs.page_cache.PAGES`.
+
+    Raises :class:`OSError`, and :class:`Undecodable` of kind ``truncated`` or ``undecodable``.
+    """
+    packed = place.packed
+    assert packed is not None
+
+    def stored() -> bytes:
+        found = pread(fd, place.length, place.offset)
+        if len(found) < place.length:
+            raise ends_before(place, os.fstat(fd).st_size)
+        return found
+
+    if not packed.shared:
+        return unpacked(stored(), packed)
+    about = os.fstat(fd)  # a file that was replaced is another one
+    file = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    return page_part((file, place.offset, place.length), place, stored)
+
+
+def page_part(key: Hashable, place: Place, stored: Callable[[], bytes | memoryview]) -> bytes:
+    """As :meth:`~gpupipe.codecs.page_cache.PageCache.part` of :data:`~gpupipe.codecs.page_cache.PAGES`. Raises
+    :class:`Undecodable`."""
+    assert place.packed is not None
+    try:
+        return PAGES.part(key, place.packed, place.length, stored)
+    except (ValueError, ImportError) as e:
+        raise Undecodable("undecodable", str(e)) from None
 
 
 def pread(fd: int, length: int, offset: int) -> bytes:
@@ -258,7 +298,7 @@ def pread(fd: int, length: int, offset: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def unpacked(stored: bytes, packed: Packed) -> bytes:
+def unpacked(stored: bytes | memoryview, packed: Packed) -> bytes:
     """As :func:`gpupipe.codecs.unpack.unpack`. Raises :class:`Undecodable`."""
     try:
         return unpack(stored, packed)

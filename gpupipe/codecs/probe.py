@@ -19,6 +19,7 @@ from PIL import Image, ImageFile
 from .coding import Coding
 from .files import Place, ReadAt, Undecodable, refuse_large, use_packed, use_place
 from .limits import Limits
+from .page_cache import PAGES
 from .pillow import guarded, header, open_image, quiet
 from .unpack import Packed
 
@@ -177,5 +178,6 @@ def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, values = json.loads(given)
     limits = Limits(*values)
+    PAGES.limit = 0  # images come in order, so one page is enough, and there may be many such processes
     with quiet():
         answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, limits)))

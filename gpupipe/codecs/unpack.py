@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
-__all__ = ["ARROW_CODECS", "CODECS", "Packed", "check_unpacked", "open_unpacked", "unpack"]
+__all__ = ["ARROW_CODECS", "CODECS", "Packed", "check_unpacked", "open_unpacked", "unpack", "unpack_whole"]
 
 
 class Packed(NamedTuple):
@@ -29,16 +29,29 @@ class Packed(NamedTuple):
     take: int
     """Bytes of it."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether other samples are packed together with this one, so that keeping the whole pays."""
+        return self.codec in ARROW_CODECS and 2 * self.take <= self.size
+
+    def part_of(self, whole: bytes) -> bytes:
+        """Return the wanted part of the unpacked bytes. Raises :class:`ValueError` if it is not within."""
+        if not 0 <= self.skip <= self.skip + self.take <= self.size:
+            raise ValueError(f"it should be bytes {self.skip} to {self.skip + self.take} of {self.size}")
+        return whole[self.skip : self.skip + self.take]
+
+
+Stored = bytes | memoryview
 
 _MAGIC = struct.pack("<I", 0xCED7230A)
 _HEAD = struct.Struct("<4sI")
 
 
-def _deflate(data: bytes, size: int) -> bytes:
+def _deflate(data: Stored, size: int) -> bytes:
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
 
 
-def _recordio(data: bytes, size: int) -> bytes:
+def _recordio(data: Stored, size: int) -> bytes:
     """The parts of one record of RecordIO: if a record holds the magic number it is cut, and the number left out."""
     parts, at = [], 0
     while at < len(data):
@@ -47,16 +60,16 @@ def _recordio(data: bytes, size: int) -> bytes:
             raise ValueError("a part does not begin with the magic number")
         at += _HEAD.size
         length = word & (1 << 29) - 1
-        parts.append(data[at : at + length])
+        parts.append(bytes(data[at : at + length]))
         at += (length + 3) & ~3
     return _MAGIC.join(parts)
 
 
-def _arrow(name: str) -> Callable[[bytes, int], bytes]:
-    def decompress(data: bytes, size: int) -> bytes:
+def _arrow(name: str) -> Callable[[Stored, int], bytes]:
+    def decompress(data: Stored, size: int) -> bytes:
         from pyarrow import Codec
 
-        return bytes(Codec(name).decompress(data, size))
+        return bytes(Codec(name).decompress(data, size, asbytes=True))
 
     return decompress
 
@@ -64,7 +77,7 @@ def _arrow(name: str) -> Callable[[bytes, int], bytes]:
 ARROW_CODECS = ("snappy", "gzip", "brotli", "zstd", "lz4_raw")
 """What compresses pages of Parquet."""
 
-CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+CODECS: dict[str, Callable[[Stored, int], bytes]] = {
     "deflate": _deflate,
     "recordio": _recordio,
     **{name: _arrow(name) for name in ARROW_CODECS},
@@ -72,18 +85,25 @@ CODECS: dict[str, Callable[[bytes, int], bytes]] = {
 """By name: ``unpack(stored, size after unpacking)``. Names are written to disk: they keep their meaning."""
 
 
-def unpack(stored: bytes, packed: Packed) -> bytes:
-    """The wanted part. Raises :class:`ValueError` if the stored bytes are damaged, and :class:`ImportError` if what
-    unpacks them is not installed."""
+def unpack(stored: Stored, packed: Packed) -> bytes:
+    """Return the wanted part. Raises as :func:`unpack_whole`."""
+    return packed.part_of(unpack_whole(stored, packed))
+
+
+def unpack_whole(stored: Stored, packed: Packed) -> bytes:
+    """Return all unpacked bytes, also those that are not wanted.
+
+    Raises:
+        ValueError: the stored bytes are damaged.
+        ImportError: the package that unpacks them is not installed.
+    """
     try:
         whole = CODECS[packed.codec](stored, packed.size)
     except (zlib.error, struct.error, OSError, ValueError) as e:  # pyarrow's errors are the last two
         raise ValueError(f"its {packed.codec} data are damaged: {e}") from None
     if len(whole) != packed.size:
         raise ValueError(f"its {packed.codec} data are damaged: {len(whole)} bytes, not {packed.size}")
-    if not 0 <= packed.skip <= packed.skip + packed.take <= packed.size:
-        raise ValueError(f"it should be bytes {packed.skip} to {packed.skip + packed.take} of {packed.size}")
-    return whole[packed.skip : packed.skip + packed.take]
+    return whole
 
 
 _WHOLE = 4 << 20

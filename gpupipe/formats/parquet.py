@@ -62,6 +62,8 @@ class ParquetFiles(Shards):
         number = 0
         for group in range(table.metadata.num_row_groups):
             chunk = table.metadata.row_group(group).column(image)
+            if chunk.num_values != table.metadata.row_group(group).num_rows:
+                raise ValueError(f"its group {group} has {chunk.num_values} images in other than so many rows")
             if chunk.compression not in _CODECS:
                 raise ValueError(f"its images are compressed with {chunk.compression}; write it again without")
             start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)
@@ -104,10 +106,12 @@ class Parquet(Sharded):
     """Images in a column of Parquet files: of bytes, or of the struct ``{bytes, path}`` that Hugging Face writes.
     ``pyarrow``, which finds the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Columns without compression are read image by image, as new versions of ``datasets`` write them. In a compressed
-    column a whole page is unpacked for each image.
+    Columns without compression are read image by image, as new versions of ``datasets`` write them. Compressed columns,
+    which pyarrow and pandas write by default, are read page by page: a page holds up to 1,024 images, and unpacked pages
+    are cached, 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"`` unpacks a page once for
+    many images; ``shuffle=True`` may unpack one for each image.
 
-    Not supported: compressed pages of more than 4 MiB, since each image would unpack all of one.
+    Not supported: compressed pages of more than 1 GiB.
 
     Args:
         image: The column of images.

@@ -7,13 +7,14 @@ dictionary. In pages that are not compressed a value is a range of bytes of the 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ..codecs.unpack import CODECS, Packed
+from ..codecs.unpack import Packed, unpack_whole
 from .thrift import Reader
 
 __all__ = ["Column", "Where", "places"]
@@ -21,8 +22,14 @@ __all__ = ["Column", "Where", "places"]
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
 _HEADER = 1 << 16
-_LARGEST = 4 << 20
-"""Bytes of a compressed page that may be unpacked for one image."""
+_LARGEST = 1 << 30
+"""Most bytes of a compressed page after unpacking."""
+_UNSUSPECTED, _RATIO = 64 << 20, 256
+"""A page may unpack into this many bytes, and beyond that into this many for each compressed one."""
+_VALUES, _VALUES_PER_BYTE = 1 << 20, 8
+"""A page may claim this many values, and further ones for each of its bytes."""
+_PIECE = 1 << 16
+"""Packed numbers that are unpacked at a time."""
 
 
 class Where(NamedTuple):
@@ -61,7 +68,7 @@ class _Page(NamedTuple):
 
 def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
     """Where every value of a column is; ``None`` of one that is missing. Raises :class:`ValueError`."""
-    at, end, left = column.start, column.start + column.size, column.count
+    at, end, left = column.start, min(column.start + column.size, file.seek(0, io.SEEK_END)), column.count
     dictionary: list[Where] = []
     while left > 0:
         if at >= end:
@@ -70,7 +77,7 @@ def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
         at = page.start + page.stored
         if page.kind == _DICTIONARY:
             body = _Body(file, page, column.codec, skip=0, packed=True)
-            dictionary = list(body.values(page.header[7].get(1, 0), 0))
+            dictionary = list(body.values(_number(page, 7, 1), 0))
             continue
         if page.kind not in (_DATA, _DATA_V2):
             continue
@@ -103,22 +110,23 @@ def _page(file: IO[bytes], at: int, end: int) -> _Page:
 
 def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list[Where]) -> list[Where | None]:
     if page.kind == _DATA_V2:
-        head = page.header[8]
-        count, encoding, skip = head.get(1, 0), head.get(4), head.get(5, 0) + head.get(6, 0)
-        body = _Body(file, page, column.codec, skip=skip, packed=head.get(7, True))
-        file.seek(page.start + head.get(6, 0))
-        levels = file.read(head.get(5, 0))
-        begin = 0
+        count, encoding = _number(page, 8, 1), _number(page, 8, 4)
+        definition, repetition = _number(page, 8, 5), _number(page, 8, 6)
+        if definition + repetition > min(page.stored, page.size):
+            raise ValueError(f"the page at byte {page.start} is cut or damaged")
+        packed = page.header[8].get(7, True) is not False
+        body = _Body(file, page, column.codec, skip=definition + repetition, packed=packed)
+        file.seek(page.start + repetition)
+        levels, begin = file.read(definition), 0
     else:
-        head = page.header[5]
-        count, encoding = head.get(1, 0), head.get(2)
+        count, encoding = _number(page, 5, 1), _number(page, 5, 2)
         body = _Body(file, page, column.codec, skip=0, packed=True)
         levels, begin = b"", 0
         if column.levels:
             length = int.from_bytes(body.read(0, 4), "little")
             levels, begin = body.read(4, length), 4 + length
-    if not 0 <= count <= column.count:
-        raise ValueError(f"the page at byte {page.start} has {count} values")
+    if count > min(column.count, _VALUES + _VALUES_PER_BYTE * max(page.stored, body.size)):
+        raise ValueError(f"the page at byte {page.start} claims {count} values in {page.stored} bytes")
     there = _hybrid(levels, column.levels.bit_length(), count) == column.levels if column.levels else None
     present = count if there is None else int(there.sum())
     if encoding == _PLAIN:
@@ -137,6 +145,14 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
     return [next(following) if is_there else None for is_there in there.tolist()]
 
 
+def _number(page: _Page, header: int, field: int) -> int:
+    """Return a number of a page's header; 0 if it is not there."""
+    value = page.header[header].get(field, 0)
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"the page at byte {page.start} is damaged")
+    return value
+
+
 class _Body:
     """The content of a page: in the file, or unpacked here."""
 
@@ -148,18 +164,18 @@ class _Body:
         if self._codec:
             if self.size > _LARGEST:
                 raise ValueError(
-                    f"its images are compressed with {codec} in pages of {self.size / 1e6:.0f} MB, and one cannot be "
-                    "read without its page; HuggingFace(datasets.load_dataset('parquet', data_files=...)) unpacks "
-                    "it once, or write it again with compression='none'"
+                    f"its images are compressed with {codec} in pages of {self.size / 1e6:,.0f} MB; at most "
+                    f"{_LARGEST / 1e6:,.0f} MB are unpacked for one image; write it again with "
+                    "pyarrow.parquet.write_table(pyarrow.parquet.read_table(OLD), NEW, compression='none')"
                 )
+            if self.size > _UNSUSPECTED + _RATIO * page.stored:
+                raise ValueError(f"the page at byte {page.start} claims {self.size} bytes in {page.stored} compressed")
             file.seek(page.start + skip)
             stored = file.read(page.stored - skip)
             try:
-                self._whole = CODECS[codec](stored, self.size)
-            except (OSError, ValueError) as e:
+                self._whole = unpack_whole(stored, Packed(codec, self.size, 0, 0))
+            except ValueError as e:
                 raise ValueError(f"the page at byte {page.start} is damaged: {e}") from None
-            if len(self._whole) != self.size:
-                raise ValueError(f"the page at byte {page.start} is damaged")
 
     def read(self, at: int, length: int) -> bytes:
         """Raises :class:`ValueError` if the page ends before."""
@@ -196,17 +212,20 @@ def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.
     while done < count:
         head = reader.varint()
         if head & 1:
-            raw = reader.take((head >> 1) * width)
-            bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").reshape(-1, width)
-            numbers = bits.astype(np.int64) @ (1 << np.arange(width, dtype=np.int64))
-            n = min(len(numbers), count - done)
-            out[done : done + n] = numbers[:n]
+            left = head >> 1  # groups of eight numbers
+            while left and done < count:
+                some = min(left, _PIECE // 8)
+                bits = np.unpackbits(np.frombuffer(reader.take(some * width), np.uint8), bitorder="little")
+                numbers = bits.reshape(-1, width).astype(np.int64) @ (1 << np.arange(width, dtype=np.int64))
+                n = min(len(numbers), count - done)
+                out[done : done + n] = numbers[:n]
+                left, done = left - some, done + n
         else:
             n = min(head >> 1, count - done)
             out[done : done + n] = int.from_bytes(reader.take(each), "little")
-        if not n:
+            done += n
+        if not head >> 1:
             raise ValueError("a page has an empty run")
-        done += n
     return out
 
 

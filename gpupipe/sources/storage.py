@@ -16,7 +16,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked
+from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked_at
 
 __all__ = ["LOCAL", "Container", "Found", "LocalFiles", "Run", "Storage", "look_closely", "runs_of"]
 
@@ -296,9 +296,7 @@ def look_closely(path: bytes) -> Found | int:
 def _fill(fd: int, place: Place, view: U8) -> None:
     """Raises :class:`OSError` and :class:`Undecodable`."""
     if place.packed is not None:
-        stored = np.empty(place.length, np.uint8)
-        _fill(fd, place._replace(packed=None), stored)
-        view[:] = np.frombuffer(unpacked(stored.tobytes(), place.packed), np.uint8)
+        view[:] = np.frombuffer(unpacked_at(fd, place), np.uint8)
         return
     at = 0
     while at < place.length:

@@ -112,19 +112,6 @@ class TestParquet:
         with pytest.raises(DatasetError, match="the label 'emu' is none of the 2 classes; correct it"):
             Parquet(tmp_path)
 
-    def test_large_compressed_pages_are_refused_with_what_to_do(self, images: list[bytes], tmp_path: Path) -> None:
-        many = [image + bytes(100_000) for image in images] * 6
-        pq.write_table(
-            pa.table({"image": many}),
-            tmp_path / "a.parquet",
-            data_page_size=1 << 26,
-            write_batch_size=1000,
-            use_dictionary=False,
-            max_rows_per_page=1000,
-        )
-        with pytest.raises(DatasetError, match=r"compressed with snappy in pages of \d+ MB.*compression='none'"):
-            Parquet(tmp_path)
-
     def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pq.write_table(table(images), tmp_path / "a.parquet")
         with pytest.raises(DatasetError, match=r"no column 'photo'; it has image.bytes, image.path, label"):

@@ -229,6 +229,21 @@ class _Driver(threading.Thread, Generic[R]):
 _Answer = tuple[int, list[Place], list[Any]] | BaseException
 
 
+def _chunks(count: int, place_of: Callable[[int], Place], size: int) -> Iterator[tuple[int, list[Place]]]:
+    """Yield (number of the first, places) of about ``size`` files. Images of one page stay together, so that only one
+    worker unpacks it."""
+    chunk: list[Place] = []
+    for k in range(count):
+        place = place_of(k)
+        shared = place.packed is not None and place.packed.shared
+        if len(chunk) >= size and not (shared and chunk[-1][:3] == place[:3]):
+            yield k - len(chunk), chunk
+            chunk = []
+        chunk.append(place)
+    if chunk:
+        yield count - len(chunk), chunk
+
+
 def probe_all(
     count: int,
     place_of: Callable[[int], Place],
@@ -250,8 +265,7 @@ def probe_all(
                     progress(k)
         progress(count)
         return
-    size = reader.chunk
-    chunks = ((at, [place_of(k) for k in range(at, min(at + size, count))]) for at in range(0, count, size))
+    chunks = _chunks(count, place_of, reader.chunk)
     # Bounded, so that a slow consumer slows down the workers.
     done: queue.Queue[_Answer] = queue.Queue(4 * workers)
     lock = threading.Lock()

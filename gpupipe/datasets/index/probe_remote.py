@@ -8,6 +8,7 @@ from ...codecs.files import Place, Undecodable, unpacked
 from ...codecs.limits import MAX_BYTES
 from ...codecs.patience import Pool
 from ...codecs.probe import KINDS, OK, Probe
+from ...codecs.unpack import Packed
 from ...sources.remote.files import sum_of
 from ...sources.storage import Storage
 from .probe_pool import PictureReader
@@ -35,7 +36,7 @@ def probe_remote(
         start, places = part
         with reader.quiet():
             stored = storage.read(
-                [p if p.packed is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]
+                [p if _packed(p) is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]
             )
             return start, [_probed(reader, place, data) for place, data in zip(places, stored, strict=True)]
 
@@ -54,11 +55,18 @@ def _probed(reader: PictureReader, place: Place, data: bytes | Undecodable) -> P
     """Return the result for one image whose stored bytes are ``data``."""
     if isinstance(data, Undecodable):
         return Probe(KINDS.index(data.kind), reason=data.reason)
-    result = reader.of_bytes(data, place.packed)
+    packed = _packed(place)
+    result = reader.of_bytes(data, packed)
     if place.version:
         return result
-    whole = data if place.packed is None or result.status != OK else unpacked(data, place.packed)
+    whole = data if packed is None or result.status != OK else unpacked(data, packed)
     return result._replace(sum=sum_of(whole))
+
+
+def _packed(place: Place) -> Packed | None:
+    """Return how the bytes that are read become the image; ``None`` if the storage unpacks them, as it does for pages
+    of several images."""
+    return None if place.packed is None or place.packed.shared else place.packed
 
 
 def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, list[Place]]]:
@@ -67,10 +75,11 @@ def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, 
     size = 0
     for k in range(count):
         place = place_of(k)
-        if part and (size + place.length > _BYTES or len(part) == _ROWS):
+        new = place.length if not part or part[-1][:3] != place[:3] else 0  # images of one page are read together
+        if part and (size + new > _BYTES or len(part) == _ROWS):
             yield k - len(part), part
-            part, size = [], 0
+            part, size, new = [], 0, place.length
         part.append(place)
-        size += place.length
+        size += new
     if part:
         yield count - len(part), part

@@ -7,16 +7,18 @@ import io
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from ...codecs.files import Place, Undecodable, ends_before, unpacked
+from ...codecs.files import Place, Undecodable, ends_before, page_part, unpacked
+from ...codecs.page_cache import PAGES
 from ...codecs.retry import is_transient, temporary
 from ..storage import Container, Found, Storage, runs_of
 from .block_cache import BlockCache
@@ -88,6 +90,9 @@ class RemoteFiles(Storage):
         return Container(_Container(self, path, found), 1 << 16)
 
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
+        shared = [place.packed is not None and place.packed.shared for place in places]
+        if any(shared):
+            return self._read_shared(places, views, shared)
         problems: list[Undecodable | None] = [None] * len(places)
         raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]
         kept = [self.by_blocks and place.version < 0 for place in places]  # no block of an unknown version is kept
@@ -100,18 +105,53 @@ class RemoteFiles(Storage):
         for i, place in enumerate(places):
             if place.packed is not None and problems[i] is None:
                 try:
-                    views[i][:] = np.frombuffer(unpacked(raw[i].tobytes(), place.packed), np.uint8)
+                    views[i][:] = np.frombuffer(unpacked(raw[i].data, place.packed), np.uint8)
                 except Undecodable as e:
                     problems[i] = e
             if place.version > 0 and problems[i] is None and sum_of(views[i].data) != place.version:
                 problems[i] = Undecodable("unreadable", CHANGED)
         return problems
 
+    def _read_shared(
+        self, places: Sequence[Place], views: Sequence[U8], shared: list[bool]
+    ) -> list[Undecodable | None]:
+        """See :meth:`read_into`; a page of several samples is loaded once."""
+        problems: list[Undecodable | None] = [None] * len(places)
+        alone = [i for i, is_shared in enumerate(shared) if not is_shared]
+        for i, why in zip(alone, self.read_into([places[i] for i in alone], [views[i] for i in alone]), strict=True):
+            problems[i] = why
+        now = object()
+
+        def stored(place: Place) -> memoryview:
+            whole = np.empty(place.length, np.uint8)
+            (problem,) = self.read_into([place._replace(packed=None, version=min(place.version, 0))], [whole])
+            if problem is not None:
+                raise problem
+            return whole.data
+
+        for i in sorted((i for i, is_shared in enumerate(shared) if is_shared), key=lambda i: places[i][:2]):
+            place = places[i]
+            # No page of an unknown version is found again; the sum of a sample proves that its page is still right.
+            key = self._page(place) if place.version else (now, *place[:3])
+            try:
+                views[i][:] = np.frombuffer(page_part(key, place, partial(stored, place)), np.uint8)
+            except Undecodable as e:
+                problems[i] = e
+                continue
+            if place.version > 0 and sum_of(views[i].data) != place.version:
+                problems[i] = Undecodable("unreadable", CHANGED)
+        return problems
+
+    def _page(self, place: Place) -> Hashable:
+        """The key of its page."""
+        return self._options, *place[:3], min(place.version, 0)
+
     def forget(self, place: Place) -> bool:
+        kept = place.packed is not None and PAGES.forget(self._page(place), place.packed)
         if not self.by_blocks:
-            return False
+            return kept
         cache = _connections(self._options).cache
-        return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0
+        return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0 or kept
 
     @property
     def offline(self) -> bool:

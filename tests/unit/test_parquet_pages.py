@@ -1,0 +1,312 @@
+"""Parquet as pyarrow and pandas write it by default: pages of many images, compressed as a whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from support import EVAL, SEED, all_seen, same
+
+from gpupipe import BlockShuffle, DataLoader, Shard
+from gpupipe.codecs.files import Undecodable, read_at
+from gpupipe.codecs.page_cache import PAGES, PageCache
+from gpupipe.codecs.unpack import Packed
+from gpupipe.datasets import ImageFolder, Parquet
+from gpupipe.datasets.index.probe_pool import PictureReader
+from gpupipe.errors import DatasetError
+from gpupipe.sources import parquet_pages
+from gpupipe.sources.parquet_pages import Column, places
+from gpupipe.sources.thrift import Reader
+from gpupipe.testing.formats import table
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+pd = pytest.importorskip("pandas")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
+
+COUNT = 1100
+"""More than pyarrow writes at a time by default: 1024."""
+LARGE = 4 << 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each photograph."""
+    root = tmp_path_factory.mktemp("photos")
+    noise = np.random.default_rng(0).integers(0, 256, (8, 64, 64, 3), np.uint8)
+    for i in range(COUNT):
+        picture = noise[i % 8].copy()
+        picture[:8, :8] = i % 256, i // 256, 0
+        (root / f"{i:04d}").mkdir()
+        Image.fromarray(picture).save(root / f"{i:04d}" / "a.jpg", quality=98)
+    return root
+
+
+@pytest.fixture(scope="module")
+def images(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+
+
+def by_pyarrow(images: list[bytes], path: Path) -> None:
+    pq.write_table(table(images), path)
+
+
+def by_pandas(images: list[bytes], path: Path) -> None:
+    pd.DataFrame({"image": images, "label": range(len(images))}).to_parquet(path)
+
+
+def by_pandas_as_the_hub(images: list[bytes], path: Path) -> None:
+    rows = [{"bytes": image, "path": f"{i}.jpg"} for i, image in enumerate(images)]
+    pd.DataFrame({"image": rows, "label": range(len(images))}).to_parquet(path)
+
+
+WRITERS = (by_pyarrow, by_pandas, by_pandas_as_the_hub)
+
+
+@pytest.fixture(scope="module")
+def written(images: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("parquet") / "a.parquet"
+    by_pyarrow(images, path)
+    os.utime(path, (1_500_000_000, 1_500_000_000))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def empty_cache() -> Iterator[None]:
+    PAGES.clear()
+    yield
+    PAGES.clear()
+
+
+def pages_of(dataset: Any) -> set[tuple[int, int]]:
+    """(offset, size) of every page."""
+    found = {(place.offset, place.packed.size) for place in map(dataset.place, range(len(dataset)))}
+    assert max(size for _, size in found) > LARGE
+    return found
+
+
+def loader(dataset: Any, **arguments: Any) -> DataLoader:
+    given = {"batch_size": 50, "shuffle": True, "engine": "torch", "device": "cpu", "seed": SEED, **arguments}
+    return DataLoader(dataset, **given)
+
+
+class TestDefaults:
+    @pytest.mark.parametrize("write", WRITERS)
+    def test_every_image_and_label(self, write: Callable[..., None], images: list[bytes], tmp_path: Path) -> None:
+        write(images, tmp_path / "a.parquet")
+        found = Parquet(tmp_path)
+        assert len(pages_of(found)) >= 2
+        assert [found.fetch(i) for i in range(COUNT)] == [(image, i) for i, image in enumerate(images)]
+
+    def test_index_unpacks_each_page_once(
+        self, images: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Once for the places of its values, and once for the headers of its images."""
+        places_unpacked = []
+        real = parquet_pages.unpack_whole
+        monkeypatch.setattr(
+            parquet_pages, "unpack_whole", lambda *given: places_unpacked.append(given[1].size) or real(*given)
+        )
+        monkeypatch.setattr(PictureReader, "pool_from", COUNT + 1)  # in this process
+        monkeypatch.setattr(PAGES, "limit", 0)
+        by_pyarrow(images, tmp_path / "a.parquet")
+        pages = pages_of(Parquet(tmp_path))
+        assert sum(size > 1 << 20 for size in places_unpacked) == len(pages)
+        assert PAGES.unpacked == len(pages)
+
+
+class TestOrders:
+    @pytest.mark.parametrize("shuffle", [False, True, "blocks"])
+    def test_batches_are_those_of_the_folder(self, shuffle: Any, written: Path, folder: Path) -> None:
+        with loader(ImageFolder(folder, EVAL), shuffle=shuffle) as it:
+            wanted = [batch for _ in range(2) for batch in it]
+        PAGES.clear()
+        with loader(Parquet(written, EVAL), shuffle=shuffle) as it:
+            assert same([batch for _ in range(2) for batch in it], wanted)
+        assert 0 < PAGES.most_bytes <= PAGES.limit
+
+    @pytest.mark.parametrize("shuffle", [True, BlockShuffle(1 << 20, 2)])
+    def test_ranks_share_nothing_and_a_run_goes_on(self, shuffle: Any, written: Path) -> None:
+        dataset = Parquet(written, EVAL)
+        got = []
+        for rank in range(2):
+            with loader(dataset, shuffle=shuffle, shard=Shard(rank, 2)) as first:
+                batches = iter(first)
+                got += all_seen([next(batches), next(batches)])
+                state = first.state_dict()
+            with loader(dataset, shuffle=shuffle, shard=Shard(rank, 2)) as second:
+                second.load_state_dict(state)
+                got += all_seen(second)
+        assert sorted(got) == list(range(COUNT))
+
+
+class TestDamage:
+    def test_samples_of_a_damaged_page_are_bad_and_others_are_not(self, images: list[bytes], tmp_path: Path) -> None:
+        path = tmp_path / "a.parquet"
+        by_pyarrow(images, path)
+        found = Parquet(path, EVAL)
+        rows = [found.place(i).offset for i in range(COUNT)]
+        first = rows[0]
+        content = bytearray(path.read_bytes())
+        content[first : first + 4] = b"\xff\xff\xff\xff"  # snappy's own length
+        path.write_bytes(content)
+        damaged = [i for i, at in enumerate(rows) if at == first]
+        assert 0 < len(damaged) < COUNT
+        read = found.source.read([found.place(i) for i in (damaged[0], COUNT - 1)])
+        assert isinstance(read[0], Undecodable)
+        assert "snappy data are damaged" in read[0].reason
+        assert read[1] == images[-1]
+        with pytest.raises(DatasetError, match=rf"a\.parquet cannot be used: the page at byte {first} is damaged"):
+            Parquet(path)
+
+    def test_a_file_that_was_replaced_is_read_anew(self, images: list[bytes], tmp_path: Path) -> None:
+        path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        by_pyarrow(images, path)
+        found: Any = Parquet(path)
+        place = found.place(0)
+        with path.open("rb") as file:
+            assert read_at(file.fileno(), place) == images[0]
+        by_pyarrow([images[0][:-9] + b"different", *images[1:]], other)
+        os.replace(other, path)
+        with path.open("rb") as file:
+            assert read_at(file.fileno(), place) == images[0][:-9] + b"different"
+
+
+class TestLimits:
+    def test_larger_pages_are_refused_with_what_to_do(
+        self, written: Path, images: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(parquet_pages, "_LARGEST", LARGE)
+        old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+        by_pyarrow(images, old)
+        with pytest.raises(DatasetError, match=r"compressed with snappy in pages of \d+ MB; at most 4 MB are") as error:
+            Parquet(old)
+        (command,) = re.findall(r"write it again with (pyarrow\.parquet\.write_table\(.*?'none'\))", str(error.value))
+        exec(f"import pyarrow.parquet; {command}", {"OLD": old, "NEW": new})
+        found = Parquet(new)
+        assert [found.fetch(i)[0] for i in range(COUNT)] == images
+
+    @pytest.mark.parametrize(
+        ("field", "value", "says"),
+        [
+            ("size", (1 << 31) - 1, r"compressed with snappy in pages of 2,147 MB"),
+            ("size", 1 << 29, r"claims 536870912 bytes in 27 compressed"),
+            ("count", (1 << 31) - 1, r"claims 2147483647 values in 27 bytes"),
+            ("levels", (1 << 31) - 1, r"cut or damaged"),
+            ("levels", -5, r"damaged"),
+        ],
+    )
+    def test_headers_that_lie_take_no_memory(self, field: str, value: int, says: str, tmp_path: Path) -> None:
+        numbers = {"size": 100, "count": 10, "levels": 0, field: value}
+        body = bytes(27)
+        path = tmp_path / "a"
+        path.write_bytes(page_v2(numbers["size"], len(body), numbers["count"], numbers["levels"]) + body)
+        codec = "snappy" if field == "size" else ""
+        tracemalloc.start()
+        try:
+            with path.open("rb") as file, pytest.raises(ValueError, match=says):
+                list(places(file, Column(0, 1 << 40, 1 << 40, codec, 1)))
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def page_v2(size: int, stored: int, count: int, levels: int) -> bytes:
+    """The header of a page of plain values."""
+    whole = fields((1, 3), (2, size), (3, stored)) + b"\x5c"  # field 8, a struct
+    whole += fields((1, count), (2, 0), (3, count), (4, 0), (5, levels), (6, 0)) + b"\0\0"
+    assert Reader(whole).struct()[8][1] == count
+    return whole
+
+
+def fields(*numbers: tuple[int, int]) -> bytes:
+    """Numbers of 32 bits in Thrift's compact protocol, whose field numbers follow one another."""
+    return b"".join(b"\x15" + varint(2 * value if value >= 0 else -2 * value - 1) for _, value in numbers)
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out += struct.pack("B", value & 127 | 128)
+        value >>= 7
+    return out + struct.pack("B", value)
+
+
+class TestPageCache:
+    @staticmethod
+    def page(k: int, size: int = 1000) -> tuple[int, Packed, int, Callable[[], bytes]]:
+        stored = pa.Codec("snappy").compress(bytes([k]) * size, asbytes=True)
+        return k, Packed("snappy", size, 0, 1), 0, lambda: stored
+
+    def test_the_least_recently_used_makes_room(self) -> None:
+        cache = PageCache(3000)
+        for k in (0, 1, 2, 0, 3, 0, 1):  # 3 takes the place of 1, and 1 that of 2
+            assert cache.part(*self.page(k)) == bytes([k])
+        assert (cache.unpacked, cache.nbytes, cache.most_bytes) == (5, 3000, 3000)
+
+    def test_one_page_may_be_larger_than_the_limit(self) -> None:
+        cache = PageCache(500)
+        for k in (0, 0, 1, 1):
+            cache.part(*self.page(k))
+        assert (cache.unpacked, cache.nbytes, cache.most_bytes) == (2, 1000, 1000)
+
+    def test_threads_share_one_unpacking_and_the_limit(self) -> None:
+        cache = PageCache(2500)
+        got: list[bytes] = []
+
+        def ask(k: int) -> None:
+            key, packed, stored, read = self.page(k)
+
+            def slowly() -> bytes:
+                time.sleep(0.02)
+                return read()
+
+            got.append(cache.part(key, packed, stored, slowly))
+
+        threads = [threading.Thread(target=ask, args=(k,)) for k in (0, 1, 2, 3) * 4]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert sorted(got) == sorted(bytes([k]) for k in (0, 1, 2, 3) * 4)
+        assert cache.most_bytes <= 2500
+        shared = PageCache()
+        threads = [threading.Thread(target=lambda: shared.part(*self.page(7))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert shared.unpacked == 1
+
+    def test_a_failure_is_not_kept(self) -> None:
+        cache = PageCache()
+        key, packed, stored, read = self.page(0)
+        with pytest.raises(ValueError, match="damaged"):
+            cache.part(key, packed, stored, lambda: b"\xff")
+        assert cache.nbytes == 0
+        assert cache.part(key, packed, stored, read) == b"\0"
+        assert cache.forget(key, packed)
+        assert not cache.forget(key, packed)
+        assert cache.nbytes == 0
+
+    def test_a_forked_child_begins_without_pages(self) -> None:
+        PAGES.part(*self.page(0))
+        with PAGES._changed:  # as another thread may hold it
+            child = os.fork()
+            if not child:
+                signal.alarm(10)
+                os._exit(PAGES.nbytes or PAGES.part(*self.page(1)) != b"\1")
+        assert os.waitpid(child, 0)[1] == 0
+        assert PAGES.nbytes == 1000
