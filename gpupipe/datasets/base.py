@@ -18,7 +18,7 @@ from ..codecs.files import Place, Undecodable
 from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import BadSample, ConfigError, MissingDependency, PipelineError, SampleError
 from ..media import IMAGE, Medium
-from ..sources.base import Source
+from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
@@ -135,6 +135,11 @@ class Dataset(ABC):
     @property
     def file_sizes(self) -> npt.NDArray[np.int64] | None:
         """i64[N]: bytes of each encoded image; ``None`` if they are unknown before reading."""
+        return None
+
+    @property
+    def pages(self) -> Pages | None:
+        """Pages of samples that are compressed together; ``None`` if each can be read alone."""
         return None
 
     @property

@@ -14,7 +14,7 @@ from ..codecs.coding import Coding
 from ..codecs.files import Place, Undecodable
 from ..codecs.limits import Limits
 from ..errors import BadSample
-from ..sources.base import Source
+from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import Target
 from ..transforms.compose import as_compose
@@ -117,6 +117,10 @@ class EncodedImages(Dataset):
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:
         return self._index.sample_size.read()
+
+    @property
+    def pages(self) -> Pages | None:
+        return self._index.pages
 
     @property
     def fingerprint(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ..codecs.coding import Coding
 from ..codecs.decode import Media
 from ..codecs.files import Place
 from ..errors import BadSample, DatasetError
-from ..sources.base import Source
+from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import ChosenRows, Target
 from ..transforms.compose import as_compose
@@ -104,6 +105,11 @@ class Subset(Dataset):
     def file_sizes(self) -> npt.NDArray[np.int64] | None:
         known = self.dataset.file_sizes
         return None if known is None else known[self.indices]
+
+    @property
+    def pages(self) -> Pages | None:
+        known = self.dataset.pages
+        return None if known is None else replace(known, number=known.number[self.indices])
 
     @cached_property
     def fingerprint(self) -> str:

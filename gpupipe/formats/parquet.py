@@ -106,10 +106,10 @@ class Parquet(Sharded):
     """Images in a column of Parquet files: of bytes, or of the struct ``{bytes, path}`` that Hugging Face writes.
     ``pyarrow``, which finds the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Columns without compression are read image by image, as new versions of ``datasets`` write them. Compressed columns,
-    which pyarrow and pandas write by default, are read page by page: a page holds up to 1,024 images, and unpacked pages
-    are cached, 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"`` unpacks a page once for
-    many images; ``shuffle=True`` may unpack one for each image.
+    Columns without compression are read image by image, as new versions of ``datasets`` write them. Compressed
+    columns, which pyarrow and pandas write by default, are read page by page. A page holds up to 1,024 images, and
+    unpacked pages are cached, at most 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"``
+    unpacks a page once for many images; ``shuffle=True`` may unpack one for each image.
 
     Not supported: compressed pages of more than 1 GiB.
 

@@ -105,7 +105,7 @@ def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:
                 f"shuffle={shuffle!r} is for samples that lie in files, and {dataset!r} does not say how large they "
                 "are; use shuffle=True"
             )
-        starts = starts_of(sizes, shuffle.block_bytes)
+        starts = starts_of(sizes, shuffle.block_bytes, dataset.pages)
         return SamplerPlan.of(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
     if shuffle:
         return SamplerPlan.of("shuffled", n, partial(Shuffle, n))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from rich.filesize import decimal
 
 from .. import system
+from ..codecs.page_cache import CACHE_BYTES
 from ..engines.base import EngineConfig
 from ..engines.memory_uses import MemoryUse, Place, Workload
 from ..errors import MemoryBudgetError
@@ -63,7 +64,17 @@ def _total(uses: Iterable[MemoryUse]) -> int:
 
 def estimate(config: EngineConfig, workload: Workload) -> Estimate:
     """What an engine will hold."""
-    return Estimate(tuple(config.memory_uses(workload)) if workload.samples else ())
+    return Estimate((*config.memory_uses(workload), *_pages(workload)) if workload.samples else ())
+
+
+def _pages(workload: Workload) -> list[MemoryUse]:
+    """Unpacked pages of compressed samples."""
+    pages = workload.setup.dataset.pages
+    if pages is None:
+        return []
+    nbytes = min(pages.nbytes, max(CACHE_BYTES, pages.largest))
+    formula = f"pages of up to {decimal(pages.largest)} in a cache of {decimal(CACHE_BYTES)} for each process"
+    return [MemoryUse("unpacked pages", "host", nbytes, formula, certain=False)]
 
 
 def check_host(config: EngineConfig, workload: Workload) -> None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from rich.filesize import decimal
 from torch.utils.data import BatchSampler, SequentialSampler, default_collate
 
+from ..codecs.page_cache import CACHE_BYTES
 from ..datasets.base import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
@@ -301,7 +303,24 @@ class NativeSession(Session):
         cache = [] if setup.cache is None else [setup.cache.remark()]
         scaled = [remark(setup.dataset, setup.pipeline)] if setup.scaled else []
         happened = self._happened if engine is None else engine.remarks()
-        return resolved.config.remarks(setup) + happened + cache + scaled
+        return resolved.config.remarks(setup) + happened + cache + scaled + self._unpacking()
+
+    def _unpacking(self) -> list[str]:
+        """How often pages of compressed samples are unpacked, if that costs much."""
+        pages, shuffle = self.resolved.setup.dataset.pages, self.arguments.shuffle
+        if pages is None or pages.nbytes <= CACHE_BYTES or self.batching.sampler.name == "sequential":
+            return []
+        mixed = max(
+            CACHE_BYTES // pages.largest - 1, 1
+        )  # a page and its compressed bytes are held while it is unpacked
+        wanted = BlockShuffle(pages.largest, mixed)
+        if isinstance(shuffle, BlockShuffle) and shuffle.blocks * shuffle.block_bytes <= wanted.blocks * pages.largest:
+            return []
+        return [
+            f"compressed pages: up to {decimal(pages.largest)}, with {pages.samples:,.0f} samples each; in this order "
+            f"nearly every sample unpacks one; shuffle=gpupipe.{wanted!r} unpacks each page once, and `gpupipe pack` "
+            "writes the samples so that each can be read alone"
+        ]
 
     def _mixing(self) -> list[str]:
         """How well a shuffle by blocks does."""

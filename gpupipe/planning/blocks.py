@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError
 from ..rng import stream
+from ..sources.base import Pages
 from .order import Order, Shuffle
 
 __all__ = ["BlockShuffle", "BlockShuffled", "Quality", "quality", "starts_of"]
@@ -27,8 +28,9 @@ _BATCHES = 64
 class BlockShuffle:
     """Shuffle by blocks, for shards on slow storage.
 
-    The dataset is cut into blocks of neighboring samples. The blocks come in random order, and the samples of
-    ``blocks`` blocks at a time are permuted. Every epoch has every sample once, in a different order.
+    The dataset is cut into blocks of neighboring samples; pages of compressed Parquet stay whole. The blocks come in
+    random order, and the samples of ``blocks`` blocks at a time are permuted. Every epoch has every sample once, in a
+    different order.
 
     Args:
         block_bytes: approximate size of a block; samples are never cut.
@@ -57,12 +59,15 @@ class BlockShuffle:
         return f"shuffled by blocks of {self.block_bytes:,} bytes, {self.blocks} mixed at a time"
 
 
-def starts_of(sizes: I64, block_bytes: int) -> I64:
-    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes.
+def starts_of(sizes: I64, block_bytes: int, pages: Pages | None = None) -> I64:
+    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes. No page is cut.
 
     >>> starts_of(np.array([40, 40, 40, 200, 10]), 100).tolist()
     [0, 3, 4]
     """
+    if pages is not None:
+        firsts = np.flatnonzero(np.diff(pages.number, prepend=-1))
+        return firsts[starts_of(np.add.reduceat(sizes, firsts), block_bytes)]
     before = np.cumsum(sizes) - sizes
     return np.flatnonzero(np.diff(before // block_bytes, prepend=-1))
 

@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable
-from ..codecs.unpack import CODECS, Packed
+from ..codecs.unpack import ARROW_CODECS, CODECS, Packed
 from ..errors import DatasetError
 from .storage import LOCAL, Storage
 
-__all__ = ["Listing", "PackedColumns", "Source", "TextList", "Texts", "Values"]
+__all__ = ["Listing", "PackedColumns", "Pages", "Source", "TextList", "Texts", "Values"]
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -99,6 +99,12 @@ class PackedColumns:
     take: I64
     """i64[N], bytes"""
 
+    @property
+    def shared(self) -> npt.NDArray[np.bool_]:
+        """bool[N]; see :attr:`gpupipe.codecs.unpack.Packed.shared`."""
+        shared: npt.NDArray[np.bool_] = np.isin(self.codec, _PAGE_CODECS) & (2 * self.take <= self.size)
+        return shared
+
     def at(self, row: int) -> Packed | None:
         """``None`` if the row is stored as it is."""
         code = int(self.codec[row])
@@ -110,6 +116,21 @@ class PackedColumns:
 
 
 _CODECS = tuple(CODECS)
+_PAGE_CODECS = [1 + _CODECS.index(name) for name in ARROW_CODECS]
+
+
+@dataclass(frozen=True, eq=False)
+class Pages:
+    """Samples that are compressed together: one is read by unpacking the page that it is in."""
+
+    number: I64
+    """i64[N]: page of each sample. A sample that is not compressed with others has one of its own."""
+    samples: float
+    """Mean number of samples in a page."""
+    largest: int
+    """Bytes of the largest page."""
+    nbytes: int
+    """Bytes of all pages."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,11 @@ import pytest
 from PIL import Image
 from support import EVAL, SEED, all_seen, same
 
-from gpupipe import BlockShuffle, DataLoader, Shard
+import gpupipe
+from gpupipe import BlockShuffle, DataLoader, Shard, memory
 from gpupipe.codecs.files import Undecodable, read_at
 from gpupipe.codecs.page_cache import PAGES, PageCache
-from gpupipe.codecs.unpack import Packed
+from gpupipe.codecs.unpack import Packed, unpack_whole
 from gpupipe.datasets import ImageFolder, Parquet
 from gpupipe.datasets.index.probe_pool import PictureReader
 from gpupipe.errors import DatasetError
@@ -115,7 +116,7 @@ class TestDefaults:
     ) -> None:
         """Once for the places of its values, and once for the headers of its images."""
         places_unpacked = []
-        real = parquet_pages.unpack_whole
+        real = unpack_whole
         monkeypatch.setattr(
             parquet_pages, "unpack_whole", lambda *given: places_unpacked.append(given[1].size) or real(*given)
         )
@@ -128,7 +129,7 @@ class TestDefaults:
 
 
 class TestOrders:
-    @pytest.mark.parametrize("shuffle", [False, True, "blocks"])
+    @pytest.mark.parametrize("shuffle", [False, True])
     def test_batches_are_those_of_the_folder(self, shuffle: Any, written: Path, folder: Path) -> None:
         with loader(ImageFolder(folder, EVAL), shuffle=shuffle) as it:
             wanted = [batch for _ in range(2) for batch in it]
@@ -136,6 +137,36 @@ class TestOrders:
         with loader(Parquet(written, EVAL), shuffle=shuffle) as it:
             assert same([batch for _ in range(2) for batch in it], wanted)
         assert 0 < PAGES.most_bytes <= PAGES.limit
+
+    def test_blocks_unpack_each_page_once(self, images: list[bytes], tmp_path: Path) -> None:
+        for k in range(3):
+            by_pyarrow(images, tmp_path / f"{k}.parquet")
+        dataset = Parquet(tmp_path, EVAL)
+        pages = pages_of(dataset)
+        blocks = Parquet(tmp_path, EVAL).pages
+        assert blocks is not None
+        assert len(pages) * 3 == blocks.number[-1] + 1
+        PAGES.clear()
+        with loader(dataset, shuffle=BlockShuffle(1 << 20, 1)) as it:
+            seen = all_seen(it)
+        assert PAGES.unpacked == 3 * len(pages)
+        assert seen != sorted(seen)
+        assert sorted(seen) == sorted([*range(COUNT)] * 3)
+
+    def test_the_loader_says_what_an_order_costs(
+        self, written: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpupipe.loader.native.CACHE_BYTES", LARGE)
+        says = re.compile(r"compressed pages: up to \d\.\d MB, with [\d,]+ samples each; .* (shuffle=gpupipe\.\S+ \S+)")
+        dataset = Parquet(written, EVAL)
+        with loader(dataset, shuffle=True) as it:
+            found = says.search(repr(it))
+            assert any(use.what == "unpacked pages" for use in memory.estimate(it).uses)
+        assert found is not None
+        advised = eval(found[1].removeprefix("shuffle="), {"gpupipe": gpupipe})
+        for given, other in ((dataset, False), (dataset, advised), (ImageFolder(folder, EVAL), True)):
+            with loader(given, shuffle=other) as it:
+                assert not says.search(repr(it))
 
     @pytest.mark.parametrize("shuffle", [True, BlockShuffle(1 << 20, 2)])
     def test_ranks_share_nothing_and_a_run_goes_on(self, shuffle: Any, written: Path) -> None:

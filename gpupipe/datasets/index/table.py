@@ -41,7 +41,7 @@ from ...codecs.probe import (
     UNREADABLE,
 )
 from ...printable import printable
-from ...sources.base import Listing, PackedColumns, Source
+from ...sources.base import Listing, PackedColumns, Pages, Source
 from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
 from .column_file import Arrays, Column, Columns, ColumnsError
@@ -195,6 +195,18 @@ class Index:
         if self.container is None:
             return self.container_size
         return self._unpacking[-1] if self._unpacking else self.length
+
+    @cached_property
+    def pages(self) -> Pages | None:
+        """Pages of rows that are compressed together; ``None`` if there are none."""
+        if self._packed is None or self.container is None or not (shared := self._packed.shared).any():
+            return None
+        same = shared[1:] & shared[:-1]
+        for column in (self.container, self.offset):
+            same &= column.all[1:] == column.all[:-1]
+        new = np.append(True, ~same)
+        sizes = np.asarray(self._packed.size[new & shared])
+        return Pages(np.cumsum(new) - 1, int(shared.sum()) / len(sizes), int(sizes.max()), int(sizes.sum()))
 
     @cached_property
     def _packed(self) -> PackedColumns | None:
