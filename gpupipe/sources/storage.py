@@ -86,8 +86,12 @@ class Container(io.BufferedReader):
 
     def __init__(self, raw: io.RawIOBase, buffer_size: int = io.DEFAULT_BUFFER_SIZE):
         super().__init__(raw, buffer_size)
-        self._size = self.seek(0, os.SEEK_END)
-        self.seek(0)
+        try:
+            self._size = self.seek(0, os.SEEK_END)
+            self.seek(0)
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, size: int | None = -1) -> bytes:
         if size is not None and size > _MUCH:

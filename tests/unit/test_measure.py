@@ -59,7 +59,7 @@ def test_ratios_are_made_within_a_round() -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ValueError, match="0 candidates"):
         alternate({})
-    with pytest.raises(ValueError, match="is none of a"):
+    with pytest.raises(ValueError, match="must be one of a"):
         alternate({"a": list}, baseline="b")
     with pytest.raises(ValueError, match="a: no batches"):
         alternate({"a": list}, rounds=1, seconds=0)

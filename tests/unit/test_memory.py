@@ -426,7 +426,7 @@ def test_preallocate(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "say how much"),
+        ({}, "give a size"),
         ({"device_bytes": -1}, "device_bytes must be a number of bytes, 0 or more, not -1"),
         ({"pinned_bytes": 1e9}, "pinned_bytes must be a number of bytes"),
         ({"pinned_bytes": True}, "pinned_bytes must be a number of bytes"),
