@@ -1,4 +1,4 @@
-"""``DataLoader``: what the training script iterates over. Everything else here is its inside."""
+"""``DataLoader``, the class that a training script iterates over. The other modules implement it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader tells Accelerate, whose ``prepare()`` would build a loader of torch's around dataset and sampler."""
+"""Compatibility with Accelerate, whose ``prepare()`` would rebuild the loader as a torch DataLoader."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .epoch import EpochIterator
 from .native import NativeSession
 from .session import Session
 
-__all__ = ["Announced", "stays_as_it_is"]
+__all__ = ["AnnouncedEpoch", "stays_as_it_is"]
 
 
 def stays_as_it_is(session: Session) -> bool:
-    """Whether ``prepare()`` has to leave a loader alone. What torch's own loader runs it may build anew.
+    """Return whether ``prepare()`` must leave a loader alone. It may rebuild loaders that torch's DataLoader runs.
 
     Raises :class:`ConfigError` if every process would see all samples, or a part of a part.
     """
@@ -36,16 +36,18 @@ def stays_as_it_is(session: Session) -> bool:
     return True
 
 
-class Announced:
-    """An epoch, of whose last batch Accelerate knows: then it ends an accumulation of gradients, and
-    ``gather_for_metrics`` leaves out what fills up the ranks."""
+class AnnouncedEpoch:
+    """An epoch that tells Accelerate which batch is the last one.
+
+    Accelerate then ends an accumulation of gradients, and ``gather_for_metrics`` drops the samples that pad the ranks.
+    """
 
     def __init__(self, batches: EpochIterator):
         self._batches = batches
         self._begun = False
         self.end_of_dataloader = False
         self.remainder = -1
-        """Samples of all ranks in the last batch, 0 if it is as large as the others; -1 if that is not known."""
+        """Samples of all ranks in the last batch; 0 if it is as large as the others, -1 if unknown."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -69,7 +71,7 @@ class Announced:
             _state()._remove_dataloader(self)
 
     def __del__(self) -> None:
-        self._end()  # a loop was left in its middle: what is around it goes on
+        self._end()  # a loop was left early: the enclosing one continues
 
 
 def _state() -> Any:

@@ -1,4 +1,4 @@
-"""What the ranks of a training must have in common."""
+"""Settings that all ranks of a training must share."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ..reasons import Reason
 from ..script_warnings import warn
 from ..types import Shard
 
-__all__ = ["Agreement", "Said"]
+__all__ = ["Agreement", "RankSetting"]
 
 _NUMBERS = count()
 SEED_PATIENCE = 600.0
-"""Seconds for which the seed of rank 0 is waited for: without it there is no order."""
+"""Seconds to wait for the seed of rank 0. There is no order without it."""
 PATIENCE = 30.0
-"""Seconds for which other ranks' settings are waited for. It is no error if they do not come: scripts may look at a
-batch on one rank alone."""
+"""Seconds to wait for the settings of other ranks. A timeout is not an error, since scripts may look at a batch
+on one rank alone."""
 
 
-class Said(NamedTuple):
+class RankSetting(NamedTuple):
     """A setting of one rank."""
 
     value: Any
-    """What is compared: a number, or a short text."""
+    """The value to compare: a number, or a short text."""
     shown: str
-    """What a person reads."""
+    """The value as shown in messages."""
 
 
 _ADVICE = {
@@ -56,11 +56,11 @@ _ADVICE = {
 
 
 class Agreement:
-    """How the loaders of all ranks that belong together come to the same seed, and find out if they are not alike.
+    """Agrees on one seed for the loaders of all ranks that belong together, and checks that their settings match.
 
-    Ranks make their loaders in the same order, so the number of a loader among those for several ranks says which
-    belong together. They talk by the key-value store of ``torch.distributed``: a collective would wait for ever if only
-    some ranks look at a batch.
+    Ranks make their loaders in the same order, so loaders belong together if they have the same number among those for
+    several ranks. Ranks communicate through the key-value store of ``torch.distributed``: a collective would hang if
+    only some ranks look at a batch.
     """
 
     def __init__(self, shard: Shard, *, same_order: bool):
@@ -70,12 +70,13 @@ class Agreement:
         self._agreed = False
 
     def seed(self, generator: Any) -> int:
-        """A seed that nobody gave: one draw from the generator, or from torch's global one; on several ranks rank 0's.
+        """Draw a seed if none was given, from the generator or torch's global one. All ranks get the seed of rank 0.
 
-        Ranks that have no ``torch.distributed`` cannot ask. If their order depends on the seed it is 0 for the first
-        loader, 1 for the second; otherwise only augmentation does, and each rank draws its own, as with torch.
+        Ranks without ``torch.distributed`` cannot ask. If their order depends on the seed, it is 0 for the first
+        loader, 1 for the second, and so on. Otherwise only augmentation depends on it, and each rank draws its own, as
+        with torch.
 
-        Raises :class:`EngineError` if rank 0 does not say its seed in ten minutes.
+        Raises :class:`EngineError` if rank 0 does not publish its seed within ten minutes.
         """
         if self._shard.world_size == 1:
             return _drawn(generator)
@@ -95,12 +96,12 @@ class Agreement:
             )
         return int(found)
 
-    def check(self, settings: Mapping[str, Said]) -> None:
-        """Compare what this rank has with what the others have: once, where ``torch.distributed`` runs and its ranks
-        are those of the loader. On a single rank it costs nothing.
+    def check(self, settings: Mapping[str, RankSetting]) -> None:
+        """Compare the settings of this rank with those of the others, once.
 
-        Rank 0 reads what all say, and the others wait for its verdict, so every rank raises or none does. Who comes
-        after ``PATIENCE`` compares itself with rank 0.
+        Runs only if ``torch.distributed`` is initialized with the ranks of this loader, and costs nothing on a single
+        rank. Rank 0 reads the settings of all ranks, and the others wait for its verdict, so every rank raises or none
+        does. A rank that arrives after ``PATIENCE`` compares itself with rank 0.
 
         Raises :class:`ConfigError` with both sides of every difference.
         """
@@ -109,9 +110,9 @@ class Agreement:
         store = _store()
         dist = sys.modules.get("torch.distributed")
         if store is None or dist is None or dist.get_world_size() != self._shard.world_size:
-            return  # ranks of another kind: the script cuts its processes into groups of its own
+            return  # other ranks: the script divides its processes into groups of its own
         rank, until = dist.get_rank(), time.monotonic() + PATIENCE
-        mine = {**settings, "part": Said(self._shard.rank, str(self._shard))}
+        mine = {**settings, "part": RankSetting(self._shard.rank, str(self._shard))}
         store.set(self._key(rank), json.dumps(mine))
         differences = self._judge(store, mine, until) if rank == 0 else self._ask(store, rank, mine, until)
         if differences:
@@ -122,8 +123,9 @@ class Agreement:
             )
         self._agreed = True
 
-    def _judge(self, store: Any, mine: Mapping[str, Said], until: float) -> str:
-        """On rank 0: what is different, once all have said what they have, or time is over."""
+    def _judge(self, store: Any, mine: Mapping[str, RankSetting], until: float) -> str:
+        """Return the differences that rank 0 finds, once all ranks have published their settings or the time is
+        over."""
         said, missing = {0: mine}, []
         for rank in range(1, self._shard.world_size):
             found = _wait(store, self._key(rank), until)
@@ -138,31 +140,31 @@ class Agreement:
             warn("rank 0 goes on, and compares settings when the others begin", [Reason(text, "ranks-apart")])
         return differences
 
-    def _ask(self, store: Any, rank: int, mine: Mapping[str, Said], until: float) -> str:
-        """On another rank: what rank 0 found. It waits as long as rank 0 may wait for others."""
+    def _ask(self, store: Any, rank: int, mine: Mapping[str, RankSetting], until: float) -> str:
+        """Return the differences that rank 0 found. Waits as long as rank 0 may wait for others."""
         verdict = _wait(store, self._key("verdict"), until + PATIENCE)
         if verdict is None:
             text = f"it waited {2 * PATIENCE:.0f} s for rank 0 to begin this loader"
             warn(f"rank {rank} goes on without having compared its settings", [Reason(text, "ranks-apart")])
             return ""
-        # Rank 0 may not have waited for this one.
+        # Rank 0 may have stopped waiting for this rank.
         return verdict or _differences({0: _read(store.get(self._key(0)).decode()), rank: mine})
 
     def _key(self, what: object) -> str:
-        # Ranks that are started anew may find the store of those before them, who were more or fewer.
+        # Restarted ranks may find the store of an earlier run with a different number of ranks.
         return f"gpupipe/{self._shard.world_size}/{self._number}/{what}"
 
 
-def _read(text: str) -> dict[str, Said]:
-    return {name: Said(*said) for name, said in json.loads(text).items()}
+def _read(text: str) -> dict[str, RankSetting]:
+    return {name: RankSetting(*said) for name, said in json.loads(text).items()}
 
 
-def _differences(said: Mapping[int, Mapping[str, Said]]) -> str:
-    """One line for each setting that is not the same for all ranks; a part, that is not another one for each."""
+def _differences(said: Mapping[int, Mapping[str, RankSetting]]) -> str:
+    """One line for each setting that differs between ranks. ``part`` is the opposite: it must differ."""
     lines = []
     for name, advice in _ADVICE.items():
         if any(name not in settings for settings in said.values()):
-            continue  # a loader of another kind, which the engine or the order tells
+            continue  # a loader of another kind: the engine or the order differs as well
         sides: dict[Any, list[int]] = {}
         for rank, settings in said.items():
             sides.setdefault(settings[name].value, []).append(rank)
@@ -182,14 +184,14 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _store() -> Any:
-    dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialised it
+    dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialized it
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
     return dist.distributed_c10d._get_default_store()
 
 
 def _wait(store: Any, key: str, until: float) -> str | None:
-    """What stands under a key; ``None`` if it does not come. ``store.wait()`` would let no Ctrl-C through."""
+    """Return the value of a key, or ``None`` on a timeout. ``store.wait()`` would block Ctrl-C."""
     pause = 0.001
     while not store.check([key]):
         if time.monotonic() > until:
@@ -200,16 +202,18 @@ def _wait(store: Any, key: str, until: float) -> str | None:
 
 
 def _drawn(generator: Any) -> int:
-    """One draw, which the next loader does not make again. Of a generator that has just been seeded it is that seed:
-    the number that the script says is the one that ``repr`` shows."""
+    """Draw a number from a generator, so that the next loader gets a different one.
+
+    A generator that was just seeded gives that seed, so ``repr`` shows the number in the script.
+    """
     fresh = generator is not None and _is_fresh(generator)
-    # On the CPU by name: the script may have called torch.set_default_device(). 63 bits, as torch's own base seed.
+    # On the CPU by name, since the script may have called torch.set_default_device(). 63 bits, like torch's base seed.
     drawn = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
     return int(generator.initial_seed()) if fresh else drawn
 
 
 def _is_fresh(generator: Any) -> bool:
-    """Whether nothing was drawn since it was seeded."""
+    """Return whether nothing was drawn from the generator since it was seeded."""
     other = torch.Generator()
     other.manual_seed(generator.initial_seed())
     return generator.device.type == "cpu" and torch.equal(other.get_state(), generator.get_state())

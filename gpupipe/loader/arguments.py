@@ -1,4 +1,4 @@
-"""What a loader was called with: values that are wrong by themselves are refused here, the others in ``resolve.py``."""
+"""Arguments of a loader. Values that are wrong by themselves are rejected here, combinations in ``resolve.py``."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ Shuffling = bool | Literal["blocks"] | BlockShuffle | None
 
 
 class Replaced(NamedTuple):
-    """What a subclass has put in the place of ``loader.batch_sampler``."""
+    """The object that a subclass assigned to ``loader.batch_sampler``."""
 
     batches: Any
-    """Lists of indices; there may be no end of them."""
+    """Lists of indices, possibly without end."""
     sampler: Any = None
-    """The loader's own, of which the batches may be made; ``begin()`` tells it that an epoch begins."""
+    """The loader's own sampler, which the batches may be built from. ``begin()`` tells it that an epoch begins."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of :class:`gpupipe.DataLoader`: names, order, types, defaults and checks. Its docstring says what
-    each of them means."""
+    """Names, order, types, defaults and checks of the arguments of :class:`gpupipe.DataLoader`, which documents
+    them."""
 
     dataset: Any
     batch_size: int | None = 1
@@ -82,7 +82,7 @@ class Arguments:
     replaced: Replaced | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        # numpy's integers are welcome, and torch takes them too.
+        # numpy's integers are accepted, as in torch.
         for name, least in (("num_workers", 0), ("batch_size", 1), ("prefetch_factor", 1)):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_integer(getattr(self, name), name, least))
@@ -119,7 +119,7 @@ class Arguments:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
 
     def changed(self, **values: Any) -> Arguments:
-        """A copy with other values, which are checked."""
+        """Return a checked copy with other values."""
         other = copy(self)
         vars(other).update(values)
         other.__post_init__()
@@ -131,17 +131,20 @@ class Arguments:
 
     @property
     def lengths(self) -> tuple[int | None, int | None]:
-        """Of dataset and sampler, as they are now; ``None`` if they have none."""
+        """Current lengths of dataset and sampler; ``None`` for those without a length."""
         return length_of(self.dataset), length_of(self.sampler)
 
 
 NAMES = tuple(f.name for f in fields(Arguments) if f.init)
-"""Of the arguments, in order."""
+"""Names of the arguments, in order."""
 
 
 def taken_as(kind: Callable[P, A]) -> Callable[[Callable[[T, A], None]], Callable[Concatenate[T, P], None]]:
-    """A decorator of an ``__init__`` that is given one object of class ``kind``: it takes the arguments of that class
-    instead, for callers, type checkers and ``inspect.signature``."""
+    """Decorate an ``__init__`` that takes one object of class ``kind``, so that it takes the arguments of that class
+    instead.
+
+    Callers, type checkers and ``inspect.signature`` see those arguments.
+    """
 
     def decorate(init: Callable[[T, A], None]) -> Callable[Concatenate[T, P], None]:
         def __init__(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -151,22 +154,22 @@ def taken_as(kind: Callable[P, A]) -> Callable[[Callable[[T, A], None]], Callabl
         signature = inspect.signature(kind)
         __init__.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
         __init__.__qualname__ = init.__qualname__
-        kind.__init__.__qualname__ = init.__qualname__  # which Python's own TypeErrors begin with
+        kind.__init__.__qualname__ = init.__qualname__  # Python's own TypeErrors begin with it
         return __init__
 
     return decorate
 
 
 def length_of(value: Any) -> int | None:
-    """``len(value)``, or ``None`` if it has none."""
+    """Return ``len(value)``, or ``None`` if it has no length."""
     try:
         return len(value)
-    except (TypeError, NotImplementedError):  # torch's samplers and streams may have one that refuses
+    except (TypeError, NotImplementedError):  # torch's samplers and streams may have one that raises
         return None
 
 
 def check_integer(value: Any, name: str, least: int) -> int:
-    """A Python integer. Raises :class:`ConfigError` for what is none, or too small."""
+    """Return a Python integer. Raises :class:`ConfigError` if the value is not an integer, or too small."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What a run could not deliver."""
+"""Report of the samples that a loader could not deliver."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ __all__ = ["BadSampleReport", "Reported"]
 
 
 class Reported(BadSample):
-    """A bad sample, (index, path, kind, reason), and how often it was met."""
+    """A bad sample, (index, path, kind, reason), with the number of times it occurred."""
 
     count: int = 0  # type: ignore[assignment]
 
 
 class BadSampleReport:
-    """What was bad, each sample once, in the order in which they were met."""
+    """Bad samples, once each, in the order in which they occurred."""
 
     def __init__(self) -> None:
         self._by_index: dict[int, Reported] = {}
         self.remarks: list[str] = []
-        """Sentences about how the work was done, as of when the report was asked for."""
+        """Notes on how the work was done, up to the time of the report."""
 
     @property
     def samples(self) -> list[Reported]:
-        """(index, path, kind, reason) of each, with its ``count``."""
+        """Bad samples as (index, path, kind, reason), each with its ``count``."""
         return list(self._by_index.values())
 
     def add(self, samples: Iterable[BadSample]) -> None:
-        """Count samples that a batch went without."""
+        """Count samples that are missing from a batch."""
         for sample in samples:
             self._by_index.setdefault(sample.index, Reported(*sample)).count += 1
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """One JSON object per line: index, path, kind, reason, count. Replaces the file."""
+        """Write one JSON object per line: index, path, kind, reason, count. Replaces the file."""
         with open(path, "w") as file:
             for sample in self.samples:
                 file.write(json.dumps({**sample._asdict(), "count": sample.count}) + "\n")

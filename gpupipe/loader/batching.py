@@ -1,4 +1,4 @@
-"""Which samples an epoch has, in which order, and how they are cut into batches and over ranks."""
+"""Samples of an epoch, their order, and their division into batches and ranks."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from .arguments import Arguments, Shuffling, check_integer, length_of
 __all__ = ["Batching", "batching_of"]
 
 _LIKELY = 32
-"""Samples of a batch, if nothing says how many."""
+"""Assumed samples per batch if the size is unknown."""
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Of every epoch of a loader, on this rank."""
+    """Order and batches of all epochs of a loader, on this rank."""
 
     batch_size: int
     drop_last: bool
     shard: Shard
     sampler: SamplerPlan
     given: Any = None
-    """A batch sampler whose batches are taken as they are; ``batch_size`` is the size that they are likely to have."""
+    """A batch sampler whose batches are used as they are. ``batch_size`` is then their likely size."""
     instead_of: Batching | None = None
-    """How the loader would cut by itself, if a subclass put ``given`` in the place of that."""
+    """The loader's own batching, if a subclass replaced it by ``given``."""
     by_blocks: BlockShuffle | None = None
 
     def order(self, seed: int, epoch: int) -> Order:
-        """The samples of an epoch, over all ranks."""
+        """Samples of an epoch, over all ranks."""
         return self.sampler.order(seed, epoch)
 
     def slices(self, total: int | None = None) -> Slices:
-        """How as many samples as the sampler says, or ``total``, are cut.
+        """Division of ``total`` samples, by default as many as the sampler has.
 
-        Raises TypeError if the sampler does not say how many there are.
+        Raises TypeError if the sampler has no length.
         """
         total = self.sampler.length if total is None else total
         if total is None:
@@ -53,7 +53,8 @@ class Batching:
         return Slices(total, self.batch_size, self.shard, self.drop_last, strided=strided)
 
     def batches(self, order: Order, start: int = 0) -> Batches:
-        """How an order is cut, of which ``start`` samples were delivered before; see :meth:`Batches.rest`."""
+        """Divide an order into batches after the first ``start`` samples, which were delivered before; see
+        :meth:`Batches.rest`."""
         batches: Batches
         if not isinstance(order, Streamed):
             batches = self.slices(len(order))
@@ -64,12 +65,12 @@ class Batching:
         return batches.rest(start)
 
     def __len__(self) -> int:
-        """Batches of an epoch on this rank. Raises TypeError if that shows only when it ends."""
+        """Batches of an epoch on this rank. Raises TypeError if the number is unknown before the epoch ends."""
         return len(self.slices()) if self.given is None else len(self.given)
 
 
 def batching_of(a: Arguments, dataset: Dataset) -> Batching:
-    """What the arguments say of a dataset. Raises :class:`ConfigError` if they do not fit together."""
+    """Return the batching that the arguments ask for. Raises :class:`ConfigError` if they contradict each other."""
     n = len(dataset)
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
@@ -117,8 +118,8 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
 
 
 def _as_given(a: Arguments, n: int) -> Batching:
-    """The batches of a batch sampler that is not torch's."""
-    cut = isinstance(getattr(a.batch_sampler, "sampler", None), DistributedSampler)  # as Lightning's wrapper has it
+    """Use the batches of a batch sampler of user code."""
+    cut = isinstance(getattr(a.batch_sampler, "sampler", None), DistributedSampler)  # as in Lightning's wrapper
     if a.shard is not None and a.shard.world_size > 1 and not cut:
         raise ConfigError(f"shard={a.shard} with a batch sampler of one's own: let the batch sampler cut the ranks")
     batches = a.batch_sampler
@@ -126,7 +127,7 @@ def _as_given(a: Arguments, n: int) -> Batching:
 
 
 def _likely_size(batches: Any) -> int:
-    """Of the batches of a batch sampler, as far as it can be known without iterating it."""
+    """Likely batch size of a batch sampler, without iterating over it."""
     size = getattr(batches, "batch_size", None)
     if isinstance(size, int) and size > 0:
         return size

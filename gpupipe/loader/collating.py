@@ -1,4 +1,4 @@
-"""The script's own collate function, which makes a batch of the samples that an engine made."""
+"""Calls the script's collate function with the samples of an engine."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _ALONE = SampleForm(View(0))
 
 @dataclass(frozen=True)
 class Collate:
-    """Give the samples of a batch to ``function`` one by one, as torch's loader does, but with their images done and on
-    the device. It draws from the global generators, which are seeded for every batch.
+    """Call ``function`` with a list of samples, as torch's loader does, but with transformed images on the device.
+
+    The function draws from the global generators, which are seeded for every batch.
     """
 
     function: Callable[[list[Any]], Any]
@@ -34,13 +35,13 @@ class Collate:
     def __call__(
         self, images: Any, target: Any, plan: Plan, by_hand: Mapping[int, ByHand] = MappingProxyType({})
     ) -> Any:
-        """The batch that the script gets.
+        """Return the batch that the script receives.
 
         Args:
-            images: [B, ...], or a tuple of such of several views; ``None`` if user code made all samples.
-            target: i64[B] labels, a dictionary of these and further columns, or a list of B targets of user code;
+            images: [B, ...], or a tuple of these for several views; ``None`` if user code made all samples.
+            target: i64[B] labels, a dictionary of labels and further columns, or a list of B targets of user code;
                 ``None`` if there are none.
-            by_hand: by row, samples that user code made.
+            by_hand: samples that user code made, by row.
         """
         views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
         device = torch.device("cpu") if images is None else views[0].device
@@ -60,8 +61,11 @@ class Collate:
 
 
 def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
-    """Put the images that user code made into their rows of a batch [B, C, H, W], or of a tuple of such for several
-    views. ``False`` if they do not fit."""
+    """Write the images that user code made into their rows of a batch [B, C, H, W], or of a tuple of batches for
+    several views.
+
+    Returns ``False`` if their shapes do not fit.
+    """
     views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
     for made in by_hand.values():
         if images is None or made.views is None or len(made.views) != len(views):
@@ -75,7 +79,7 @@ def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
 
 
 def _each(target: Any, count: int, form: SampleForm) -> Any:
-    """What belongs to each sample."""
+    """Target of each sample."""
     if isinstance(target, Tensor):
         return target.tolist()
     if not isinstance(target, dict):
@@ -86,7 +90,7 @@ def _each(target: Any, count: int, form: SampleForm) -> Any:
 
 
 def _rows(values: Any, tensors: bool) -> list[Any]:
-    """Those of a column of a batch."""
+    """Rows of one column of a batch."""
     if isinstance(values, Tensor) and values.ndim == 1 and not tensors:
         return values.tolist()
     return list(values)

@@ -1,4 +1,4 @@
-"""``DataLoader``: torch's DataLoader shape around dataset, pipeline and engine."""
+"""``DataLoader``: gpupipe's dataset, pipeline and engine with the interface of torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default
 from torch.utils.data.dataloader import _DatasetKind
 
 from ..types import Shard
-from .accelerate import Announced, stays_as_it_is
+from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
@@ -21,16 +21,16 @@ from .start import refreshed, session_of, with_arguments
 __all__ = ["DataLoader"]
 
 _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
-"""Attributes that torch's loader reads when an epoch begins, and does not forbid to set."""
+"""Attributes that torch's loader allows to be set and reads when an epoch begins."""
 _NOT_SHOWN = ("shuffle", "multiprocessing_context")
-"""Arguments that torch's loader has no attribute of, or a property that checks what it is given."""
+"""Arguments that torch's loader has no attribute for, or only a property that checks the assigned value."""
 
 
 class DataLoader(TorchLoader[Any]):
-    """Batches of a dataset, decoded and augmented, on the device.
+    """Load batches of a dataset, decoded, augmented and on the device.
 
-    Takes torch's own arguments. What gpupipe's engines cannot run goes to torch's own loader as it is, with one warning
-    that has every reason; an engine that is named refuses it instead.
+    Takes torch's arguments. If gpupipe's engines cannot run something, torch's DataLoader runs it as it is, with one
+    warning that lists every reason. If an engine is named, an error is raised instead.
 
     >>> import numpy as np
     >>> from gpupipe import datasets
@@ -39,92 +39,93 @@ class DataLoader(TorchLoader[Any]):
     [[3, 1], [4, 1], [5]]
 
     Args:
-        dataset: a gpupipe dataset; torchvision's image datasets and ``torch.utils.data.Subset``, whose transforms are
+        dataset: a gpupipe dataset; a torchvision image dataset or ``torch.utils.data.Subset``, whose transforms are
             translated; a Hugging Face dataset with images in format ``"torch"``, or with a transform that only arranges
-            others; or a dataset of user code that opens images with Pillow and hands them to transforms that it holds.
-            Any other one is torch's own loader's.
+            other transforms; or a dataset of user code that opens images with Pillow and passes them to transforms that
+            it holds. Any other dataset falls back to torch's DataLoader.
         batch_size: samples per batch on this rank.
-        shuffle: a full permutation of the whole dataset, another one in every epoch. ``"blocks"`` or a
-            :class:`gpupipe.BlockShuffle`, for files on slow storage: blocks of neighbouring samples in random order, of
-            which so many are mixed at a time; ``repr`` says how well.
+        shuffle: ``True`` for a new permutation of the whole dataset in every epoch. ``"blocks"`` or a
+            :class:`gpupipe.BlockShuffle`, for files on slow storage, reads blocks of neighboring samples in random
+            order and mixes several blocks at a time; ``repr`` shows how well they are mixed.
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
-        batch_sampler: any iterable of lists of indices. torch's own ``BatchSampler`` is taken apart into sampler,
-            batch_size and drop_last; the batches of any other are taken as they are. With ``num_workers=0`` and no
-            ``prefetch_factor`` each batch is read when it is asked for, as in torch; otherwise a few are read ahead.
-            A resumed epoch skips the batches that were delivered, so the batch sampler has to give them again.
+        batch_sampler: any iterable of lists of indices. torch's own ``BatchSampler`` is split into sampler, batch_size
+            and drop_last; the batches of any other are used as they are. With ``num_workers=0`` and no
+            ``prefetch_factor`` each batch is read when it is requested, as in torch; otherwise a few are read ahead.
+            A resumed epoch skips the batches that were delivered, so the batch sampler must yield them again.
         num_workers: threads of the DALI engine; worker processes of the torch engine, and for datasets of user code.
-        collate_fn: gets a list of samples as the dataset returns them, but with the images transformed and on the
-            device, and makes the batch of them; in this process, with global generators that are seeded for each batch.
-        pin_memory: pin batches that stay on the CPU, if there is CUDA. What goes to a GPU is always pinned.
+        collate_fn: receives a list of samples as the dataset returns them, but with transformed images on the device,
+            and returns a batch. It runs in this process, with global generators that are seeded for each batch.
+        pin_memory: pin batches that stay on the CPU, if CUDA is available. Batches that go to a GPU are always pinned.
         drop_last: drop the last batch if it is short.
-        timeout, worker_init_fn, multiprocessing_context: for worker processes. With a dataset that needs none, torch's
-            own loader does the work.
-        generator: the seed is drawn from it, once, if ``seed`` is not given; one that was just seeded gives that seed.
-        prefetch_factor: batches in flight at most, of each worker process if there are any; 2 by default.
-        persistent_workers: ``None``: threads stay, and worker processes that run user code begin anew in every epoch,
-            with that code as it is then, as torch's do by default. ``True``: all stay. ``False``: none does. While the
-            last batches of an epoch are handed out, the first of the next one are under way, unless it is ``False``,
-            user code takes part, or images are pixels in memory. What has changed by then, such as the epoch that is
-            set, the transforms or a file, throws them away.
-        pin_memory_device, in_order: with others than torch's defaults torch's own loader does the work.
-        device: where batches are handed out: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By
-            default a GPU if there is one.
+        timeout, worker_init_fn, multiprocessing_context: options of worker processes. If the dataset needs none, a
+            non-default value falls back to torch's DataLoader.
+        generator: the seed is drawn from it, once, if ``seed`` is not given. A generator that was just seeded gives
+            that seed.
+        prefetch_factor: maximum number of batches in flight, per worker process if there are any; 2 by default.
+        persistent_workers: ``None``: threads stay, and worker processes that run user code restart in every epoch with
+            the current code, as torch's do by default. ``True``: all stay. ``False``: none stays. While the last
+            batches of an epoch are delivered, the first ones of the next epoch are prepared, unless this is ``False``,
+            user code takes part, or images are pixels in memory. They are discarded if anything has changed when that
+            epoch begins, such as the epoch number, the transforms or a file.
+        pin_memory_device, in_order: a non-default value falls back to torch's DataLoader.
+        device: device of the batches: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By default a GPU
+            if there is one.
         engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine with its options, such as
             ``engines.Dali(roi=False)``.
-        seed: of order and augmentation. Drawn when it is first needed if it is not given, from ``generator``, the
-            sampler's or torch's global one, so that ``torch.manual_seed`` reproduces a run.
+        seed: seed of order and augmentation. By default it is drawn at first use from ``generator``, the sampler's
+            generator or torch's global one, so that ``torch.manual_seed`` reproduces a run.
         shard: this rank's part; :meth:`Shard.from_env` under torchrun. If ``torch.distributed`` runs, the first batch
             compares the ranks' seeds, batch sizes, orders, datasets and transforms, and every rank raises
-            :class:`ConfigError` with both sides of what is not the same.
-        on_error: what happens to a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
-            the loader goes on after it. ``"skip"``: its batch is shorter, and left out if nothing remains. Ranks have
-            equally many batches, so on several ranks one of which nothing remains is filled with other samples, and
-            ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place, or, if all of
-            that are bad, one of the same epoch; the same one at every replay. If none of the epoch's samples is good
+            :class:`ConfigError` with both sides of each difference.
+        on_error: how to handle a sample that cannot be read. ``"raise"``: its batch raises :class:`SampleError`, and
+            the loader continues after it. ``"skip"``: its batch is shorter, or left out if no sample remains. Ranks
+            have equally many batches, so on several ranks an empty batch is filled with other samples, and
+            ``loader.valid`` is 0. ``"replace"``: another sample of the same global batch takes its place or, if all of
+            these are bad, one of the same epoch; every replay takes the same one. If no sample of the epoch is good
             (1,024 are tried), its batch raises :class:`SampleError`.
-        cache: keep decoded images for the epochs to come: ``"ram"``, in memory (``/dev/shm``) until the last process
-            that uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find it. All processes and
-            ranks of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each
-            at 500 x 375, and only those of a file as it is now are believed. For images in files. With ``scaled``,
+        cache: keep decoded images for later epochs: ``"ram"``, in memory (``/dev/shm``) until the last process that
+            uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find them. All processes and ranks
+            of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each at 500
+            x 375. Images of files that have changed since are not used. Only for images in files. With ``scaled``,
             every size at which an image was decoded is kept.
-        cache_bytes: of all that is kept, with ``cache``; with ``cache="ram"`` half of the free memory by default, which
+        cache_bytes: maximum size of the cache. With ``cache="ram"`` the default is half of the free memory, which
             ``repr`` shows. If it is full, further images are decoded each time; entries unused for a day are evicted.
-        scaled: decode JPEG files at 1/2, 1/4 or 1/8 if a crop or a resize, with which the transforms begin, takes at
-            least two pixels of the smaller image for each one that it makes. That takes less memory, and less time for
-            photographs of some ten megapixels, or of three in the reference engine. Pixels differ from those of a full
-            decode: docs/promises.md says by how much. Both engines give the same, on the CPU. For images in files;
-            others than JPEG, small ones and small crops are decoded as ever, and so is ``dataset[i]``. ``repr`` says
-            how many are decoded smaller.
+        scaled: decode JPEG files at 1/2, 1/4 or 1/8 if the transforms begin with a crop or a resize that takes at least
+            two pixels of the smaller image for each output pixel. This takes less memory, and less time for photographs
+            of some ten megapixels, or of three in the reference engine. Pixels differ from those of a full decode;
+            docs/promises.md says by how much. Both engines give the same pixels on the CPU. Only for images in files.
+            Other formats, small images and small crops are decoded in full, and so is ``dataset[i]``. ``repr`` shows
+            how many images are decoded smaller.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
-            (int). With more, :class:`SampleError` is raised after all.
+            (int). If there are more, :class:`SampleError` is raised.
 
-    Iterating gives ``[images, target]`` as torch's DataLoader does: ``dtype[B, 3, H, W]`` and ``i64[B]``, on the
-    device; or the images alone if the dataset has no labels; further columns come after the target, or all of it in a
-    dictionary, as the dataset says; a dataset of user code gives what torch makes of its samples. Clips are
+    Iterating yields ``[images, target]`` as torch's DataLoader does, ``dtype[B, 3, H, W]`` and ``i64[B]`` on the
+    device, or the images alone if the dataset has no labels. Further columns follow the target, or everything is in a
+    dictionary, as the dataset specifies. A dataset of user code yields what torch makes of its samples. Clips are
     ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]`` if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new
-    epoch, which begins with its first batch: one that gives no batch does not count. Iterators of earlier epochs go on
-    if they are asked for more.
+    epoch, which begins with its first batch: an iterator that yields no batch does not count. Iterators of earlier
+    epochs continue if they are asked for more.
 
-    Frameworks take it for a loader of torch's, of which it is a subclass, and iterate over it as it is; tried were
-    Lightning with Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
-    Lightning does not cut it once more; a loader without one Lightning makes anew for each rank, with all its
-    arguments. Accelerate cuts none of its batches: on several processes it needs ``shard=``, or ``prepare()`` refuses
-    it. What builds a loader of torch's own from ``dataset`` and ``batch_sampler`` (Accelerate's
-    ``skip_first_batches``) goes without gpupipe, and a warning says so: use ``load_state_dict``.
+    Frameworks treat it as a torch DataLoader, which is its base class, and iterate over it directly; tested with
+    Lightning, Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
+    Lightning does not divide it again; without it, Lightning recreates the loader for each rank, with all its
+    arguments. Accelerate divides none of its batches: on several processes it needs ``shard=``, otherwise ``prepare()``
+    raises an error. Code that builds a torch DataLoader from ``dataset`` and ``batch_sampler`` (Accelerate's
+    ``skip_first_batches``) bypasses gpupipe, with a warning: use ``load_state_dict`` instead.
 
     Raises:
-        ConfigError: an argument is wrong; or torch's own loader has to do the work, and there is no such option.
-        TranslationError: something of torchvision or user code has no gpupipe form, and an engine other than ``"auto"``
-            and ``"torch"`` was asked for.
+        ConfigError: an argument is wrong, or has no equivalent in torch's DataLoader, which has to run the dataset.
+        TranslationError: something of torchvision or user code has no gpupipe equivalent, and an engine other than
+            ``"auto"`` and ``"torch"`` was named.
         PipelineError: the engine cannot run the pipeline.
-        MemoryBudgetError: what would be held at the least is more than there is. For a GPU the first ``iter()`` raises
-            it, because nothing here may touch the GPU. See :func:`gpupipe.memory.estimate`.
+        MemoryBudgetError: the loader certainly needs more memory than there is. For a GPU the first ``iter()`` raises
+            it, because the constructor must not touch the GPU. See :func:`gpupipe.memory.estimate`.
     """
 
     dataset: Any
-    """As it was given."""
+    """The dataset, as given."""
     sampler: Any
-    """As it was given, or the loader's own, which has the same order."""
+    """The sampler as given, or the loader's own, which has the same order."""
     batch_sampler: Any
     engine: Any
     on_error: Any
@@ -142,9 +143,10 @@ class DataLoader(TorchLoader[Any]):
         self._show(arguments, session_of(arguments))
 
     def _show(self, a: Arguments, session: Session) -> None:
-        """The attributes of torch's loader, whose ``__init__`` is not called: it would make samplers of its own."""
-        # To give a loader another sampler, Lightning makes it anew from vars(), by the names of arguments. So the given
-        # values stand there, also those that properties of the same name hide.
+        """Set the attributes of torch's loader. Its ``__init__`` is not called, since it would make its own
+        samplers."""
+        # To replace a loader's sampler, Lightning recreates the loader from vars(), by argument name. So the given
+        # values are stored there, even where a property of the same name hides them.
         given = {name: getattr(a, name) for name in NAMES if name not in _NOT_SHOWN}
         vars(self).update(given)
         self._session = session
@@ -165,30 +167,30 @@ class DataLoader(TorchLoader[Any]):
 
     @property
     def seed(self) -> int:
-        """Of order and augmentation; drawn at the first batch, or when it is asked for. A state brings its own."""
+        """Seed of order and augmentation. Drawn at the first batch or when read; a loaded state has its own."""
         return self._session.seed
 
     @property
     def device(self) -> torch.device:
-        """Of the batches. A GPU has its number from the first ``iter()`` on."""
+        """Device of the batches. A GPU has its number from the first ``iter()`` on."""
         return self._session.device
 
     @property
     def valid(self) -> int:
-        """How many samples of the batch just handed out are real; the others pad it to the size of other ranks'."""
+        """Number of real samples in the batch just delivered. The others pad it to the size of other ranks' batches."""
         return self._session.valid
 
     @property
     def persistent_workers(self) -> bool:  # type: ignore[override]
-        """As torch has it; see the argument."""
+        """As in torch; see the argument."""
         return bool(self._session.arguments.persistent_workers)
 
     # ---- iterating
 
     @property
     def _followed(self) -> Session:
-        """The session, told if a subclass has put another ``batch_sampler`` in the place of its own, against torch's
-        guard, as those of timm and YOLO do."""
+        """The session, told whether a subclass has replaced ``batch_sampler`` despite torch's guard, as timm
+        and YOLO do."""
         if self.batch_sampler is not self._session.batch_sampler:
             self._session.take_batches(self.batch_sampler)
         return self._session
@@ -201,22 +203,24 @@ class DataLoader(TorchLoader[Any]):
         session = self._followed
         changed = {name: getattr(self, name) for name in _SETTABLE if getattr(self, name) is not self._set_before[name]}
         session = with_arguments(session, **changed) if changed else refreshed(session)
-        if session is not self._session:  # else nothing is set, which Lightning would repeat on a copy
+        if session is not self._session:  # set nothing otherwise: Lightning would repeat it on a copy
             object.__setattr__(self, "_DataLoader__initialized", False)
             self._show(session.arguments, session)
         batches = self._session.iterate()
-        return Announced(batches) if self._announced and isinstance(batches, EpochIterator) else batches
+        return AnnouncedEpoch(batches) if self._announced and isinstance(batches, EpochIterator) else batches
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that begins next. Optional: without it every one is the next one."""
+        """Set the epoch that begins next. Optional: by default epochs follow each other."""
         self._session.set_epoch(epoch)
 
     _announced = False
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """What Accelerate's ``prepare()`` asks before it builds a loader of torch's. It iterates over this one instead,
-        and is told which batch is the last one."""
+        """Read by Accelerate's ``prepare()`` before it builds a torch loader. It then iterates over this one instead.
+
+        Accelerate is told which batch is the last one.
+        """
         stays = stays_as_it_is(self._session)
         if stays != self._announced:
             self._announced = stays
@@ -224,36 +228,38 @@ class DataLoader(TorchLoader[Any]):
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, prepared: bool) -> None:
-        """It also says so."""
+        """Set by Accelerate, too."""
 
     # ---- state
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: a dict of integers and short texts, small and independent of the number of ranks.
+        """Return the position of the loader: a small dict of integers and short texts, independent of the number of
+        ranks.
 
-        Counts what was handed out, not what was read ahead. See :class:`gpupipe.loader.state.State` for the ends of an
+        Counts delivered samples, not those read ahead. See :class:`gpupipe.loader.state.State` for the ends of an
         epoch.
         """
         return self._followed.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the saved loader stood; costs nothing but the next batch.
+        """Continue where the saved loader stood. Costs nothing but the next batch.
 
-        The next ``iter()`` gives the rest of the saved epoch, with the same images. Calling ``set_epoch`` with that
-        epoch before changes nothing; with another epoch it starts that one from its beginning.
+        The next ``iter()`` yields the rest of the saved epoch, with the same images. A prior ``set_epoch`` with that
+        epoch changes nothing; with another epoch it starts that one from its beginning.
 
-        It may be of another number of ranks and another batch: the epoch goes on after the samples that were delivered,
-        and a warning says so if the global batch is another one. All ranks load the same state; any rank's will do.
+        The state may come from another number of ranks or batch size: the epoch continues after the samples that were
+        delivered, and a warning is issued if the global batch size differs. All ranks load the same state, saved by any
+        rank.
 
-        Raises :class:`StateError` if the state is of another dataset, pipeline or order; prints both.
+        Raises :class:`StateError` with both values if the state belongs to another dataset, pipeline or order.
         """
         self._followed.load(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Where it stands and how it was made: a copy starts its own engine."""
+        """State and arguments of the loader. A copy starts its own engine."""
         session = self._followed
         own = {k: v for k, v in self.__dict__.items() if k not in ("_session", "sampler", "batch_sampler")}
-        # What has drawn no seed yet has no place either: a copy draws its own.
+        # A loader that has drawn no seed has no position either: a copy draws its own.
         position = session.state() if session.has_begun else None
         return {"arguments": session.arguments, "position": position, "attributes": own}
 
@@ -265,18 +271,23 @@ class DataLoader(TorchLoader[Any]):
         if state["position"] is not None:
             self._session.load(state["position"])
 
-    # ---- what happened
+    # ---- report
 
     def report(self) -> BadSampleReport:
-        """What was bad so far; ``.samples`` is a list of (index, path, kind, reason). ``.remarks`` are sentences about
-        how the work was done: what Pillow decoded in DALI's place, and how fast."""
+        """Return the bad samples so far. ``.samples`` is a list of (index, path, kind, reason).
+
+        ``.remarks`` are notes on how the work was done: what Pillow decoded instead of DALI, and how fast.
+        """
         report = self._session.report
         report.remarks = self._session.remarks()
         return report
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited in
-        ``next()`` and worked outside of it. ``stall`` is the waiting's share of both."""
+        """Return counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited
+        in ``next()`` and worked outside of it.
+
+        ``stall`` is the share of the waiting in both.
+        """
         return self._session.stats.to_dict()
 
     def __repr__(self) -> str:
@@ -289,7 +300,7 @@ class DataLoader(TorchLoader[Any]):
         lines = "".join(f"  {line}\n".replace("\n    ", "\n      ") for line in session.describe())
         return f"{type(self).__name__}(\n  {count} of {self.batch_size} from {session.source}{part}\n{lines})"
 
-    # ---- ends
+    # ---- end
 
     def close(self) -> None:
         """Stop every thread and process and free the memory; iterators end. A later ``iter()`` starts them again."""

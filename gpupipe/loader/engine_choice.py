@@ -1,4 +1,4 @@
-"""Which engine runs a setup, and what only torch's own loader can do."""
+"""Selection of the engine that runs a setup, and checks for what only torch's DataLoader can do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["calls_in", "choose_engine", "has_calls"]
 
 
 def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
-    """The engine's options, checked against the setup, why it is this one, and what DALI refused of ``"auto"``."""
+    """Return the engine's options, checked against the setup, why it was chosen, and why ``"auto"`` passed over
+    DALI."""
     found = _checked(a.engine, setup)
     if found[0].name == "torch" or setup.dataset.runs_user_code:
         _check_sendable(setup)
@@ -47,15 +48,15 @@ def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineCon
 
 
 def has_calls(pipeline: Compose) -> bool:
-    """Whether user code is among the transforms."""
+    """Return whether user code is among the transforms."""
     return next(calls_in(pipeline.skeleton), None) is not None
 
 
 def _check_sendable(setup: Setup) -> None:
-    """Refuse functions that cannot reach the worker processes, if those do not inherit them."""
+    """Reject functions that cannot be sent to worker processes, if these do not inherit them."""
     context = setup.multiprocessing_context
     method = context if isinstance(context, str) else context and context.get_start_method()
-    # get_start_method() would settle it for the whole program.
+    # get_start_method() would fix the method for the whole program.
     method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     if not setup.num_workers or method == "fork":
         return
@@ -71,7 +72,7 @@ def _check_sendable(setup: Setup) -> None:
 
 
 def calls_in(ops: Sequence[Op]) -> Iterator[Call]:
-    """The user code among ops."""
+    """Yield the user code among ops."""
     for op in ops:
         if isinstance(op, Call):
             yield op

@@ -1,4 +1,5 @@
-"""One epoch of a loader: plans in, batches out, and in between the samples that could not be read."""
+"""Iterator of one epoch: submits plans to an engine, delivers batches and repairs those with samples that
+cannot be read."""
 
 from __future__ import annotations
 
@@ -43,14 +44,14 @@ _NOTHING_LEFT = (
 
 @dataclass(frozen=True)
 class Ahead:
-    """The next epoch, on which an engine works already."""
+    """The next epoch, which an engine already works on."""
 
     lease: Lease
     stream: PlanStream
 
 
 class Source(Protocol):
-    """What an iterator asks of the session that made it, and writes into it."""
+    """Interface between an iterator and the session that made it."""
 
     arguments: Arguments
     device: torch.device
@@ -60,49 +61,52 @@ class Source(Protocol):
     position: Position
     running: Running
     generation: int
-    """Iterators of an earlier one have ended."""
+    """Current generation. Iterators of earlier generations have ended."""
     bad_samples: BadSamples
     by_hand: set[int]
-    """Samples that no engine could make, and the script's own code is to make."""
+    """Samples that no engine could make and that the script's own code must make."""
 
     collate: Collate | None
-    """The script's own."""
+    """The script's collate function."""
     ahead: Ahead | None
-    """The next epoch, if the last one left an engine at work for it."""
+    """The next epoch, if the last one left an engine working on it."""
 
     @property
     def form(self) -> SampleForm | None:
-        """Of a batch."""
+        """Form of the samples of a batch."""
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
-        """The next epoch: its plans, and where its iterator notes how far it has come."""
+        """Begin the next epoch. Returns its plans, and the cursor in which its iterator records its progress."""
 
     def following(self, later: int) -> EpochPlan | None:
-        """The plans of the epoch that would come next, or of the one so many epochs ``later``; ``None`` if nothing may
-        be done for it before it begins."""
+        """Plans of the epoch that would come next, or of the one ``later`` epochs after it.
+
+        Returns ``None`` if nothing may be prepared for it before it begins.
+        """
 
     def build(self) -> Engine:
-        """Another engine."""
+        """Build another engine."""
 
     def follow_changes(self) -> bool:
-        """Whether the script has changed its dataset or transforms since the last batch, and engines are others now."""
+        """Return whether the script has changed its dataset or transforms since the last batch, so that engines
+        were replaced."""
 
     @property
     def dataset(self) -> Dataset:
         """The dataset as it is now."""
 
     def grow(self, size: int) -> None:
-        """Engines built from now on have to make batches of so many samples."""
+        """Build further engines for batches of up to ``size`` samples."""
 
     @property
     def user_code_is_sent(self) -> bool:
-        """Whether worker processes run user code, and should have it as it is when an epoch begins."""
+        """Return whether worker processes run user code and need its current state when an epoch begins."""
 
 
 class EpochIterator:
     """``iter(loader)``: one epoch, which begins with the first ``next()``.
 
-    Another iterator may take its engine. Then it goes on where it stood, as soon as it is asked for more.
+    If another iterator takes its engine, it continues where it stood as soon as it is asked for more.
     """
 
     def __init__(self, session: Source):
@@ -117,14 +121,14 @@ class EpochIterator:
         self._whole = True
         """Whether the epoch began with its first batch."""
         self._goes_on = False
-        """Whether an exception does not end the epoch."""
+        """Whether the epoch continues after an exception."""
         self._left = time.perf_counter()
         self._finalizer = session.running.finalize(self, self._lease)
 
     def _start(self, session: Source) -> None:
         begins = self._plans is None
         if self._plans is None:
-            # iter() cannot: frameworks call it to see whether it works, and set the epoch afterwards.
+            # Not in iter(): frameworks call it to see whether it works, and set the epoch afterwards.
             self._plans, self._cursor = session.begin()
             self._whole = self._cursor.delivered == 0
         else:
@@ -165,8 +169,8 @@ class EpochIterator:
         self._lease.renew()
         self._goes_on = False
         try:
-            # Evaluation may run in inference mode, whose tensors nobody can write to outside of it: neither we, to what
-            # the engine keeps, nor the script, to its batch.
+            # Evaluation may run in inference mode. Tensors made there cannot be written to outside of it: neither the
+            # buffers that the engine keeps, by us, nor the batch, by the script.
             with torch.inference_mode(False):
                 if self._plans is not None and session.follow_changes():
                     self._plans = replace(self._plans, dataset=session.dataset, pipeline=session.dataset.transform)
@@ -181,10 +185,10 @@ class EpochIterator:
             raise
         except BaseException as e:
             if self._goes_on and isinstance(e, Exception) and raised_by_handler(e) is None:
-                raise  # of the script's own code; torch's iterator goes on with the next batch too
-            self.end()  # the state stays where it was; a new iter() starts cleanly
+                raise  # raised by the script's code; torch's iterator continues with the next batch as well
+            self.end()  # the state does not move; a new iter() starts afresh
             if not isinstance(e, Exception) or raised_by_handler(e) is not None:
-                # Interrupted, anywhere: threads and processes end with the epoch, and the next one gets new ones.
+                # Interrupted at any point: threads and processes end with the epoch, and the next epoch gets new ones.
                 session.running.close()
             raise
         finally:
@@ -193,7 +197,7 @@ class EpochIterator:
         raise StopIteration
 
     def _finish(self, session: Source) -> None:
-        """The epoch is over. Raises :class:`SampleError` if last batches became empty, and that makes one too many."""
+        """End the epoch. Raises :class:`SampleError` if its last batches became empty and exceed the allowed number."""
         self._cursor.running = False
         session.stats.epochs += 1
         engine = self._lease.engine
@@ -211,7 +215,7 @@ class EpochIterator:
             raise SampleError(missed, _NOTHING_LEFT)
 
     def _next(self, session: Source) -> Batch | None:
-        """The batch that is due, or ``None`` if there are no more. Those that overtake a repaired one wait."""
+        """Return the batch that is due, or ``None`` at the end. Batches that overtake a repaired one wait."""
         stream, bad_samples = self._stream.now, session.bad_samples
         while True:
             if stream.due:
@@ -255,12 +259,15 @@ class EpochIterator:
             self._ready[plan.step] = batch
 
     def _asked_again(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
-        """Whether the batch may still come as it was planned."""
+        """Ask again for a batch whose samples may still be readable. Returns whether that was possible."""
         return self._asked_past_caches(bad, plan, session) or self._asked_by_hand(bad, plan, session)
 
     def _asked_by_hand(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
-        """Ask for a batch again in which the script's own code makes the samples that no engine could make: it may do
-        something about a file that cannot be read. ``False`` if it has done so already, or is not there."""
+        """Ask for a batch again with the samples that no engine could make made by the script's code, which may handle
+        bad files.
+
+        Returns ``False`` if the script's code was tried already or does not exist.
+        """
         assert self._plans is not None
         failed = {sample.index for sample in bad} - plan.by_hand
         if not failed or not self._plans.dataset.makes_by_hand:
@@ -270,8 +277,11 @@ class EpochIterator:
         return True
 
     def _asked_past_caches(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
-        """Ask for a batch again if copies of bad samples were read, which may be what is damaged. The copies are gone.
-        ``False`` if there were none, or the samples were read again already."""
+        """Ask for a batch again if its bad samples were read from cached copies, which may be damaged. The copies are
+        deleted.
+
+        Returns ``False`` if there were no copies, or the samples were read again already.
+        """
         assert self._plans is not None
         dataset = self._plans.dataset
         if not sum(map(dataset.forget, session.bad_samples.unproven(bad))):
@@ -287,7 +297,8 @@ class EpochIterator:
             self._again(session)
 
     def _pass_over(self, session: Source) -> None:
-        """A function of the script's failed on a batch: go on with the next one, if no other batch is due before."""
+        """Continue with the next batch after a function of the script failed on one, if no other batch is due
+        before."""
         stream = self._stream.now
         if stream.taken and stream.due and stream.taken[0].step == stream.due[0]:
             self._cursor.delivered = stream.taken.popleft().consumed
@@ -296,13 +307,13 @@ class EpochIterator:
             self._goes_on = True
 
     def _again(self, session: Source) -> None:
-        """The engine had taken the last plan of the epoch before a repair was asked for."""
+        """Restart the engine, which had taken the last plan of the epoch before a repair was requested."""
         self._lease.stop()
         self._stream.back()
         self._run(session)
 
     def _repair(self, step: int, session: Source) -> tuple[BadSample, ...]:
-        """Ask for a batch again without its bad samples; or return them, if no other one can stand in for them."""
+        """Ask for a batch again without its bad samples. Returns them if no other sample can replace them."""
         session.stats.repaired += 1
         assert self._plans is not None
         plan, stream = self._plans[step], self._stream.now
@@ -345,16 +356,19 @@ class EpochIterator:
 
     @property
     def last(self) -> int | None:
-        """``None`` if another batch follows the one just handed out, or that is not known yet. Otherwise how many
-        samples all ranks together have in it, one rank after the other: 0 if it is as large as those before it, -1 if
-        they are not next to each other."""
+        """``None`` if another batch follows the one just delivered, or if that is unknown.
+
+        Otherwise the number of samples that all ranks together have in it, in rank order: 0 if it is as large as the
+        batches before it, -1 if these samples are not contiguous.
+        """
         batches = self._plans.batches if self._plans is not None else None
         if not isinstance(batches, (Slices, StreamedSlices)) or batches.has(self._step + 1):
             return None
         return -1 if batches.strided else int(batches.window(self._step)[1]) % batches.global_batch
 
     def _count(self, plan: Plan | None, session: Source) -> list[BadSample]:
-        """Count what a batch went without, and the empty ones before it; ``None``: those after the last."""
+        """Count the samples missing from a batch, and the empty batches before it; ``None`` counts those after
+        the last batch."""
         empty = self._stream.now.empty
         before = [it for it in empty if plan is None or it.step < plan.step]
         for it in before:
@@ -366,7 +380,7 @@ class EpochIterator:
         return missed
 
     def end(self, *, stop: bool = False) -> None:
-        """Nothing more comes out of this iterator. ``stop``: nor out of its engine."""
+        """End the iterator. With ``stop``, end its engine as well."""
         session, self._session = self._session, None
         if session is not None:
             self._ready.clear()
@@ -375,8 +389,8 @@ class EpochIterator:
 
 
 def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
-    """The batch with its labels mixed. Further columns stay those of the sample whose place it is."""
-    ours = plan.ops is not None and all(op.sendable for op in plan.ops)  # user code may have kept what it was given
+    """Mix the labels of a batch. Further columns keep the values of the original sample."""
+    ours = plan.ops is not None and all(op.sendable for op in plan.ops)  # user code may hold a reference to its input
     if not isinstance(target, dict) or "label" not in target:
         return mix(images, target, plan.mixing, inplace=ours)
     images, labels = mix(images, target["label"], plan.mixing, inplace=ours)
@@ -384,7 +398,7 @@ def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:
 
 
 def _following(session: Source) -> Callable[[int], EpochPlan | None]:
-    """What an engine may do ahead. The session is not kept alive by what it has started."""
+    """Return the function by which an engine takes plans ahead. It does not keep the session alive."""
     found = weakref.ref(session)
 
     def following(later: int) -> EpochPlan | None:

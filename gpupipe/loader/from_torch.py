@@ -1,4 +1,4 @@
-"""``from_torch``: an existing torch loader, taken over with all its settings."""
+"""``from_torch``: convert a torch DataLoader with all its settings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def from_torch(
     shard: Shard | None = None,
     on_error: Literal["raise"] = "raise",
 ) -> DataLoader:
-    """A gpupipe loader with the dataset, sampler and settings of a ``torch.utils.data.DataLoader``.
+    """Return a gpupipe loader with the dataset, sampler and settings of a ``torch.utils.data.DataLoader``.
 
     Args:
-        torch_loader: is only read, and can still be used.
+        torch_loader: only read; it can still be used.
         device, engine, seed, shard, on_error: as in :class:`gpupipe.DataLoader`.
 
     Raises:
-        ConfigError: not a torch loader, one with an ``__iter__`` of its own, or what :class:`gpupipe.DataLoader`
-            refuses.
+        ConfigError: the argument is not a torch loader or has an ``__iter__`` of its own, or
+            :class:`gpupipe.DataLoader` rejects a setting.
 
     >>> import numpy as np
     >>> from torch.utils.data import DataLoader, Subset
@@ -57,7 +57,7 @@ def from_torch(
     batches: dict[str, Any] = {"drop_last": torch_loader.drop_last, "batch_size": torch_loader.batch_size}
     if torch_loader.batch_size is None and torch_loader.batch_sampler is not None:
         batches = {"batch_sampler": torch_loader.batch_sampler}
-    elif not isinstance(torch_loader.dataset, IterableDataset):  # whose sampler gives nothing
+    elif not isinstance(torch_loader.dataset, IterableDataset):  # its sampler yields nothing useful
         batches |= _sampling(torch_loader)
     return DataLoader(
         torch_loader.dataset,
@@ -70,8 +70,8 @@ def from_torch(
         multiprocessing_context=torch_loader.multiprocessing_context,
         generator=torch_loader.generator,
         prefetch_factor=torch_loader.prefetch_factor,
-        # False is torch's default: worker processes begin anew in every epoch. So they do with None here, where False
-        # would end DALI's threads as well.
+        # False is torch's default: worker processes restart in every epoch. None does that here, while False would end
+        # DALI's threads as well.
         persistent_workers=torch_loader.persistent_workers or None,
         pin_memory_device=torch_loader.pin_memory_device,
         in_order=getattr(torch_loader, "in_order", True),
@@ -84,7 +84,7 @@ def from_torch(
 
 
 def _sampling(torch_loader: Any) -> dict[str, Any]:
-    """``shuffle`` if torch made the sampler itself, so that the new loader makes its own; otherwise ``sampler``."""
+    """Return ``shuffle`` if torch made the sampler, so that the new loader makes its own; otherwise ``sampler``."""
     from torch.utils.data import RandomSampler, SequentialSampler
 
     sampler = torch_loader.sampler

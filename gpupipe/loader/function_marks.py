@@ -1,4 +1,4 @@
-"""What tells two functions apart in different processes."""
+"""Fingerprints that tell functions apart across processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ _VALUES = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 
 
 def mark_of(function: Callable[..., Any]) -> str:
-    """Eight digits that are the same for a function with the same bytecode, constants, defaults and enclosed values,
-    in every process of one version of Python. Values whose form depends on the process count by their type."""
+    """Return eight digits that depend on a function's bytecode, constants, defaults and enclosed values.
+
+    They are equal in every process of one version of Python. Values whose representation depends on the process count
+    by their type.
+    """
     return hashlib.blake2b(repr(_form(function, ())).encode(), digest_size=4).hexdigest()
 
 
@@ -50,5 +53,5 @@ def _form(value: Any, within: tuple[int, ...]) -> Any:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it has none yet
+    except ValueError:  # still empty
         return None

@@ -1,6 +1,7 @@
-"""Whether a loader fits into memory: the sum of what its engine will hold, and the refusal of what never can.
+"""Checks that a loader fits into memory: sums what its engine will hold and raises an error if that can never fit.
 
-Averages are shown and refuse nothing, so what fits is never refused, and what passes may still not fit.
+Averages are shown but never cause an error, so a loader that fits is never rejected, and one that passes may still not
+fit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HOST: tuple[Place, ...] = ("host", "pinned", "shm")
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a loader will hold, in bytes. Prints as an arithmetic."""
+    """Bytes that a loader will hold. Prints as a sum."""
 
     uses: tuple[MemoryUse, ...]
 
@@ -32,7 +33,7 @@ class Estimate:
 
     @property
     def host(self) -> int:
-        """Pinned and shared memory included."""
+        """Host memory, including pinned and shared memory."""
         return self.held(*_HOST)
 
     @property
@@ -41,7 +42,7 @@ class Estimate:
 
     @property
     def shm(self) -> int:
-        """In /dev/shm."""
+        """Memory in /dev/shm."""
         return self.held("shm")
 
     @property
@@ -63,7 +64,7 @@ def _total(uses: Iterable[MemoryUse]) -> int:
 
 
 def estimate(config: EngineConfig, workload: Workload) -> Estimate:
-    """What an engine will hold."""
+    """Estimate the memory that a loader will hold."""
     return Estimate((*config.memory_uses(workload), *_pages(workload)) if workload.samples else ())
 
 
@@ -84,7 +85,7 @@ def check_host(config: EngineConfig, workload: Workload) -> None:
 
 
 def check_device(config: EngineConfig, workload: Workload, total: int) -> None:
-    """The same of the GPU, which has ``total`` bytes."""
+    """Raise :class:`MemoryBudgetError` if the GPU, which has ``total`` bytes, is certainly too small."""
     _check(config, workload, ("device",), total, f"of GPU memory, and {workload.setup.device} has")
 
 

@@ -22,7 +22,7 @@ from ..planning.order import Order
 from ..reading.smaller import remark
 from ..reasons import Reason, about
 from ..script_warnings import warn
-from .agreement import Said
+from .agreement import RankSetting
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
 from .collating import Collate
@@ -39,14 +39,14 @@ from .state import Cursor, Position, State
 __all__ = ["NativeSession"]
 
 _ENOUGH = 64
-"""Samples, after which it is known how many of them engines do not make."""
+"""Samples after which the share that engines do not make is known."""
 
 
 class NativeSession(Session):
-    """See :class:`~gpupipe.loader.session.Session`.
+    """Session on gpupipe's own engines; see :class:`~gpupipe.loader.session.Session`.
 
     Raises:
-        NotNative: only torch's own loader can do what the arguments ask for.
+        NotNative: only torch's DataLoader can do what the arguments ask for.
     """
 
     def __init__(self, arguments: Arguments):
@@ -54,21 +54,21 @@ class NativeSession(Session):
         self.batch_sampler = arguments.batch_sampler
         self._seen = Snapshot.of(arguments.dataset)
         self._glance = Glance(arguments.dataset)
-        """At the last batch of an epoch that goes on."""
+        """State of the dataset at the last batch of an epoch in progress."""
         self._resolve(resolve(arguments))
         self.position = Position(self.batching, arguments.seed, arguments.generator, workers=arguments.num_workers > 0)
         self.running = Running()
         self.ahead: Ahead | None = None
         self.generation = 0
         self._happened: list[str] = []
-        """The remarks of the engine that was closed last."""
+        """Remarks of the engine that was closed last."""
         a = arguments
         self.sampler = own_sampler(self.position) if a.sampler is None else a.sampler
         self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
         if a.replaced is not None:
             self.batch_sampler = a.replaced.batches
         elif self.batching.given is not None:
-            self.sampler = SequentialSampler(a.dataset)  # as in torch, where nothing uses it
+            self.sampler = SequentialSampler(a.dataset)  # as in torch, which does not use it
         self._lengths = self._lengths_now
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
@@ -97,11 +97,12 @@ class NativeSession(Session):
     # ---- what changes between epochs
 
     def refreshed(self) -> NativeSession:
-        """Raises :class:`NotNative` if dataset or transforms have become what only torch's own loader can run."""
+        """Return the session for the next epoch. Raises :class:`NotNative` if only torch's DataLoader can run
+        the changed dataset or transforms."""
         a, made, of = self.arguments, self.stats.by_hand, self.stats.samples
         theirs = self.device.type == "cpu" and not isinstance(a.dataset, Dataset)
         if not self.running.ours and a.engine_name == "auto" and theirs:
-            # Such as a loader within a dataset that workers read.
+            # For example a loader inside a dataset that workers read.
             raise NotNative([Reason("it was started in a process that this one is a fork of", "forked")])
         if a.engine_name == "auto" and 2 * made > of >= _ENOUGH:
             text = f"its own code made {made:,} of its first {of:,} samples, which are unlike those that gpupipe tried"
@@ -118,8 +119,10 @@ class NativeSession(Session):
         return self
 
     def follow_changes(self) -> bool:
-        """Whether the script has changed its dataset or transforms since the last batch. Without workers that takes
-        effect at once, as with torch's loader."""
+        """Return whether the script has changed its dataset or transforms since the last batch.
+
+        Without workers a change takes effect at once, as with torch's loader.
+        """
         a = self.arguments
         if a.num_workers or isinstance(a.dataset, Dataset):
             return False
@@ -138,18 +141,18 @@ class NativeSession(Session):
 
     @property
     def _own_batches(self) -> BatchSampler | None:
-        """``loader.batch_sampler``, if the loader made it."""
+        """Return ``loader.batch_sampler`` if the loader made it."""
         a = self.arguments
         return self.batch_sampler if a.batch_sampler is None and a.replaced is None else None
 
     @property
     def _lengths_now(self) -> tuple[Any, ...]:
-        """What the number of batches depends on, and a script may change."""
+        """Values that determine the number of batches and that a script may change."""
         batches = self.batch_sampler
         return self.arguments.lengths, getattr(batches, "batch_size", None), getattr(batches, "drop_last", None)
 
     def _follow_own_batches(self) -> None:
-        """A script may have set the attributes of the batch sampler that the loader made."""
+        """Follow the attributes of the loader's own batch sampler, which a script may have set."""
         own, batching = self._own_batches, self.batching
         if own is not None and (own.batch_size, own.drop_last) != (batching.batch_size, batching.drop_last):
             size = check_integer(own.batch_size, "batch_size", 1)
@@ -166,7 +169,7 @@ class NativeSession(Session):
 
     @property
     def seed(self) -> int:
-        """Drawn when it is first asked for; a loaded state brings its own."""
+        """Seed of order and augmentation, drawn when it is first read. A loaded state brings its own."""
         return self.position.seed
 
     def __len__(self) -> int:
@@ -176,7 +179,7 @@ class NativeSession(Session):
 
     def iterate(self) -> Iterator[Any]:
         self.running.check(self.device)
-        if self.device.type == "cuda" and self.device.index is None:  # asking for it earlier would have started CUDA
+        if self.device.type == "cuda" and self.device.index is None:  # an earlier query would have started CUDA
             self.device = torch.device("cuda", torch.cuda.current_device())
         with self.running.one_at_a_time:
             if not self.running.engines:
@@ -186,7 +189,7 @@ class NativeSession(Session):
             return EpochIterator(self)
 
     def build(self) -> Engine:
-        """Another engine. Raises :class:`MemoryBudgetError` if the GPU is too small."""
+        """Build another engine. Raises :class:`MemoryBudgetError` if the GPU is too small."""
         resolved = self.resolved
         if self.device.type == "cuda":
             check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
@@ -195,8 +198,8 @@ class NativeSession(Session):
         return resolved.config.build(replace(resolved.setup, device=str(self.device)))
 
     def grow(self, size: int) -> None:
-        """Engines built from now on make batches of so many samples, and of somewhat more. Raises
-        :class:`MemoryBudgetError` if that is too much."""
+        """Build further engines for batches of up to ``size`` samples, with some margin. Raises
+        :class:`MemoryBudgetError` if they do not fit."""
         resolved = self.resolved
         self.resolved = replace(resolved, setup=replace(resolved.setup, batch_size=size + size // 4))
         check_host(self.resolved.config, self.resolved.workload)
@@ -217,24 +220,28 @@ class NativeSession(Session):
 
     def following(self, later: int) -> EpochPlan | None:
         setup = self.resolved.setup
-        # User code may look at what has changed since; pixels in memory are the script's own and may be written to.
+        # User code may look at state that has changed since; pixels in memory belong to the script, which may write to
+        # them.
         unseen = setup.dataset.kind in ("files", "clips") and not has_calls(setup.pipeline)
         if self.arguments.persistent_workers is False or not unseen or not self.running.alone:
             return None
         try:
             found = self.position.ahead(later)
             return None if found is None else self._plans(*found)
-        except Exception:  # said when that epoch begins
+        except Exception:  # raised again when that epoch begins
             return None
 
-    def _settings(self) -> dict[str, Said]:
-        """What must be the same on every rank. Ranks that a DistributedSampler of torch's cuts may differ in all that
-        they do with their samples, as with torch: seeds of augmentation, batch sizes, transforms."""
+    def _settings(self) -> dict[str, RankSetting]:
+        """Settings that must be equal on all ranks.
+
+        Ranks divided by torch's DistributedSampler may process their samples differently, as with torch: augmentation
+        seeds, batch sizes and transforms may differ.
+        """
         setup, state = self.resolved.setup, self._state()
         settings = {
-            "engine": Said("gpupipe", "one of gpupipe's engines"),
-            "order": Said(state.order, state.order),
-            "dataset": Said(state.dataset, f"{setup.dataset!r}, fingerprint {state.dataset}"),
+            "engine": RankSetting("gpupipe", "one of gpupipe's engines"),
+            "order": RankSetting(state.order, state.order),
+            "dataset": RankSetting(state.dataset, f"{setup.dataset!r}, fingerprint {state.dataset}"),
         }
         if self.batching.sampler.shard is not None:
             return settings
@@ -243,9 +250,9 @@ class NativeSession(Session):
         functions = ", ".join(f"{c.name} [code {mark_of(c.function)}]" for c in calls_in(setup.pipeline.skeleton))
         return {
             **settings,
-            "functions": Said(functions, functions or "none"),
-            "pipeline": Said(state.pipeline, " ".join(repr(setup.pipeline).split())),
-            **{name: Said(value, repr(value)) for name, value in (numbers | options).items()},
+            "functions": RankSetting(functions, functions or "none"),
+            "pipeline": RankSetting(state.pipeline, " ".join(repr(setup.pipeline).split())),
+            **{name: RankSetting(value, repr(value)) for name, value in (numbers | options).items()},
         }
 
     @property
@@ -275,7 +282,7 @@ class NativeSession(Session):
 
     def load(self, state: dict[str, Any]) -> None:
         found, now = State.from_dict(state), self._state()
-        # What a sampler of user code gives need not be what its length says.
+        # The number of indices from a sampler of user code may differ from its length.
         found.check(now, None if self.batching.sampler.ahead is None else self.batching.sampler.length)
         changed = found.other_batch(now)
         if changed is not None and self.shard.rank == 0:
@@ -284,7 +291,7 @@ class NativeSession(Session):
         self.generation += 1
 
     def estimate(self) -> Estimate:
-        """The memory that it will take."""
+        """Estimate the memory that the loader will hold."""
         return estimate(self.resolved.config, self.resolved.workload)
 
     def close(self) -> None:
@@ -323,7 +330,7 @@ class NativeSession(Session):
         ]
 
     def _mixing(self) -> list[str]:
-        """How well a shuffle by blocks does."""
+        """Notes on how well a shuffle by blocks mixes."""
         if not isinstance(self.arguments.shuffle, BlockShuffle):
             return []
         dataset, batching = self.resolved.setup.dataset, self.batching

@@ -1,4 +1,4 @@
-"""A session on torch's own loader: what gpupipe cannot translate runs there as it is."""
+"""A session on torch's DataLoader, which runs what gpupipe cannot translate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..planning.blocks import BlockShuffle
 from ..reasons import Reason
 from ..script_warnings import warn
 from ..types import Shard
-from .agreement import Agreement, Said
+from .agreement import Agreement, RankSetting
 from .arguments import Arguments, Replaced, length_of
 from .resolve import device_of
 from .session import Session
@@ -34,26 +34,26 @@ __all__ = ["PlainSession"]
 
 _VERSION = 2
 _DRAW = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
-"""torch's samplers that draw from the global generator if they are given no other one."""
+"""Samplers of torch that draw from the global generator unless they are given another one."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an epoch of torch's loader stands, and what brings its order again."""
+    """Position in an epoch of torch's DataLoader, and what is needed to repeat its order."""
 
     epoch: int = 0
     delivered: int = 0
-    """Batches."""
+    """Batches delivered."""
     seed: int = -1
-    """Of the permutation; -1 if there is none, or it came from the loader's generator."""
+    """Seed of the permutation; -1 if there is none, or if the loader's generator made it."""
     rng: str = ""
-    """State of the generator of the order before the epoch, in base 64; empty if there is none but the global one."""
+    """State of the order's generator before the epoch, in base 64; empty if only the global one is used."""
     global_batch: int = 0
-    """Samples of a batch of all ranks; 0 if batches are not of one size, or the state is of version 1."""
+    """Samples in a batch of all ranks; 0 if batch sizes vary, or the state has version 1."""
 
 
 class _Raising:
-    """Batches, of which one may be an exception. The iterator goes on after it, as torch's does."""
+    """Iterator over batches, some of which may be exceptions. It continues after them, as torch's does."""
 
     def __init__(self, results: Iterator[tuple[Any, Exception | None]]):
         self._results = results
@@ -69,14 +69,17 @@ class _Raising:
 
 
 class PlainSession(Session):
-    """Dataset, transforms, samplers and collate function as they are, in torch's own DataLoader: batches are the same
-    bit by bit under the same ``torch.manual_seed``. Then their tensors go to the device.
+    """Run dataset, transforms, samplers and collate function unchanged in torch's own DataLoader.
+
+    Batches are bit-identical to torch's under the same ``torch.manual_seed``. Their tensors are then moved to the
+    device.
 
     Args:
         reasons: why gpupipe's engines cannot run it.
 
     Raises:
-        ConfigError: an option of gpupipe's own that torch's loader does not have. ValueError: what torch refuses.
+        ConfigError: an option of gpupipe that torch's DataLoader does not have.
+        ValueError: torch rejects an argument.
     """
 
     def __init__(self, arguments: Arguments, reasons: tuple[Reason, ...]):
@@ -104,9 +107,9 @@ class PlainSession(Session):
         self.next_epoch = 0
         self._place = _Place()
         self._resume: _Place | None = None
-        """Where the next epoch begins, if a state was loaded."""
+        """Start of the next epoch, if a state was loaded."""
         self._rng = ""
-        """Of the epoch that ``iter()`` began last, until it ends."""
+        """Generator state of the epoch that ``iter()`` began last, until it ends."""
 
     def _make(self, a: Arguments) -> Loader:
         assert not isinstance(a.shuffle, (str, BlockShuffle))
@@ -148,7 +151,7 @@ class PlainSession(Session):
         )
 
     def _stream(self, dataset: IterableDataset[Any], shuffle: bool | None) -> IterableDataset[Any]:
-        """This rank's part of a stream."""
+        """Return this rank's part of a stream."""
         if shuffle and isinstance(dataset, Stream):
             raise ConfigError(
                 "shuffle=True with a Stream: say Stream(samples, buffer_size=1000), and leave shuffle out"
@@ -164,7 +167,7 @@ class PlainSession(Session):
 
     @property
     def seed(self) -> int:
-        """Of the last order, or of the global generator, from which torch's loader draws."""
+        """Seed of the last order, or of the global generator, from which torch's loader draws."""
         known = self._remembered.seed if self._remembered is not None else None
         return torch.initial_seed() if known is None else known
 
@@ -173,7 +176,7 @@ class PlainSession(Session):
         return self.next_epoch > 0 or self._resume is not None
 
     def refreshed(self) -> PlainSession:
-        return self  # torch's loader looks at everything when an epoch begins
+        return self  # torch's loader reads everything when an epoch begins
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -200,12 +203,12 @@ class PlainSession(Session):
         self._rng = _state_of(generator)
         place = replace(place, rng=self._rng)
         self.loader.skip = 0 if stream else place.delivered
-        # As torch does, here and not at the first batch: workers start, and a seed is drawn for them.
+        # As in torch, here and not at the first batch: workers start, and a seed is drawn for them.
         batches = iter(self.loader)
         return _Raising(self._batches(batches, place, place.delivered if stream else 0))
 
     def _batches(self, batches: Iterator[Any], place: _Place, skip: int) -> Iterator[tuple[Any, Exception | None]]:
-        """Each batch, or the exception that user code raised in its place."""
+        """Yield each batch, or the exception that user code raised instead."""
         if self.shard.world_size > 1:
             self._agreement.check(self._settings(place))
         deque(islice(batches, skip), maxlen=0)
@@ -222,7 +225,7 @@ class PlainSession(Session):
             self.stats.wait_seconds += left - entered
             if batch is self:
                 break
-            if not begun:  # with its first batch
+            if not begun:  # the epoch begins with its first batch
                 begun, self._resume, self.next_epoch = True, None, place.epoch + 1
             place = self._place = replace(place, delivered=place.delivered + 1, seed=self._order_seed)
             if error is not None:
@@ -234,13 +237,13 @@ class PlainSession(Session):
             self.stats.samples += self.valid
             yield self._on_device(batch), None
             left = time.perf_counter()
-        if not begun:  # nothing was left of it, or there is nothing
+        if not begun:  # no batch was left, or there is none at all
             self._resume, self.next_epoch = None, place.epoch + 1
         self.stats.epochs += 1
         self._place, self._rng = _Place(), ""
 
-    def _settings(self, place: _Place) -> dict[str, Said]:
-        """What must be the same on every rank."""
+    def _settings(self, place: _Place) -> dict[str, RankSetting]:
+        """Settings that must be equal on all ranks."""
         a = self.arguments
         order, samples = "shuffled" if a.shuffle else "sequential", length_of(a.dataset)
         numbers = {
@@ -251,10 +254,10 @@ class PlainSession(Session):
             "drop_last": int(a.drop_last),
         }
         return {
-            "engine": Said("torch", "torch's own loader"),
-            "order": Said(order, order),
-            "dataset": Said(samples, f"{shown(a.dataset)}, {samples} samples"),
-            **{name: Said(value, repr(value)) for name, value in numbers.items()},
+            "engine": RankSetting("torch", "torch's own loader"),
+            "order": RankSetting(order, order),
+            "dataset": RankSetting(samples, f"{shown(a.dataset)}, {samples} samples"),
+            **{name: RankSetting(value, repr(value)) for name, value in numbers.items()},
         }
 
     @property
@@ -280,8 +283,11 @@ class PlainSession(Session):
                 return
 
     def state(self) -> dict[str, Any]:
-        """Batches delivered, and what brings the same order again. What user code draws for the batches to come is not
-        in it, nor where a stream stands, which is read again up to there."""
+        """Return the number of delivered batches and what is needed to repeat the order.
+
+        It does not contain the random draws of user code for later batches, nor the position in a stream, which is read
+        again from its start.
+        """
         next_one = self._resume or _Place(self.next_epoch, rng=self._rng or _state_of(self._draws_from))
         place = replace(self._place if self._place.delivered else next_one, global_batch=self._global_batch)
         return {"version": _VERSION, "loader": "torch", **asdict(place)}
@@ -321,12 +327,12 @@ class PlainSession(Session):
 
     @property
     def _inner(self) -> Any:
-        """What gives single indices."""
+        """The sampler of single indices."""
         return getattr(self.batch_sampler, "sampler", self.sampler)
 
     @property
     def _draws_from(self) -> torch.Generator | None:
-        """The generator of the order; ``None``: the global one, or none."""
+        """Generator of the order; ``None`` for the global one, or if there is none."""
         own = getattr(self._inner, "generator", None)
         if self._inner is self._remembered or self._draws_globally:
             return None
@@ -334,7 +340,7 @@ class PlainSession(Session):
 
     @property
     def _draws_globally(self) -> bool:
-        """Whether the order is lost if a state does not have the global generator's."""
+        """Return whether the order is lost unless the state contains that of the global generator."""
         return exact_name(self._inner, "torch.utils.data") in _DRAW and self._inner.generator is None
 
     @property
@@ -360,7 +366,7 @@ class PlainSession(Session):
         ]
 
     def _order(self) -> str:
-        """What can be promised of it."""
+        """Describe the guarantees on the order."""
         dataset, workers = self.loader.dataset, self.loader.num_workers
         if not isinstance(dataset, IterableDataset):
             return type(self.sampler).__name__.lstrip("_") if self._remembered is None else "shuffled"
@@ -373,7 +379,7 @@ class PlainSession(Session):
 
 
 def _samples(batch: Any) -> int:
-    """How many samples a batch has, as far as that shows."""
+    """Number of samples in a batch, if it can be told."""
     while isinstance(batch, (list, tuple, Mapping)) and batch:
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1
@@ -384,7 +390,7 @@ def _state_of(generator: torch.Generator | None) -> str:
 
 
 def _check_rng(rng: Any) -> None:
-    """Raise :class:`StateError` unless a generator takes it."""
+    """Raise :class:`StateError` unless a generator accepts the state."""
     try:
         if rng != "":
             torch.Generator().set_state(torch.frombuffer(bytearray(base64.b64decode(rng)), dtype=torch.uint8))

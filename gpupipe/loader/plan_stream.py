@@ -1,4 +1,4 @@
-"""The plans that one run of an engine takes: those of an epoch, and after them the first of the epochs that follow."""
+"""Plans for one run of an engine: those of an epoch, followed by the first plans of the next epochs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["EpochStream", "PlanStream"]
 
 
 class EpochStream:
-    """The plans of one epoch: those that are to be done again first, then the others."""
+    """Plans of one epoch, starting with those to be repeated."""
 
     def __init__(self, plans: EpochPlan, *, ahead: bool = False):
         self.plans = plans
         self.ahead = ahead
-        """Whether the epoch has not begun."""
+        """Whether the epoch has not begun yet."""
         self.empty: deque[Plan] = deque()
-        """Without any good sample, so that no engine sees them."""
+        """Plans without any good sample, which no engine sees."""
         self.repaired: deque[Plan] = deque()
         self.taken: deque[Plan] = deque()
-        """Taken by the engine and not answered yet, in order."""
+        """Plans that the engine took and has not answered yet, in order."""
         self.due: deque[int] = deque()
-        """Steps to be handed out, in order."""
+        """Steps to be delivered, in order."""
         self._made: Plan | None = None
         self._step = 0
         self._versions: dict[int, Any] = {}
-        """Of plans that were taken ahead, by step: what their files and targets were then."""
+        """Versions of files and targets, by step, when plans were taken ahead."""
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left to be taken."""
+        """Return whether no plan is left."""
         while self._made is None and not self.repaired and self.plans.batches.has(self._step):
             plan = self.plans[self._step]
             self._step += 1
@@ -48,13 +48,13 @@ class EpochStream:
 
     @property
     def next_size(self) -> int:
-        """Samples of the next plan; not to be called if it has ended."""
+        """Samples of the next plan. Must not be called after the end."""
         plan = self.repaired[0] if self.repaired else self._made
         assert plan is not None
         return len(plan)
 
     def take(self) -> Plan:
-        """The next plan; not to be called if it has ended."""
+        """Return the next plan. Must not be called after the end."""
         if self.repaired:
             plan = self.repaired.popleft()
         else:
@@ -67,7 +67,7 @@ class EpochStream:
         return plan
 
     def begin(self, plans: EpochPlan) -> bool:
-        """The epoch begins, with these plans: whether everything that was made ahead is what would be made now."""
+        """Begin the epoch with these plans. Returns whether everything that was made ahead is still valid."""
         old, made = self.plans, [*self.taken, *self.empty, *([] if self._made is None else [self._made])]
         if old.dataset is not plans.dataset or old.pipeline is not plans.pipeline or old.batches != plans.batches:
             return False
@@ -80,44 +80,44 @@ class EpochStream:
         return True
 
     def again(self) -> None:
-        """What was taken and not answered is to be taken once more."""
+        """Return plans that were taken and not answered to the queue."""
         self.repaired.extendleft(reversed(self.taken))
         self.taken.clear()
 
 
 class PlanStream:
-    """What a run of an engine takes. It refers to no iterator, which would be a cycle through the run.
+    """Plans that a run of an engine takes. Refers to no iterator, which would be a cycle through the run.
 
-    An engine asks for plans before it is asked for their batches. When the epoch has no more of them it is given those
-    of the next one, so that it has something to work on while the last batches are handed out. What is made ahead like
-    this is kept only if the epoch that then begins has the very same plans, of files that have not changed.
+    An engine takes plans before their batches are requested. When the epoch has no more plans, the engine gets those of
+    the next epoch, so that it has work while the last batches are delivered. What is made ahead like this is kept only
+    if the next epoch has exactly these plans, of unchanged files.
 
     Args:
-        plans: of the epoch that has begun.
-        following: the plans of the epoch that would come next, or of the one so many epochs later; ``None`` if nothing
-            may be done for it before it begins.
+        plans: those of the current epoch.
+        following: returns the plans of the epoch that would come next, or of the one so many epochs later; ``None`` if
+            nothing may be prepared for it before it begins.
     """
 
     def __init__(self, plans: EpochPlan, following: Callable[[int], EpochPlan | None]):
         self._epochs = deque([EpochStream(plans)])
         self._following = following
         self.most: int | None = None
-        """Samples of a batch that the engine can make at most. It ends before a larger one."""
+        """Maximum number of samples in a batch that the engine can make. The run ends before a larger one."""
 
     @property
     def too_large(self) -> int:
-        """Samples of the plan that comes next in this epoch, if the engine is too small for it; otherwise 0."""
+        """Samples of the next plan of this epoch if the engine is too small for it; otherwise 0."""
         size = 0 if self.now.ended else self.now.next_size
         return size if self.most is not None and size > self.most else 0
 
     @property
     def now(self) -> EpochStream:
-        """The epoch that has begun."""
+        """The current epoch."""
         return self._epochs[0]
 
     @property
     def is_ahead(self) -> bool:
-        """Whether a plan of another epoch was taken."""
+        """Return whether a plan of another epoch was taken."""
         return len(self._epochs) > 1
 
     def __iter__(self) -> Iterator[Plan]:
@@ -136,21 +136,21 @@ class PlanStream:
         return stream.take()
 
     def go_on(self, plans: EpochPlan) -> bool:
-        """The next epoch begins, with these plans: whether they are what was worked on. If not, nothing here is of use
-        any more."""
+        """Begin the next epoch with these plans. Returns whether they are those that were worked on. If not,
+        this stream is no longer usable."""
         if not self._epochs[1].begin(plans):
             return False
         self._epochs.popleft()
         return True
 
     def back(self) -> None:
-        """The run was given up: what it left of the present epoch is to be taken once more, and nothing else."""
+        """Reset after a run was given up: only the unanswered plans of the current epoch are taken again."""
         self._epochs = deque([self.now])
         self.now.again()
 
 
 def _equal(a: Plan, b: Plan) -> bool:
-    """Of two plans with the same pipeline: whether they are of the same samples with the same numbers."""
+    """Return whether two plans of one pipeline have equal samples and numbers."""
     numbers = "seed", "epoch", "step", "valid", "consumed", "bad", "by_hand"
     arrays = "indices", "keys", "frames", "sizes"
     return all(getattr(a, name) == getattr(b, name) for name in numbers) and all(

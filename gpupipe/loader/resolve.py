@@ -1,4 +1,4 @@
-"""From a loader's arguments to all that follows from them: each is honoured, or refused with what to do instead."""
+"""Resolves a loader's arguments: each one is honored, or rejected with an error that says what to do instead."""
 
 from __future__ import annotations
 
@@ -37,49 +37,49 @@ _ENDLESS = 1 << 62
 
 
 class NotNative(Exception):
-    """Only torch's own loader can do what was asked for."""
+    """Raised if only torch's DataLoader can do what was asked for."""
 
     def __init__(self, reasons: Iterable[Reason | str], error: ConfigError | None = None):
         self.reasons = tuple(dict.fromkeys(map(Reason.of, reasons)))
         super().__init__(sentence(self.reasons))
         self.error = error or ConfigError(f'{self}. Or use engine="auto"')
-        """For an engine that was asked for and cannot do it."""
+        """The error for an engine that was named and cannot do it."""
 
     @property
     def code(self) -> str:
-        """Of the first reason."""
+        """Code of the first reason."""
         return self.reasons[0].code
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What follows from the arguments."""
+    """Everything that follows from the arguments."""
 
     setup: Setup
     batching: Batching
     config: EngineConfig
     why: str
-    """Why this engine."""
+    """Why this engine was chosen."""
 
     @property
     def workload(self) -> Workload:
-        """What the engine has to do on this rank."""
+        """The work of the engine on this rank."""
         total = self.batching.sampler.length
         return Workload(self.setup, _ENDLESS if total is None else -(-total // self.batching.shard.world_size))
 
 
 def _refuse_path(dataset: Any) -> None:
-    """Raises :class:`DatasetError`: torch's loader would make batches of its letters."""
+    """Raise :class:`DatasetError` for a path, since torch's loader would make batches of its letters."""
     if isinstance(dataset, (str, os.PathLike)):
         raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {named_class(dataset)}")
 
 
 def resolve(a: Arguments) -> Resolved:
-    """Check how the arguments fit together and complete what was left open. Touches no GPU and starts nothing.
+    """Check how the arguments fit together and complete the open ones. Touches no GPU and starts nothing.
 
     Raises:
-        NotNative: only torch's own loader can do it, and ``a.dataset`` is one that it can run.
-        ConfigError: nobody can.
+        NotNative: gpupipe's engines cannot do it, and ``a.dataset`` is one that torch's DataLoader can run.
+        ConfigError: no loader can do it.
     """
     device = device_of(a.device)
     ours = isinstance(a.dataset, Dataset)
@@ -152,7 +152,8 @@ def _whole_batches(a: Arguments) -> list[Reason]:
 
 
 def _takes_batches(dataset: Any) -> bool:
-    """Whether torch calls a ``__getitems__`` of user code, possibly through its own, which only pass indices on."""
+    """Return whether torch calls a ``__getitems__`` of user code, possibly through its own ones, which only
+    pass indices on."""
     name = exact_name(dataset, "torch.utils.data")
     if name == "Subset":
         return _takes_batches(dataset.dataset)
@@ -166,12 +167,15 @@ def _parts(datasets: Any) -> Any:
 
 
 def _one_at_a_time(a: Arguments, batching: Batching) -> bool:
-    """Without workers torch reads a sampler one batch at a time. One of user code may watch the training."""
+    """Return whether a sampler of user code must be read one batch at a time, as torch does without workers.
+
+    Such a sampler may watch the training.
+    """
     return a.num_workers == 0 and a.prefetch_factor is None and batching.sampler.ahead is None
 
 
 def same_work(one: Resolved, two: Resolved) -> bool:
-    """Whether an engine for the one can go on with the other: only of files is that certain."""
+    """Return whether an engine for ``one`` can continue with ``two``. This is certain only for files."""
     a, b = one.setup, two.setup
     return (
         a.dataset.kind in ("files", "clips")
@@ -202,8 +206,10 @@ def _scaled(a: Arguments, dataset: Dataset) -> bool:
 
 
 def _try_functions(dataset: Dataset) -> None:
-    """Raise :class:`NotNative` if user code among the transforms does to images what only torch's own loader allows,
-    such as another size: it was not written for us, so nobody read what is asked of it."""
+    """Raise :class:`NotNative` if user code among the transforms does what only torch's DataLoader allows.
+
+    An example is a change of the image size: the code was not written for gpupipe, so it need not follow its rules.
+    """
     if not has_calls(dataset.transform):
         return
     size = dataset.common_size() or _TRIED
@@ -213,15 +219,15 @@ def _try_functions(dataset: Dataset) -> None:
     except PipelineError as e:
         raise NotNative([Reason(str(e), "own-function")], e) from None
     except Refused:
-        return  # what cannot be copied is tried by the first batch
+        return  # the first batch tries what cannot be copied
 
 
 _TRIED = (256, 320)
-"""Pixels, if images have several sizes."""
+"""Pixels of the trial image if images have several sizes."""
 
 
 def _foreign(a: Arguments) -> list[Reason]:
-    """What user code does with samples and batches."""
+    """Reasons why the samples and batches of user code need torch's DataLoader."""
     reasons = []
     if a.batch_sampler is None and a.batch_size is None:
         reasons.append(Reason("batch_size=None gives single samples", "single-samples"))
@@ -234,7 +240,7 @@ def _foreign(a: Arguments) -> list[Reason]:
 
 
 def _worker_options(a: Arguments) -> list[Reason]:
-    """What makes sense for worker processes alone, which an engine that reads files by itself has not."""
+    """Reasons from options of worker processes, which an engine that reads files itself does not have."""
     given: list[tuple[str, Any, Any, str]] = [
         ("worker_init_fn", a.worker_init_fn, None, "gpupipe reads files without any, and numbers come from the seed"),
         ("timeout", a.timeout, 0, "gpupipe reads files in threads, which cannot be interrupted"),
@@ -253,7 +259,7 @@ def device_of(device: DeviceLike) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        # torch.device(0) asks the driver.
+        # torch.device(0) would query the driver.
         found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except RuntimeError as e:
         raise ConfigError(f"device={device!r}: {str(e).splitlines()[0]}") from None
@@ -269,7 +275,8 @@ def _may_differ_in_size(dataset: Dataset) -> bool:
 
 
 def _check_targets(dataset: Dataset) -> None:
-    """Refuse MixUp and CutMix if targets cannot be mixed; those of a user's own dataset are seen when they come."""
+    """Reject MixUp and CutMix if targets cannot be mixed. Targets of a user's own dataset are checked when they
+    arrive."""
     for op in dataset.transform.mixing:
         if dataset.runs_user_code:
             continue

@@ -1,4 +1,4 @@
-"""The engines that a loader has started, who uses which, and what becomes of them in a forked child."""
+"""The engines that a loader has started, the iterators that use them, and their behavior after a fork."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _TIMES = count()
 
 
 class Lease:
-    """What one iterator has of the engines: none before it begins, or after another one took its engine."""
+    """An iterator's hold on an engine: empty before it begins, and after another iterator took its engine."""
 
     def __init__(self, device: torch.device):
         self._device = device
         self.engine: Engine | None = None
         self.run: Run | None = None
         self.interrupted = False
-        """Whether its engine was once taken away in the middle of an epoch."""
+        """Whether its engine was ever taken away in the middle of an epoch."""
         self.used = next(_TIMES)
         self._kept: KeepAlive | None = None
 
     def keep(self, batch: Batch) -> None:
-        """Keep what a batch points into until the consumer's stream has passed."""
+        """Keep the memory that a batch refers to until the consumer's stream has passed."""
         self.used = next(_TIMES)
         if batch.keep is not None:
             if self._kept is None:
@@ -46,7 +46,7 @@ class Lease:
             self._kept.take(batch.keep)
 
     def renew(self) -> None:
-        """The consumer asks for another batch: what it did with the last one is queued on its stream by now."""
+        """Note that the consumer asks for another batch: its work on the last one is queued on its stream by now."""
         if self._kept is not None:
             self._kept.renew()
 
@@ -57,13 +57,13 @@ class Lease:
             run.close()
 
     def take(self, other: Lease) -> None:
-        """Have what another one has, which then has nothing."""
+        """Take over the hold of another lease, which is empty afterwards."""
         self.engine, self.run, self._kept = other.engine, other.run, other._kept
         other.engine = other.run = other._kept = None
         self.used = next(_TIMES)
 
     def let_go(self) -> Engine | None:
-        """End the run and give the engine back, once nobody reads its memory any more."""
+        """End the run and return the engine once nobody reads its memory any more."""
         self.stop()
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -73,34 +73,34 @@ class Lease:
 
 
 class Running:
-    """A loader's engines. It refers to nothing that refers to it, so that a finaliser can hold it.
+    """Engines of a loader. Refers to nothing that refers to it, so that a finalizer can hold it.
 
-    One engine serves one iterator at a time. A new iterator takes the engine of the one that was not used for the
-    longest time, since most such are never used again; if that one is asked for more, it gets another engine and goes
-    on where it stood. So ``next(iter(loader))`` costs no engine, and ``zip(loader, loader)`` has two.
+    One engine serves one iterator at a time. A new iterator takes the engine of the least recently used one, since most
+    iterators are left unfinished. If the old one is asked for more, it gets another engine and continues where it
+    stood. So ``next(iter(loader))`` costs no engine, and ``zip(loader, loader)`` uses two.
     """
 
     def __init__(self) -> None:
         self.engines: list[Engine] = []
         self._leases: list[Lease] = []
         self.one_at_a_time = threading.RLock()
-        """Of the script's threads that iterate over one loader, one makes a batch at a time."""
+        """Lets only one of the script's threads that iterate over the loader make a batch at a time."""
         self._forked_from = 0
-        """The process whose threads and processes these are, if it is not this one."""
+        """Process that owns the threads and processes, if it is not this one."""
         _ALL.add(self)
 
     @property
     def engine(self) -> Engine | None:
-        """The first one."""
+        """The first engine."""
         return self.engines[0] if self.engines else None
 
     @property
     def alone(self) -> bool:
-        """Whether no more than one engine is in use."""
+        """Return whether at most one engine is in use."""
         return len(self._leases) <= 1
 
     def run(self, lease: Lease, plans: PlanStream, build: Callable[[], Engine]) -> Run:
-        """Let an engine start on plans; what the lease ran before must have been closed."""
+        """Start an engine on plans. The previous run of the lease must have been closed."""
         if lease.engine is None:
             lease.engine = self._engine_for(lease, build)
             self._leases.append(lease)
@@ -124,7 +124,7 @@ class Running:
         return self.engines[-1]
 
     def release(self, lease: Lease, *, stop: bool = False) -> None:
-        """An iterator needs its engine no more. The first engine stays, others end, and that one too if ``stop``."""
+        """Return an iterator's engine. The first engine stays, unless ``stop`` is set, and others end."""
         if not self.ours or lease not in self._leases:
             return
         self._leases.remove(lease)
@@ -135,13 +135,15 @@ class Running:
             engine.close()
 
     def hand_on(self, lease: Lease, to: Lease) -> None:
-        """Let another one go on with an engine and what it works on."""
+        """Pass an engine and its current work to another lease."""
         to.take(lease)
         self._leases[self._leases.index(lease)] = to
 
     def close(self) -> None:
-        """End every thread and process, and free the memory. Only in the process that started them. Iterators that go
-        on get new engines."""
+        """End every thread and process, and free the memory. Only works in the process that started them.
+
+        Iterators that continue get new engines.
+        """
         if not self.ours:
             return
         leases, self._leases = self._leases, []
@@ -152,7 +154,7 @@ class Running:
             engine.close()
 
     def finalize(self, owner: object, lease: Lease | None = None) -> weakref.finalize[..., Any]:
-        """Let go of a lease, or close, when nothing refers to ``owner`` any more."""
+        """Release a lease, or close, when nothing refers to ``owner`` any more."""
         return weakref.finalize(owner, self._finalize, lease)
 
     def _finalize(self, lease: Lease | None) -> None:
@@ -163,11 +165,11 @@ class Running:
 
     @property
     def ours(self) -> bool:
-        """Whether this process started it, and not one that this is a fork of."""
+        """Return whether this process started the engines, not one that it was forked from."""
         return not self._forked_from
 
     def check(self, device: torch.device) -> None:
-        """Refuse what cannot work in a forked child."""
+        """Raise an error for what cannot work in a forked child."""
         if self._forked_from:
             raise EngineError(
                 f"this loader was started in process {self._forked_from}, and process {os.getpid()} is a fork of it: "
@@ -176,14 +178,16 @@ class Running:
             )
         if device.type == "cuda" and torch.cuda._is_in_bad_fork():
             raise EngineError(
-                f"device={str(device)!r}: CUDA was initialised in the parent before this process ({os.getpid()}) was "
+                f"device={str(device)!r}: CUDA was initialized in the parent before this process ({os.getpid()}) was "
                 "forked, and does not work here. Start the process with multiprocessing.get_context('spawn'), or touch "
                 "no GPU before forking"
             )
 
     def forked(self) -> None:
-        """Called in a forked child. What was started belongs to the parent, and here nothing may end it: a destructor
-        would wait for threads that the child does not have."""
+        """Forget all engines, in a forked child. They belong to the parent and must not be ended here.
+
+        A destructor would wait for threads that the child does not have.
+        """
         if self.engines and not self._forked_from:
             self._forked_from = os.getppid()
             for engine in self.engines:
@@ -200,10 +204,10 @@ _is_forked = False
 
 @contextmanager
 def one_thread_in_forks() -> Iterator[None]:
-    """Within, in a forked child, torch's functions stay in the thread that calls them.
+    """In a forked child, run torch's functions within this context in the calling thread only.
 
-    A fork has none of the threads that OpenMP started in its parent, and the next parallel loop would wait for them for
-    ever: also one of the script's own. torch's worker processes have one thread for the same reason.
+    A fork lacks the OpenMP threads of its parent, so the next parallel loop would wait for them forever, even one of
+    the script. torch's worker processes use one thread for the same reason.
     """
     threads = torch.get_num_threads() if _is_forked else 1
     if threads == 1:

@@ -1,4 +1,4 @@
-"""``loader.sampler`` and ``loader.batch_sampler``, for scripts and frameworks that look for them."""
+"""``loader.sampler`` and ``loader.batch_sampler``, for scripts and frameworks that read them."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ __all__ = ["OwnSampler", "blocks_within", "own_batches", "own_sampler"]
 
 
 class OwnSampler:
-    """``loader.sampler`` if the script gave none: this rank's indices of the next epoch. It is one of torch's classes,
-    by which frameworks tell whether a loader shuffles, and whether it is cut into ranks already.
+    """``loader.sampler`` if the script gave none: this rank's indices of the next epoch.
 
-    Another one stands in ``loader.batch_sampler``, which the loader itself does not use. Every pass over that is a
-    further epoch. Who iterates it builds a loader of torch's from it, which loads the batches without gpupipe: that is
-    said once.
+    It is a subclass of one of torch's samplers, by which frameworks tell whether a loader shuffles and whether it is
+    divided into ranks already. ``loader.batch_sampler`` contains a second one, which the loader itself does not use.
+    Every pass over it is a further epoch. Code that iterates over it builds a torch loader from it, which loads the
+    batches without gpupipe; a warning says so once.
     """
 
     _position: Position
     for_batches = False
     _warned = False
     _begun: tuple[int, int] | None = None
-    """Seed and epoch of the gpupipe loader that iterates ``loader.batch_sampler``."""
+    """Seed and epoch of the gpupipe loader that iterates over ``loader.batch_sampler``."""
     _passes = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._position.set_epoch(epoch)
 
     def begin(self, seed: int, epoch: int) -> None:
-        """A loader of gpupipe's begins an epoch, and may pass over this sampler through whatever was put around it."""
+        """Note that a gpupipe loader begins an epoch, and may iterate over this sampler through a wrapper."""
         self._begun, self._passes = (seed, epoch), 0
 
     @property
     def _batching(self) -> Batching:
-        """On a single rank the samples of a last batch that is dropped are among them, as in torch's samplers."""
+        """Batching of the indices. On a single rank they include the samples of a dropped last batch, as in
+        torch's samplers."""
         batching = self._whole
         return batching if batching.shard.world_size > 1 else replace(batching, drop_last=False)
 
@@ -76,7 +77,7 @@ class OwnSampler:
         return self._indices(later)
 
     def _indices(self, later: int) -> Iterator[int]:
-        """Of the next epoch, or of a later one."""
+        """Yield the indices of the next epoch, or of a later one."""
         seed, epoch = (self._position.seed, self._position.next_epoch) if self._begun is None else self._begun
         batching = self._batching
         order = batching.order(seed, epoch + later)
@@ -92,14 +93,18 @@ class _Shuffled(OwnSampler, RandomSampler):
     _num_samples = None
 
     def __init__(self, position: Position):
-        # Not torch's __init__, which refuses a data source without a length.
+        # torch's __init__ rejects a data source without a length.
         self._position = position
         self.data_source = _Length(position)
 
 
 class _ByBlocks(OwnSampler, Sampler[int]):
-    """No ``RandomSampler``: in its place Lightning would put a ``DistributedSampler`` of its own, which knows no
-    blocks. Any other it wraps, and the loader that it makes anew finds this one within: :func:`blocks_within`."""
+    """Sampler of a shuffle by blocks. Not a ``RandomSampler``, which Lightning would replace by a
+    ``DistributedSampler``.
+
+    That one knows no blocks. Lightning wraps any other sampler, and the loader that it recreates finds this one inside;
+    see :func:`blocks_within`.
+    """
 
     def __init__(self, position: Position, shuffle: BlockShuffle):
         self._position = position
@@ -122,7 +127,7 @@ class _OfRank(OwnSampler, DistributedSampler[Any]):
 
 
 class _Length:
-    """torch's samplers ask their data source for its length, and nothing else."""
+    """Length of a data source, all that torch's samplers ask for."""
 
     def __init__(self, position: Position):
         self._position = position
@@ -132,8 +137,12 @@ class _Length:
 
 
 def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
-    """What Lightning's wrapper around the sampler of a loader that shuffles by blocks stands for; ``None`` if it is
-    something else. Of another one around such a sampler a warning says that the blocks are lost."""
+    """Return the shuffle and shard that Lightning's wrapper around the sampler of a loader that shuffles by blocks
+    stands for.
+
+    Returns ``None`` for anything else. For another wrapper around such a sampler, a warning says that the blocks are
+    lost.
+    """
     within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
     if isinstance(sampler, DistributedSampler) and isinstance(within, _ByBlocks):
         return within.shuffle, Shard(sampler.rank, sampler.num_replicas)
@@ -149,7 +158,7 @@ def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
 
 
 def own_sampler(position: Position) -> _Shuffled | _ByBlocks | _InOrder | _OfRank:
-    """``loader.sampler``."""
+    """Return the value of ``loader.sampler``."""
     batching = position.batching
     if batching.shard.world_size > 1:
         return _OfRank(position)
@@ -159,7 +168,8 @@ def own_sampler(position: Position) -> _Shuffled | _ByBlocks | _InOrder | _OfRan
 
 
 def own_batches(position: Position) -> BatchSampler:
-    """``loader.batch_sampler``. It is torch's own class and no other: Lightning makes another sampler's anew."""
+    """Return the value of ``loader.batch_sampler``. It is exactly torch's class: Lightning would recreate a
+    subclass."""
     sampler = own_sampler(position)
     sampler.for_batches = True
     return BatchSampler(sampler, position.batching.batch_size, position.batching.drop_last)

@@ -1,4 +1,5 @@
-"""What stands behind a loader: gpupipe's own engines (``native.py``), or torch's own loader (``plain.py``)."""
+"""Interface between a loader and its implementations: gpupipe's engines (``native.py``), or torch's DataLoader
+(``plain.py``)."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ __all__ = ["Session", "Stats"]
 
 @dataclass
 class Stats:
-    """What a loader counted since it was made."""
+    """Counts since the loader was made."""
 
     epochs: int = 0
     batches: int = 0
     samples: int = 0
     repaired: int = 0
-    """Batches that were read a second time, because a sample turned out to be bad."""
+    """Batches that were read a second time because of a bad sample."""
     by_hand: int = 0
-    """Samples that the script's own code made, transforms and all."""
+    """Samples that the script's own code made, transforms included."""
     wait_seconds: float = 0.0
     work_seconds: float = 0.0
 
@@ -37,22 +38,22 @@ class Stats:
 
 
 class Session(ABC):
-    """What follows from a loader's arguments, where it stands, what it has started, and what has happened.
+    """State of a loader behind its arguments: its position, what it has started, and what has happened.
 
-    It knows neither the loader nor its iterators, and both keep it alive: when the last of them goes, what was started
-    ends.
+    It knows neither the loader nor its iterators. Both keep it alive: when the last of them is deleted, what was
+    started ends.
     """
 
     arguments: Arguments
     device: torch.device
-    """Of the batches."""
+    """Device of the batches."""
     batch_size: int | None
     drop_last: bool
     shard: Shard
     sampler: Any
-    """``loader.sampler``."""
+    """Value of ``loader.sampler``."""
     batch_sampler: Any
-    """``loader.batch_sampler``."""
+    """Value of ``loader.batch_sampler``."""
     prefetch_factor: int | None
 
     def __init__(self, arguments: Arguments):
@@ -60,53 +61,55 @@ class Session(ABC):
         self.report = BadSampleReport()
         self.stats = Stats()
         self.valid = 0
-        """How many samples of the batch just handed out are real; the others pad it to the size of other ranks'."""
+        """Number of real samples in the batch just delivered. The others pad it to the size of other ranks' batches."""
 
     @property
     @abstractmethod
     def seed(self) -> int:
-        """Of order and augmentation."""
+        """Seed of order and augmentation."""
 
     @property
     @abstractmethod
     def has_begun(self) -> bool:
-        """Whether there is a state to be saved: a seed, or an epoch that began or was set."""
+        """Return whether there is a state to save: a seed, or an epoch that was begun or set."""
 
     @abstractmethod
     def refreshed(self) -> Session:
-        """The session for an epoch that begins now: this one, which has followed what has changed in dataset and
-        sampler, or another one if it cannot."""
+        """Return the session for an epoch that begins now.
+
+        This is the same session, updated to changes in dataset and sampler, or another one if it cannot follow them.
+        """
 
     @abstractmethod
     def take_batches(self, batches: Any) -> None:
-        """A subclass has put ``batches``, which may have no end, in the place of ``loader.batch_sampler``."""
+        """Use ``batches``, possibly without end, which a subclass assigned to ``loader.batch_sampler``."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Batches of a whole epoch on this rank. Raises TypeError if that shows only when it ends."""
+        """Batches of a whole epoch on this rank. Raises TypeError if the number is unknown before the epoch ends."""
 
     @abstractmethod
     def iterate(self) -> Iterator[Any]:
-        """An epoch, which begins with its first batch."""
+        """Iterate over an epoch, which begins with its first batch."""
 
     @abstractmethod
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that begins next."""
+        """Set the epoch that begins next."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Where it stands, to be saved."""
+        """Return the position, to be saved."""
 
     @abstractmethod
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from there. Raises :class:`StateError` if the state does not fit."""
+        """Continue from a saved state. Raises :class:`StateError` if it does not fit."""
 
     @abstractmethod
     def close(self) -> None:
         """Stop every thread and process and free the memory. A later epoch starts them again."""
 
     def estimate(self) -> Estimate:
-        """The memory that it will take, as far as that is known."""
+        """Estimate the memory that the loader will hold, as far as it is known."""
         return Estimate(())
 
     @property
@@ -115,9 +118,9 @@ class Session(ABC):
         """The dataset, for ``repr``."""
 
     def remarks(self) -> list[str]:
-        """For ``repr`` and the report: what a person should know of how the work is done."""
+        """Notes on how the work is done, for ``repr`` and the report."""
         return []
 
     @abstractmethod
     def describe(self) -> list[str]:
-        """For ``repr``: the order, the engine and why it is this one, the pipeline."""
+        """Lines for ``repr``: the order, the engine and why it was chosen, the pipeline."""

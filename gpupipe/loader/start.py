@@ -1,4 +1,4 @@
-"""Whether gpupipe's own engines or torch's own loader do what was asked for."""
+"""Decides whether gpupipe's engines or torch's DataLoader run a loader."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["refreshed", "session_of", "with_arguments"]
 
 
 def session_of(a: Arguments) -> Session:
-    """What stands behind a loader with these arguments.
+    """Return the session for these arguments.
 
-    ``engine="auto"`` and ``"torch"`` give torch's own loader what gpupipe cannot run; ``"auto"`` says so in one
-    warning, with every reason. Other engines refuse it.
+    With ``engine="auto"`` and ``"torch"``, torch's DataLoader runs what gpupipe cannot. ``"auto"`` issues one warning
+    with every reason. Other engines raise an error.
     """
     try:
-        with one_thread_in_forks():  # functions and Datasets of the script are tried
+        with one_thread_in_forks():  # runs functions and Datasets of the script
             return NativeSession(a)
     except NotNative as e:
         return _plain(a, e)
 
 
 def with_arguments(session: Session, **changed: Any) -> Session:
-    """A session with other arguments, at the place where this one stands, which ends."""
+    """Replace a session by one with other arguments at the same position."""
     state = session.state() if session.has_begun else None
     session.close()
     other = session_of(session.arguments.changed(**changed))
@@ -42,7 +42,7 @@ def with_arguments(session: Session, **changed: Any) -> Session:
 
 
 def refreshed(session: Session) -> Session:
-    """The session for an epoch that begins now, after whatever changed in dataset and sampler."""
+    """Return the session for an epoch that begins now, after any changes in dataset and sampler."""
     try:
         return session.refreshed()
     except NotNative as e:

@@ -1,4 +1,4 @@
-"""Where a loader stands: in its epochs, and as a few numbers that can be saved and loaded anywhere."""
+"""Position of a loader in its epochs, and its representation as a few numbers that can be saved and loaded anywhere."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ VERSION = 2
 
 _LEAST = {"batch_size": 1, "world_size": 1, "sampler_epoch": -1}
 _BITS = {"seed": 1024}
-"""Any that DataLoader takes."""
+"""Bits of fields that may be large: every seed that DataLoader accepts."""
 _SAVED = "load what state_dict() returned"
 
 
 def short_repr(value: Any) -> str:
-    """For an error."""
+    """Short ``repr`` for an error message."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def checked_integer(name: str, value: Any, least: int = 0, bits: int = 63) -> None:
-    """Raise :class:`StateError` unless a field's value can be."""
+    """Raise :class:`StateError` unless a field can have this value."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise StateError(f"a loader's state has {name}={short_repr(value)}, which must be int; {_SAVED}")
     if value < least:
@@ -46,8 +46,8 @@ class State:
     """The position of a loader and what it belongs to.
 
     ``epoch`` and ``delivered`` say what comes next: sample number ``delivered`` (over all ranks) of that epoch. After
-    the last batch, and before the iterator has ended, ``delivered`` equals the length of the epoch; once it has ended,
-    the state is sample 0 of the next epoch. So a loader that is loaded goes on exactly as the saved one would have.
+    the last batch, and before the iterator has ended, ``delivered`` equals the length of the epoch. Once it has ended,
+    the state is sample 0 of the next epoch. So a loader that loads it continues exactly as the saved one would have.
     """
 
     version: int
@@ -61,14 +61,14 @@ class State:
     pipeline: str
     order: str
     sampler_epoch: int = -1
-    """The epoch that was set on the script's own sampler; -1 if it has none."""
+    """Epoch that was set on the script's own sampler; -1 if it has none."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Any) -> State:
-        """A checked state. Raises :class:`StateError` saying what is wrong with ``values``."""
+        """Return a checked state. Raises :class:`StateError` that says what is wrong with ``values``."""
         if not isinstance(values, Mapping):
             raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
         version = values.get("version")
@@ -91,8 +91,10 @@ class State:
         return cls(**values)
 
     def check(self, now: State, total: int | None) -> None:
-        """Raise :class:`StateError` if this state cannot go on in a loader that stands at ``now``, whose epochs have
-        ``total`` samples, if that is known."""
+        """Raise :class:`StateError` if a loader at ``now`` cannot continue from this state.
+
+        ``total`` is the number of samples in its epochs, if known.
+        """
         for name, what, advice in (
             ("dataset", "dataset", "use the same files, or start a new epoch with set_epoch()"),
             ("pipeline", "pipeline", "use the same transforms, or start a new epoch with set_epoch()"),
@@ -110,13 +112,15 @@ class State:
                 f"this state has epoch {self.sampler_epoch} of a sampler with set_epoch(), which this loader's sampler "
                 "lacks; use the same sampler"
             )
-        # A DistributedSampler that drops the rest leaves out another one for each number of ranks.
+        # The samples that a DistributedSampler drops at the end depend on the number of ranks.
         if total is not None and self.delivered > total + max(self.world_size, now.world_size) - 1:
             raise StateError(f"this state is {self.delivered} samples into an epoch of {total}; {_SAVED}")
 
     def other_batch(self, now: State) -> str | None:
-        """What a person should know of a state that goes on with another global batch. Its samples come in the same
-        order, once each, cut otherwise."""
+        """Return a note if the state continues with another global batch size.
+
+        Samples then come in the same order, once each, in other batches.
+        """
         if self.batch_size * self.world_size == now.batch_size * now.world_size:
             return None
         fits, rest = divmod(self.batch_size * self.world_size, now.world_size)
@@ -131,46 +135,52 @@ class State:
 
 @dataclass
 class Cursor:
-    """How far an epoch has come."""
+    """Progress of an epoch."""
 
     epoch: int = 0
     delivered: int = 0
-    """Samples, over all ranks."""
+    """Delivered samples, over all ranks."""
     running: bool = False
 
 
 class Position:
-    """Which epoch of a loader comes next, where in it, and how far the one has come that gave the last batch."""
+    """The next epoch of a loader, the position in it, and the progress of the epoch that gave the last batch."""
 
     def __init__(self, batching: Batching, seed: int | None, generator: Any = None, *, workers: bool = False):
         self.batching = batching
         self.drawn = seed
-        """The seed, if there is one yet."""
+        """The seed, if it was drawn already."""
         self._generator = generator
         self._workers = workers
         self.agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
         self.next_epoch = 0
-        self._resume = 0  # samples to leave out at the start of next_epoch
+        self._resume = 0  # samples to skip at the start of next_epoch
         self._cursor = Cursor()
         self._sampler_epoch = batching.sampler.epoch_of()
         self._began_with: int | None = None
-        """The sampler's epoch when one of ours began last."""
+        """The sampler's epoch when our last epoch began."""
         self._moves = 1
-        """By how much that changes from one epoch to the next, going by the last two."""
+        """Step from one sampler epoch to the next, according to the last two."""
 
     @property
     def seed(self) -> int:
-        """Of order and augmentation. It is drawn when it is first needed, as torch does, from the loader's generator,
-        the sampler's, or the global one: so every loader has its own, and ``torch.manual_seed`` reproduces them all."""
+        """Seed of order and augmentation.
+
+        It is drawn at first use, as in torch, from the loader's generator, the sampler's, or the global one. So every
+        loader has its own seed, and ``torch.manual_seed`` reproduces them all.
+        """
         if self.drawn is None:
             generator = self.batching.sampler.generator if self._generator is None else self._generator
             self.drawn = self.agreement.seed(generator)
         return self.drawn
 
     def _order(self) -> Order:
-        """Of the epoch that begins. Samplers of user code find torch's global generator, or the loader's, where they
-        find it with torch: its loader calls ``iter(batch_sampler)``, draws a number for its workers, calls ``iter()``
-        once more if there are any, and then asks for the first batch."""
+        """Order of the epoch that begins.
+
+        Samplers of user code see the global generator of torch, or that of the loader, in the same state as in torch.
+        Its loader calls ``iter(batch_sampler)``, draws a number for its workers, calls ``iter()`` once more if there
+        are workers, and then asks for the first batch.
+        """
         if self.batching.sampler.ahead is not None:
             return self.batching.order(self.seed, self.next_epoch)
         own_batches = self.batching.given is not None
@@ -185,7 +195,7 @@ class Position:
         return order
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that begins next, at its first sample. Nothing changes if it would have been that one."""
+        """Set the epoch that begins next, at its first sample. Changes nothing if that epoch comes next anyway."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise ConfigError(f"set_epoch takes an integer that is not negative, not {epoch!r}")
         if epoch != self.next_epoch:
@@ -197,13 +207,13 @@ class Position:
             self._sampler_epoch = epoch
 
     def begin(self) -> tuple[Order, Cursor]:
-        """The next epoch begins: its samples, and what its iterator notes in how far it has come."""
+        """Begin the next epoch. Returns its samples, and the cursor in which its iterator records its progress."""
         now = self.batching.sampler.epoch_of()
         if now is not None and self._began_with is not None:
             self._moves = now - self._began_with
         self._began_with = now
         if now is not None and now != self._sampler_epoch:
-            # set_epoch() called on the sampler that the script owns counts as called on the loader.
+            # set_epoch() called on the script's own sampler counts as called on the loader.
             self._sampler_epoch = now
             self.set_epoch(now)
         order = self._order()
@@ -212,8 +222,11 @@ class Position:
         return order, self._cursor
 
     def ahead(self, later: int) -> tuple[Order, Cursor] | None:
-        """What :meth:`begin` will return for the next epoch if nothing is set before, or for one that comes ``later``;
-        ``None`` if asking the sampler now would be noticed."""
+        """Return what :meth:`begin` will return for the next epoch, or for one ``later`` epochs after it, if nothing is
+        set before.
+
+        Returns ``None`` if user code could notice that its sampler was asked early.
+        """
         ahead = self.batching.sampler.ahead
         if ahead is None:
             return None
@@ -221,15 +234,15 @@ class Position:
         return ahead(self.seed, epoch, self._moves * (later + 1)), Cursor(epoch, 0 if later else self._resume)
 
     def at(self, cursor: Cursor) -> None:
-        """The epoch of this cursor has given a batch: it is the one that a state tells of."""
+        """Note that the epoch of this cursor has given a batch, so that the state describes it."""
         self._cursor = cursor
 
     def rest(self) -> None:
-        """No epoch is running any more, also if one was left in its middle."""
+        """Note that no epoch is running any more, even if one was left early."""
         self._cursor = Cursor()
 
     def load(self, state: State) -> None:
-        """Go on from there; :meth:`State.check` has allowed it."""
+        """Continue from a state that :meth:`State.check` has accepted."""
         self.rest()
         self.drawn = state.seed
         self.next_epoch, self._resume = state.epoch, state.delivered
@@ -237,7 +250,7 @@ class Position:
             self._tell_sampler(state.sampler_epoch)
 
     def state(self, *, dataset: str, pipeline: str) -> State:
-        """To be saved, with the fingerprints of what it belongs to."""
+        """Return the state to be saved, with the fingerprints of its dataset and pipeline."""
         cursor = self._cursor if self._cursor.running else Cursor(self.next_epoch, self._resume)
         epoch = self.batching.sampler.epoch_of()
         return State(

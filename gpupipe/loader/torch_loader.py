@@ -1,4 +1,4 @@
-"""torch's own loader, made so that it can go on in the middle of an epoch."""
+"""A torch DataLoader that can continue in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["Loader", "Remembered"]
 
 
 class Remembered(RandomSampler):
-    """torch's own, which knows the seed of its last permutation, so that it can be had again."""
+    """torch's ``RandomSampler`` that remembers the seed of its last permutation, so that it can be repeated."""
 
     seed: int | None = None
     again: int | None = None
-    """The seed of the next permutation, if it is not to be drawn."""
+    """Seed of the next permutation, if it is not to be drawn."""
     passes = 0
-    """Permutations since the epoch began; several if batches without an end were made of it."""
+    """Permutations since the epoch began; several if endless batches are made from it."""
 
     def __iter__(self) -> Iterator[int]:
-        # Drawn as torch draws it: a script has the same permutations with and without gpupipe.
+        # Drawn as in torch, so that a script has the same permutations with and without gpupipe.
         again, self.again, self.passes = self.again, None, self.passes + 1
         self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if again is None else again
         self.generator = torch.Generator()
@@ -36,14 +36,15 @@ class Remembered(RandomSampler):
 
 
 class Rest:
-    """The indices, or batches of indices, of an epoch, without those that were delivered before."""
+    """Indices, or batches of indices, of an epoch without those that were delivered before."""
 
     def __init__(self, inner: Any, loader: Loader):
         self.inner = inner
         self.loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        # A generator, which does nothing before it is asked: torch makes two of them, draws, and asks the second.
+        # A generator does nothing before the first item is requested: torch makes two of them, draws, and uses the
+        # second.
         skip, self.loader.skip = self.loader.skip, 0
         yield from islice(self.inner, skip, None)
 
@@ -52,7 +53,7 @@ class Rest:
 
 
 class Loader(TorchLoader[Any]):
-    """torch's own, which can begin in the middle of an epoch, and whose workers cannot keep it from ending."""
+    """torch's DataLoader that can begin in the middle of an epoch, and whose workers cannot keep it from ending."""
 
     skip = 0
 

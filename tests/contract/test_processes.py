@@ -351,7 +351,7 @@ def test_fork_after_cuda_is_refused(numbered: Path, monkeypatch: pytest.MonkeyPa
     assert len(list(Case("null", "folder", "cpu", numbered).loader())) == 5  # the CPU does not mind
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     loader = Case("null", "folder", "cuda:0", numbered).loader()
-    with pytest.raises(EngineError, match=r"device='cuda:0': CUDA was initialised in the parent.*'spawn'"):
+    with pytest.raises(EngineError, match=r"device='cuda:0': CUDA was initialized in the parent.*'spawn'"):
         iter(loader)
 
 
