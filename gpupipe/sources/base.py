@@ -1,9 +1,7 @@
-"""Where encoded samples are. A source lists them once, and reads them by place: a row is a range of bytes in a
-container.
+"""Sources of encoded samples. A source lists its samples once and reads them by place, a range of bytes in a container.
 
-A folder is a source whose containers are its files, one row each; of a tar file the rows are its members. A format is
-so no more than a way to list rows. Order, reading ahead, resuming, ranks, bad samples and caches know nothing of
-formats.
+A folder is a source whose containers are its files, one row each. In a tar file the rows are its members. A format is
+thus no more than a way to list rows. Order, read-ahead, resuming, ranks, bad samples and caches do not depend on it.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ U8 = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Many short texts in two arrays: a million Python objects would not be light.
+    """Many short texts in two arrays, which take less memory than a million Python objects.
 
     >>> Texts.of([b"cat.jpg", b"dog.jpg"])[1]
     b'dog.jpg'
@@ -55,12 +53,12 @@ class Texts:
         return bytes(self.blob[self.offsets[i] : self.offsets[i + 1]])
 
     def many(self, indices: I64) -> list[bytes]:
-        """The texts at ``indices``."""
+        """Return the texts at ``indices``."""
         return [self[i] for i in indices.tolist()]
 
 
 class TextList:
-    """:class:`Texts` that grow."""
+    """A :class:`Texts` that grows."""
 
     def __init__(self) -> None:
         self._blob = bytearray()
@@ -71,27 +69,27 @@ class TextList:
         self._offsets.append(len(self._blob))
 
     def texts(self) -> Texts:
-        """All of them; nothing can be appended any more."""
+        """Return all texts. Nothing can be appended afterwards."""
         return Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """A further column: one value for each row."""
+    """Values of a further column, one for each row."""
 
     kind: str
-    """``"bool"``, ``"int"``, ``"float"`` or ``"str"``; or data type and shape of arrays, such as ``"<f4[4,2]"``."""
+    """``"bool"``, ``"int"``, ``"float"`` or ``"str"``; for arrays their data type and shape, such as ``"<f4[4,2]"``."""
     data: npt.NDArray[Any] | Texts
-    """u8[N] of ``"bool"``, i64[N] of ``"int"``, f64[N] of ``"float"``; texts in UTF-8 of ``"str"``; of arrays their
-    bytes, u8[N, L]."""
+    """u8[N] for ``"bool"``, i64[N] for ``"int"``, f64[N] for ``"float"``, UTF-8 texts for ``"str"``; for arrays
+    their bytes, u8[N, L]."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackedColumns:
-    """How rows are unpacked; see :class:`~gpupipe.codecs.unpack.Packed`."""
+    """Parameters that unpack each row; see :class:`~gpupipe.codecs.unpack.Packed`."""
 
     codec: U8
-    """u8[N]: 0 for rows that are stored as they are, else 1 and a position in :data:`gpupipe.codecs.unpack.CODECS`."""
+    """u8[N]: 0 for rows that are stored unpacked, else 1 + the index in :data:`gpupipe.codecs.unpack.CODECS`."""
     size: I64
     """i64[N], bytes after unpacking"""
     skip: I64
@@ -106,7 +104,7 @@ class PackedColumns:
         return shared
 
     def at(self, row: int) -> Packed | None:
-        """``None`` if the row is stored as it is."""
+        """Parameters of a row; ``None`` if it is stored unpacked."""
         code = int(self.codec[row])
         if not code:
             return None
@@ -135,54 +133,54 @@ class Pages:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """What a source has, without a look into any sample: C containers, and N rows in them."""
+    """Contents of a source, listed without opening any sample: C containers with N rows."""
 
     prefix: bytes
-    """What the containers are below: absolute, ends with a slash."""
+    """Common prefix of the containers' paths: absolute, ends with a slash."""
     containers: Texts
-    """Their paths, below ``prefix``."""
+    """Paths of the containers, below ``prefix``."""
     container_size: I64
     """i64[C], bytes."""
     mtime_ns: I64
-    """i64[C]: their versions, of local files the modification time; see :class:`gpupipe.sources.storage.Found`."""
+    """i64[C], versions of the containers: the modification time for local files; see
+    :class:`gpupipe.sources.storage.Found`."""
     status: U8
-    """u8[N]: OK, or why a row cannot be read, if that is known already; see :data:`gpupipe.codecs.probe.KINDS`."""
+    """u8[N]: OK, or why a row cannot be read, if known already; see :data:`gpupipe.codecs.probe.KINDS`."""
     reasons: dict[int, str]
-    """In words, by row."""
+    """Reasons in words, by row."""
     started_ns: int
-    """The clock before the first look."""
+    """The clock before anything was listed."""
     labels: I64 | None = None
     """i64[N]"""
     container: I32 | None = None
-    """i32[N]: which container a row is in; ``None``: every container is one row."""
+    """i32[N]: the container of each row; ``None`` if every container is one row."""
     offset: I64 | None = None
-    """i64[N], bytes; with ``container``."""
+    """i64[N], bytes. Given with ``container``."""
     length: I64 | None = None
-    """i64[N], bytes; with ``container``."""
+    """i64[N], bytes. Given with ``container``."""
     packed: PackedColumns | None = None
-    """With ``container``; ``None`` if every row is stored as it is."""
+    """Given with ``container``; ``None`` if every row is stored unpacked."""
     names: Texts | None = None
-    """What the rows are called within their containers; with ``container``."""
+    """Names of the rows within their containers. Given with ``container``."""
     columns: Mapping[str, Values] = field(default_factory=dict)
-    """What belongs to every row beside its label, by name."""
+    """Further values of each row besides its label, by column name."""
     classes: tuple[str, ...] = ()
     empty_classes: tuple[str, ...] = ()
     absolute: bool = False
-    """Whether some containers lie outside ``prefix`` and are absolute."""
+    """Whether some containers lie outside ``prefix`` and have absolute paths."""
     folders: tuple[bytes, ...] = ()
-    """Every folder that was read, below ``prefix``."""
+    """All folders that were read, below ``prefix``."""
     folder_mtime_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     ctime_ns: I64 | None = None
-    """i64[C]: when the inodes of files of this machine changed last, if that is known; see
-    :mod:`gpupipe.datasets.index.touched`."""
+    """i64[C]: inode change times of local files, if known; see :mod:`gpupipe.datasets.index.touched`."""
     part_sums: I64 | None = None
-    """i64[C]: made of parts of large files."""
+    """i64[C]: checksums of parts of large files."""
 
     def __len__(self) -> int:
         return len(self.status)
 
     def place(self, row: int) -> Place:
-        """Where the bytes of a row are."""
+        """Return the place of the bytes of a row."""
         if self.container is None:
             return Place(os.path.join(self.prefix, self.containers[row]))
         assert self.offset is not None and self.length is not None
@@ -193,32 +191,32 @@ class Listing:
 
 
 class Source(ABC):
-    """Where encoded samples are. Picklable; opens nothing before it must, and then once per process."""
+    """A collection of encoded samples. Picklable; opens nothing before it must, and then once per process."""
 
     whole_files: ClassVar[bool]
     """Whether every row is a whole local file, which an engine may open by itself."""
     storage: Storage = LOCAL
-    """What containers are read with."""
+    """Storage that reads the containers."""
     columns: tuple[str, ...] = ()
-    """Names of what rows have beside their label."""
+    """Names of the columns besides the label."""
 
     @property
     @abstractmethod
     def key(self) -> tuple[Any, ...]:
-        """JSON values that say which samples these are: what a cached index is found by."""
+        """JSON values that identify the samples. A cached index is found by them."""
 
     @property
     @abstractmethod
     def prefix(self) -> bytes:
-        """What the paths of containers are below: absolute, ends with a slash."""
+        """Common prefix of the containers' paths: absolute, ends with a slash."""
 
     @abstractmethod
     def listing(self, progress: Callable[[int], None]) -> Listing:
-        """Look what there is; ``progress`` is told the number of rows so far.
+        """List all samples. Calls ``progress`` with the number of rows so far.
 
-        Raises :class:`~gpupipe.errors.DatasetError` if there is nothing to look at.
+        Raises :class:`~gpupipe.errors.DatasetError` if there is nothing to list.
         """
 
     def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
-        """The bytes of samples, in the order of ``places``; of one that cannot be read why. Safe in any thread."""
+        """Read the bytes of samples, in the order of ``places``, or the reason why one cannot be read. Thread-safe."""
         return self.storage.read(places)

@@ -1,4 +1,4 @@
-"""Braces in names, as a shell has them."""
+"""Expansion of braces in names, as in a shell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["braces"]
 
 _RANGE = re.compile(r"(-?[0-9]+)[.]{2}(-?[0-9]+)(?:[.]{2}(-?[0-9]+))?|([A-Za-z])[.]{2}([A-Za-z])")
 _MOST = 1_000_000
-"""Names that one pattern may stand for: more are a slip of the hand, and would fill the memory."""
+"""Maximum number of names of one pattern. More are a typing mistake and would fill the memory."""
 
 
 def braces(text: str) -> list[str]:
-    """What a shell makes of braces, which may lie within each other.
+    """Expand braces, which may be nested, as a shell does.
 
     >>> braces("train-{08..10}.{tar,zip}")
     ['train-08.tar', 'train-08.zip', 'train-09.tar', 'train-09.zip', 'train-10.tar', 'train-10.zip']
@@ -29,7 +29,7 @@ def braces(text: str) -> list[str]:
             parts.append([text[at:]])
             break
         choices = _choices(text[opening + 1 : closing])
-        if choices is None:  # as a shell: no braces at all
+        if choices is None:  # not expanded, as in a shell
             choices = ["{" + inner + "}" for inner in braces(text[opening + 1 : closing])]
         parts += [[text[at:opening]], choices]
         at = closing + 1
@@ -42,7 +42,7 @@ def braces(text: str) -> list[str]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Where the brace at ``opening`` is closed; -1 if it is not."""
+    """Return the position of the brace that closes the one at ``opening``; -1 if there is none."""
     depth = 0
     for i in range(opening, len(text)):
         depth += (text[i] == "{") - (text[i] == "}")
@@ -52,7 +52,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 def _choices(inner: str) -> list[str] | None:
-    """What stands between two braces; ``None`` if it is neither a range nor a list."""
+    """Return the alternatives in a pair of braces; ``None`` if the text is neither a range nor a list."""
     match = _RANGE.fullmatch(inner)
     if match is None:
         options = _split(inner)
@@ -71,7 +71,7 @@ def _choices(inner: str) -> list[str] | None:
 
 
 def _split(inner: str) -> list[str]:
-    """At the commas that lie in no further braces."""
+    """Split at the commas outside of nested braces."""
     options, depth, start = [], 0, 0
     for i, c in enumerate(inner):
         depth += (c == "{") - (c == "}")

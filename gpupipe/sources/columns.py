@@ -1,4 +1,4 @@
-"""Further columns of a dataset: what a format knows of its samples beside image and label."""
+"""Further columns of a dataset: values that a format provides for its samples besides image and label."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _LONGEST = (1 << 16) - 1
-"""Bytes of a text or an array."""
+"""Maximum number of bytes of a text or an array."""
 _NUMBERS = {"bool": ("B", np.uint8), "int": ("q", np.int64), "float": ("d", np.float64)}
 
 
@@ -35,8 +35,10 @@ class NoSuchColumn(ValueError):
 
 
 class GrowingColumn:
-    """A column whose values come one by one. The first one says what kind it is, and of arrays the shape; whole numbers
-    among floats become floats."""
+    """A column whose values are added one by one. The first one determines its kind, and for arrays the shape.
+
+    Integers among floats become floats.
+    """
 
     def __init__(self, name: str):
         self.name = name
@@ -45,16 +47,16 @@ class GrowingColumn:
         self._texts = TextList()
         self._arrays = bytearray()
         self._empty: npt.NDArray[Any] = np.zeros(0)
-        """What stands in the place of an array that is missing."""
+        """Placeholder for a missing array."""
         self._before = 0
         """Rows before the first value."""
         self._unfit: set[str] = set()
-        """Types of values that no column holds."""
+        """Types of values that no column can hold."""
 
     def add(self, value: Any) -> str:
-        """Add a value, in whose place there is nothing if it cannot be one; then why.
+        """Add a value. Returns why it cannot be stored, in which case a placeholder is added instead, or an empty text.
 
-        Raises :class:`ValueError` for another kind of value than those before.
+        Raises :class:`ValueError` for a different kind of value than before.
         """
         value, problem = _checked(self.name, value, self._unfit)
         if value is not None:
@@ -95,12 +97,12 @@ class GrowingColumn:
                 f"the column {self.name!r} has arrays of shapes {list(known.shape)} and {list(value.shape)}, and a "
                 "batch has one shape: pad them, or write them as JSON texts that your collate_fn reads"
             )
-        if value.dtype != known.dtype:  # lists of whole numbers among lists of fractions
+        if value.dtype != known.dtype:  # lists of integers among lists of floats
             self._empty = np.zeros(known.shape, np.result_type(known, value))
             self._arrays = bytearray(np.frombuffer(self._arrays, known.dtype).astype(self._empty.dtype).tobytes())
 
     def values(self) -> Values:
-        """All of them. Raises :class:`ValueError` if there was none."""
+        """Return all values. Raises :class:`ValueError` if there is none."""
         if self.kind is None and self._unfit:
             raise ValueError(
                 f"the column {self.name!r} has values of type {' and '.join(sorted(self._unfit))}, and columns hold "
@@ -119,7 +121,7 @@ class GrowingColumn:
 
 
 def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
-    """(the value, or nothing; why). Other types are added to ``unfit``."""
+    """Return (the value or ``None``, the reason). Adds types that no column can hold to ``unfit``."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None:
@@ -142,7 +144,7 @@ def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
 
 
 def _array_of(values: list[Any]) -> Any:
-    """Numbers in lists of one length as an array i64, f64 or bool; anything else as it is."""
+    """Convert lists of numbers, all of one length, to an array i64, f64 or bool. Returns anything else unchanged."""
     try:
         found = np.array(values)
     except (ValueError, OverflowError):
@@ -151,14 +153,14 @@ def _array_of(values: list[Any]) -> Any:
 
 
 def member_value(read: Mapping[str, bytes], name: str) -> Any:
-    """What a column of a sample in an archive is.
+    """Return the value of a column for a sample in an archive.
 
     Args:
-        read: members of the sample, by extension in lower case.
+        read: members of the sample, by lower-case extension.
         name: an extension: ``"txt"`` for a text, ``"npy"`` for an array; or a field of a JSON member, ``"json:a.b"``.
 
     Returns:
-        ``None`` if it is not there; bytes that are no text as they are.
+        The value, or ``None`` if it is missing. Bytes that are not text are returned unchanged.
     """
     extension, _, field = name.partition(":")
     extension = extension.lower()
@@ -177,7 +179,7 @@ def member_value(read: Mapping[str, bytes], name: str) -> Any:
 
 
 def _npy_array(data: bytes) -> npt.NDArray[Any]:
-    """The array of a ``.npy`` file. Raises :class:`ValueError` before it takes memory for what the header claims."""
+    """Read the array of a ``.npy`` file. Raises :class:`ValueError` before it allocates memory for a wrong header."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -188,7 +190,7 @@ def _npy_array(data: bytes) -> npt.NDArray[Any]:
 
 
 def json_field(text: bytes, path: str) -> Any:
-    """A field of a JSON object: ``a.b``. Raises what parsing and looking for it raise."""
+    """Return a field of a JSON object, such as ``a.b``. Raises the errors of parsing and lookup."""
     value = parse_json(text)
     for name in path.split("."):
         value = value[name]
@@ -196,8 +198,9 @@ def json_field(text: bytes, path: str) -> Any:
 
 
 def parsed(texts: Sequence[Any]) -> list[Any]:
-    """A column of a CSV file, which has only texts: whole numbers if all are some, else floats, else texts; an empty
-    one is no value.
+    """Convert a column of a CSV file, which has only texts, to integers if possible, else floats, else texts.
+
+    An empty text is a missing value.
 
     >>> parsed(["1", "", "2.5"])
     [1.0, None, 2.5]
@@ -212,7 +215,7 @@ def parsed(texts: Sequence[Any]) -> list[Any]:
 
 
 def are_fractions(labels: Sequence[str]) -> bool:
-    """Whether all labels of a CSV file are numbers, and some no whole ones: neither class numbers nor names.
+    """Return whether all labels of a CSV file are numbers and some are not integers: neither class numbers nor names.
 
     >>> are_fractions(["1.0", "2.0"]), are_fractions(["1", "2"]), are_fractions(["1.0", "cat"])
     (True, False, False)
@@ -221,10 +224,10 @@ def are_fractions(labels: Sequence[str]) -> bool:
 
 
 def checked_columns(columns: Any, owner: str, taken: Sequence[str | None] = ()) -> tuple[str, ...]:
-    """The argument ``columns``. Raises :class:`DatasetError`.
+    """Check the argument ``columns``. Raises :class:`DatasetError`.
 
     Args:
-        taken: names that the dataset has for something else.
+        taken: names that the dataset uses for something else.
     """
     names = None if isinstance(columns, (str, bytes)) else tuple(columns)
     if names is None or not all(isinstance(name, str) and name for name in names):

@@ -1,4 +1,4 @@
-"""Packages that one format needs and gpupipe does not."""
+"""Packages that a single format needs and that gpupipe does not depend on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["NotJsonError", "need", "parse_json"]
 
 
 def need(module: str, extra: str, why: str) -> Any:
-    """A module that comes with ``gpupipe-loader[extra]``, imported when it is needed.
+    """Import a module that comes with ``gpupipe-loader[extra]`` on first use.
 
-    Raises :class:`MissingDependency` saying how to install it.
+    Raises :class:`MissingDependency` with the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -24,11 +24,11 @@ def need(module: str, extra: str, why: str) -> Any:
 
 
 class NotJsonError(ValueError):
-    """A text is no JSON."""
+    """A text is not valid JSON."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """As :func:`json.loads`. Raises :class:`NotJsonError`, also for values that lie too deep in each other."""
+    """Parse JSON like :func:`json.loads`. Raises :class:`NotJsonError`, also for values that are nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

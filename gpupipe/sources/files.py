@@ -1,4 +1,4 @@
-"""Files that a list names, and the rows of any files: one file, one row."""
+"""Files named by a list, and the rows of any files: one file, one row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class FileRows:
-    """Columns that grow: arrays of machine integers, because a million Python objects each would not be light."""
+    """Columns that grow. They are arrays of machine integers, which take less memory than a million Python objects."""
 
     def __init__(self) -> None:
         self._blob = bytearray()
@@ -39,13 +39,13 @@ class FileRows:
         return len(self._status)
 
     def add(self, path: bytes, found: os.stat_result | OSError) -> None:
-        """One file, and what the system says of it."""
+        """Add a file and its ``os.stat`` result."""
         self._blob += path
         self._offsets.append(len(self._blob))
         self.look(found)
 
     def look(self, found: os.stat_result | OSError) -> None:
-        """What the system says of the next file of a list that is there already."""
+        """Add the ``os.stat`` result of the next file of an existing list."""
         size = mtime = ctime = status = 0
         if isinstance(found, OSError):
             missing = isinstance(found, (FileNotFoundError, NotADirectoryError))
@@ -62,7 +62,8 @@ class FileRows:
         self._status.append(status)
 
     def listing(self, prefix: bytes, started_ns: int, paths: Texts | None = None, **more: Any) -> Listing:
-        """All of them. ``paths`` are those that were not added one by one; ``more`` goes to :class:`Listing`."""
+        """Return all rows. ``paths`` are given if they were not added one by one; ``more`` is passed to
+        :class:`Listing`."""
         if paths is None:
             paths = Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
         size, mtime_ns, ctime_ns = (np.frombuffer(x, np.int64) for x in (self._size, self._mtime_ns, self._ctime_ns))
@@ -72,18 +73,18 @@ class FileRows:
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Files that a script names, in that order."""
+    """Files named by a script, in its order."""
 
     below: bytes
     """A folder: absolute, ends with a slash."""
     rows: Texts = field(repr=False)
-    """Below it, or absolute if they lie outside."""
+    """Paths below the folder, or absolute paths outside of it."""
     absolute: bool = False
-    """Whether some are."""
+    """Whether some paths are absolute."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """JSON values that differ if the files do."""
+        """JSON values that identify the files."""
         digest = hashlib.blake2b(self.rows.blob, digest_size=16)
         digest.update(self.rows.offsets.tobytes())
         folder = os.fsdecode(self.below)
@@ -93,17 +94,17 @@ class Paths:
         return len(self.rows)
 
     def __getitem__(self, i: int) -> bytes:
-        """An absolute path."""
+        """Return an absolute path."""
         return os.path.join(self.below, self.rows[i])
 
     def __getstate__(self) -> dict[str, Any]:
-        # They are in the index; a process that was sent a dataset does not build it again.
+        # The index has them; a process that receives a dataset does not build it again.
         return {**self.__dict__, "rows": Texts.of([])}
 
 
 @dataclass(frozen=True, eq=False)
 class Listed(Source):
-    """Files that a list names, in its order. One that is missing is a bad row, and not an error."""
+    """Files named by a list, in its order. A missing one is a bad row, not an error."""
 
     paths: Paths
     labels: I64 | None = field(repr=False)
@@ -139,4 +140,4 @@ class Listed(Source):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "labels": None}  # in the index too
+        return {**self.__dict__, "labels": None}  # the index has them as well

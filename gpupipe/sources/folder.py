@@ -1,4 +1,4 @@
-"""Files in one folder per class: what their folders say of them, names, sizes, times. No file is opened.
+"""Files in one folder per class, described by folders, names, sizes and times. No file is opened.
 
 :class:`Tree` gives the classes, files and order of ``torchvision.datasets.ImageFolder``.
 """
@@ -33,7 +33,7 @@ def _look(entry: os.DirEntry[str]) -> os.stat_result | OSError:
 
 
 def find_classes(root: str, owner: str) -> tuple[str, ...]:
-    """The names of the folders in ``root``, sorted. Raises :class:`DatasetError` if there is none."""
+    """Return the sorted names of the folders in ``root``. Raises :class:`DatasetError` if there is none."""
     try:
         with os.scandir(root) as entries:
             classes = tuple(sorted(e.name for e in entries if e.is_dir()))
@@ -54,8 +54,10 @@ def find_classes(root: str, owner: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Tree(Source):
-    """Every file below ``root`` as torchvision's ``make_dataset`` finds it: class folders sorted, in each the folders
-    of ``os.walk(followlinks=True)`` sorted by path, in each the names sorted.
+    """All files below ``root`` that torchvision's ``make_dataset`` finds.
+
+    Class folders are sorted. Within each class, the folders of ``os.walk(followlinks=True)`` are sorted by path, and
+    the files of each folder by name.
 
     Args:
         root: absolute.
@@ -78,10 +80,10 @@ class Tree(Source):
         return os.fsencode(os.path.join(self.root, ""))
 
     def listing(self, progress: Callable[[int], None] = lambda n: None) -> Listing:
-        """Raises :class:`DatasetError` if ``root`` is missing or has no class folder."""
+        """List the files. Raises :class:`DatasetError` if ``root`` is missing or has no class folder."""
         started = time.time_ns()
         prefix = os.path.join(self.root, "")
-        # A folder's time is read before its content: what changes in between shows at the next opening.
+        # A folder's time is read before its content, so that a change in between shows at the next opening.
         folders, times = [b""], [_mtime(self.root)]
         classes = find_classes(self.root, self.owner)
         rows = FileRows()
@@ -120,7 +122,8 @@ _Files = dict[str, os.stat_result | OSError]
 
 
 def _walk(prefix: str, name: str, extensions: tuple[str, ...]) -> list[tuple[str, int, _Files]]:
-    """(folder below ``prefix``, its mtime, its files) of a class, by the rules of ``os.walk(followlinks=True)``."""
+    """Return (folder below ``prefix``, its mtime, its files) for a class, by the rules of
+    ``os.walk(followlinks=True)``."""
     found: list[tuple[str, int, _Files]] = []
     todo = [name]
     while todo:
@@ -139,7 +142,7 @@ def _walk(prefix: str, name: str, extensions: tuple[str, ...]) -> list[tuple[str
                     elif entry.name.lower().endswith(extensions):
                         files[entry.name] = _look(entry)
         except OSError as e:
-            # torchvision leaves such a folder out without a word.
+            # torchvision skips such a folder silently.
             _log.warning("the folder %s cannot be read and is left out: %s", printable(prefix + folder), e.strerror)
             files = {}
         found.append((folder, mtime, files))

@@ -1,7 +1,7 @@
 """HDF5 objects whose bytes lie in other files: external storage, virtual datasets and external links.
 
-A file can name any other file of the machine in these ways, so they are followed only if the user allows it. HDF5 gives
-zeros without a word if a source is missing; here that is an error.
+A file can name any other file of the machine in these ways, so they are followed only if the user allows it. HDF5
+silently returns zeros if a source is missing; here that is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .extras import need
 __all__ = ["OutsideError", "find", "h5py", "walk"]
 
 _SOFT_LINKS = 32
-"""Soft links that one name may pass."""
+"""Maximum number of soft links that one name may pass."""
 
 
 class OutsideError(ValueError):
@@ -24,12 +24,12 @@ class OutsideError(ValueError):
 
 
 def h5py() -> Any:
-    """The module. Raises :class:`~gpupipe.errors.MissingDependency`."""
+    """Import h5py. Raises :class:`~gpupipe.errors.MissingDependency`."""
     return need("h5py", "hdf5", "HDF5 files are opened with h5py")
 
 
 def find(root: Any, name: str, allow_outside: bool = False) -> Any:
-    """The dataset or group ``name`` of an open file; ``None`` if there is none.
+    """Return the dataset or group ``name`` of an open file; ``None`` if there is none.
 
     Args:
         root: an ``h5py.File`` or ``h5py.Group``.
@@ -37,7 +37,7 @@ def find(root: Any, name: str, allow_outside: bool = False) -> Any:
 
     Raises:
         OutsideError: it leads to another file.
-        ValueError: a file that it is allowed to use lacks some of its data.
+        ValueError: a file that may be used lacks some of its data.
     """
     item = root.get(name) if allow_outside else _inside(root, name)
     if isinstance(item, h5py().Dataset):
@@ -51,7 +51,7 @@ def find(root: Any, name: str, allow_outside: bool = False) -> Any:
 
 
 def walk(group: Any) -> Iterator[tuple[str, Any]]:
-    """(name, dataset) of every dataset below a group, each once, in the order of the names within each group.
+    """Yield (name, dataset) of every dataset below a group, each once, in the order of the names within each group.
 
     Raises :class:`OutsideError` if one lies in another file.
     """
@@ -77,7 +77,7 @@ def _address(item: Any) -> int:
 
 
 def _inside(root: Any, name: str) -> Any:
-    """As ``root.get(name)``, but every link on the way is looked at before it is followed."""
+    """Return ``root.get(name)`` after checking every link on the way before it is followed."""
     h5 = h5py()
     at = root["/"] if name.startswith("/") else root
     todo, soft = deque(name.split("/")), 0
@@ -104,7 +104,7 @@ def _inside(root: Any, name: str) -> Any:
 def _link(group: Any, name: str) -> Any:
     try:
         return group.get(name, getlink=True)
-    except TypeError:  # a link of a kind that a program defines for itself
+    except TypeError:  # a user-defined kind of link
         raise OutsideError(f"{name!r} is a link of an unknown kind") from None
 
 
@@ -118,7 +118,7 @@ def _refuse_outside(dataset: Any, name: str) -> None:
 
 
 def _check_external(dataset: Any, name: str) -> None:
-    """Raises :class:`ValueError` if a file that has the bytes of a dataset is missing or too short."""
+    """Raise :class:`ValueError` if a file with the bytes of a dataset is missing or too short."""
     left = dataset.size * dataset.dtype.itemsize
     prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", os.path.dirname(dataset.file.filename))
     for file, offset, size in dataset.external:
@@ -130,11 +130,11 @@ def _check_external(dataset: Any, name: str) -> None:
 
 
 def _check_sources(dataset: Any, name: str) -> None:
-    """Raises :class:`ValueError` if a source of a virtual dataset is missing."""
+    """Raise :class:`ValueError` if a source of a virtual dataset is missing."""
     folder = os.path.dirname(dataset.file.filename)
     prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", folder)
     for _, file, source, _ in dataset.virtual_sources():
-        if "%" in file + source:  # a numbered sequence, which ends before the first one that is missing
+        if "%" in file + source:  # a numbered sequence, which ends before the first missing file
             continue
         paths = [os.path.join(where, file) for where in (prefix, folder, "")] if file != "." else []
         path = next((path for path in paths if os.path.isfile(path)), None) if paths else dataset.file.filename

@@ -1,5 +1,7 @@
-"""The names of classes in a file ``labels.txt`` beside shards whose samples have numbers, as TensorFlow's research
-models write it: a line ``3:tench`` for each class."""
+"""Class names from a file ``labels.txt`` next to shards whose samples have numbers.
+
+TensorFlow's research models write one line for each class, such as ``3:tench``.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ __all__ = ["FILE", "names_beside", "text_of"]
 FILE = "labels.txt"
 _LINE = re.compile(rb"([0-9]{1,9}):(.+)")
 _LONGEST = 1 << 26
-"""Bytes."""
+"""Maximum size of the file in bytes."""
 _log = logging.getLogger("gpupipe")
 
 
 def names_beside(storage: Storage, folder: bytes, greatest: int) -> tuple[str, ...]:
-    """The names of the classes by number; none if there is no such file in the folder, or if it is another list.
+    """Return the class names by number; empty if the folder has no such file, or if it is a different list.
 
     Args:
-        folder: of the shards; ends with a slash.
-        greatest: of all labels.
+        folder: folder of the shards; ends with a slash.
+        greatest: the greatest label.
     """
     path = os.path.join(folder, FILE.encode())
     try:
@@ -44,7 +46,7 @@ def names_beside(storage: Storage, folder: bytes, greatest: int) -> tuple[str, .
 
 
 def text_of(names: Sequence[str]) -> bytes:
-    """The content of such a file. Raises :class:`DatasetError` for a name that no line can hold."""
+    """Return the content of such a file. Raises :class:`DatasetError` for a name that does not fit on a line."""
     wrong = next((name for name in names if not name or len(name.splitlines()) > 1), None)
     if wrong is not None:
         raise DatasetError(f"the class name {wrong!r} does not fit into a line of {FILE}; rename the class")

@@ -19,14 +19,15 @@ _PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_pat
 _PATH |= {"video", "videos", "video_path", "clip", "clips", "clip_path"}
 _LABEL = {"label", "labels", "class", "classes", "class_name", "class_id", "category", "target", "label_id", "y"}
 _LONGEST = 1 << 20
-"""No line has more characters."""
+"""Maximum number of characters in a line."""
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
 def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int] | list[str] | None]:
-    """(paths, labels) of a CSV file, or of a TSV file if its name ends in ``.tsv`` or its first line has a tab.
+    """Read (paths, labels) from a CSV file, or from a TSV file if its name ends in ``.tsv`` or its first line has a
+    tab.
 
-    Labels are integers if all are, otherwise class names; ``None`` if there is one column. The first line is a
+    Labels are integers if all of them are, otherwise class names; ``None`` if there is one column. The first line is a
     header if it names a path column, or if it alone has a label that is not a number.
 
     Raises:
@@ -37,7 +38,7 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
         raise DatasetError(f"{owner}: {file} is a folder; use {other}, or give a list of paths")
     try:
         with open(file, encoding="utf-8-sig", errors="strict", newline="", opener=open_regular) as f:
-            if not os.fstat(f.fileno()).st_size:  # nothing, or a file of /proc, some of which have no end
+            if not os.fstat(f.fileno()).st_size:  # empty, or a file of /proc, which may be endless
                 return [], None
             head = f.readline(_LONGEST)
             f.seek(0)
@@ -74,7 +75,7 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
 
 
 def _numbered(texts: list[str], file: str, owner: str) -> list[int] | list[str]:
-    """Class numbers, or else names. Raises :class:`DatasetError` for numbers that are none of a class."""
+    """Return class numbers, or else names. Raises :class:`DatasetError` for numbers that cannot be class numbers."""
     if all(_INTEGER.fullmatch(t) for t in texts):
         return [int(t) for t in texts]
     if are_fractions(texts):
@@ -86,7 +87,7 @@ def _numbered(texts: list[str], file: str, owner: str) -> list[int] | list[str]:
 
 
 def _lines(file: IO[str]) -> Iterator[str]:
-    """Its lines; :class:`csv.Error` if one has no end, as in a file that is full of holes."""
+    """Yield the lines of a file. Raises :class:`csv.Error` if a line is too long, as in a sparse file."""
     while line := file.readline(_LONGEST):
         if len(line) == _LONGEST and not line.endswith("\n"):
             raise csv.Error(f"a line has more than {_LONGEST} characters")
@@ -94,7 +95,7 @@ def _lines(file: IO[str]) -> Iterator[str]:
 
 
 def _columns(file: str, lines: Sequence[tuple[int, list[str]]], owner: str) -> tuple[int, int | None, int]:
-    """(column of the path, column of the label, lines of header)"""
+    """Return (column of the path, column of the label, number of header lines)."""
     first = [cell.strip().lower() for cell in lines[0][1]]
     path = next((i for i, name in enumerate(first) if name in _PATH), None)
     if path is not None:

@@ -1,4 +1,4 @@
-"""Which file a piece of this process's memory is mapped from."""
+"""Finds the file that a piece of this process's memory is mapped from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["MappedFiles"]
 
 
 class MappedFiles:
-    """What ``/proc/self/maps`` says now."""
+    """Memory mappings of this process, read from ``/proc/self/maps``."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int, int, bytes]] = []
@@ -22,7 +22,7 @@ class MappedFiles:
         self._starts = [start for start, *_ in self._ends]
 
     def find(self, address: int, size: int) -> tuple[bytes, int] | None:
-        """(the file, the position there) of memory that is mapped from one; ``None`` of other memory."""
+        """Return (file, position in it) for memory that is mapped from a file; ``None`` for other memory."""
         k = bisect_right(self._starts, address) - 1
         if k < 0:
             return None

@@ -1,4 +1,4 @@
-"""Which files a user means: ``{000..127}``, ``*``, ``::`` and folders, on this machine and behind a network."""
+"""Expansion of the file names that users pass: ``{000..127}``, ``*``, ``::`` and folders, local and remote."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILD = re.compile(r"[*?\[]")
 
 Listed = Callable[[str, Storage], "Sequence[str] | None"]
-"""``listed(folder, storage)``: the names of a folder's files if it has a list of them. Raises
-:class:`~gpupipe.errors.DatasetError`."""
+"""``listed(folder, storage)``: the names of a folder's files if it has a list of them.
+
+Raises :class:`~gpupipe.errors.DatasetError`.
+"""
 
 
 def is_url(text: str) -> bool:
-    """Whether it names something behind a network.
+    """Return whether a text names a remote file.
 
     >>> is_url("s3://bucket/a.tar"), is_url("/data/a.tar")
     (True, False)
@@ -37,7 +39,7 @@ def is_url(text: str) -> bool:
 
 
 def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
-    """Paths as texts. Raises :class:`DatasetError` for what is none."""
+    """Convert paths to texts. Raises :class:`DatasetError` for anything that is not a path."""
     found = []
     for i, path in enumerate(paths):
         try:
@@ -50,17 +52,17 @@ def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
 def expand(
     given: Any, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None = None
 ) -> tuple[Paths, Storage]:
-    """The files that were meant, in the order of their names if a pattern or a folder stands for several.
+    """Return the files that the user named. The files of a pattern or a folder are sorted by name.
 
     Args:
-        given: a path or URL, or several. In each ``::`` separates several, ``{000..127}`` and ``{a,b}`` stand for all,
-            ``*`` for any name; a folder for the files in it that end as this format's do. A file with such a name is
-            meant itself.
+        given: a path or URL, or several. In each, ``::`` separates several, ``{000..127}`` and ``{a,b}`` expand to all
+            alternatives, ``*`` matches any name, and a folder stands for the files in it with this format's endings. A
+            file whose actual name contains such characters takes precedence.
         suffixes: endings of this format's files, in lower case.
-        remote: what opens a URL.
-        listed: what a folder says of its files, if it does.
+        remote: storage that opens URLs.
+        listed: returns the list of a folder's files, if it has one.
 
-    Raises :class:`DatasetError` if a pattern or a folder stands for no file.
+    Raises :class:`DatasetError` if a pattern or a folder matches no file.
     """
     texts = texts_of([given] if isinstance(given, (str, bytes, os.PathLike)) else given, owner)
     found: list[str] = []
@@ -122,7 +124,7 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
         if folder:
             found = [os.path.join(path, t) for t in os.listdir(path) if t.lower().endswith(tuple(suffixes))]
         elif not wild or os.path.exists(path):
-            return [path]  # if it is missing, opening it says so
+            return [path]  # if it is missing, opening it raises the error
         else:
             found = glob.glob(path)
     if not found:
@@ -132,11 +134,11 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
 
 
 def urls_below(urls: list[str], owner: str) -> Paths:
-    """URLs below the folder that they have in common. Raises :class:`DatasetError`."""
+    """Return URLs relative to the folder that they have in common. Raises :class:`DatasetError`."""
     for url in urls:
         _check_url(url, owner)
     parts = [url.split("/") for url in urls]
-    least, greatest = min(parts), max(parts)  # what these have in common all have
+    least, greatest = min(parts), max(parts)  # all share what these two have in common
     depth = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
     if not depth:
         raise DatasetError(f"{owner}: {urls[0]!r} and others are not in one kind of store; make a dataset of each")
@@ -145,7 +147,7 @@ def urls_below(urls: list[str], owner: str) -> Paths:
 
 
 def _check_url(url: str, owner: str) -> None:
-    """Raises :class:`DatasetError`, without the URL if it may hold a secret."""
+    """Raise :class:`DatasetError`, without the URL if it may contain a secret."""
     scheme, _, rest = url.partition("://")
     if "@" in rest.partition("/")[0] or "?" in rest:
         raise DatasetError(
@@ -158,20 +160,20 @@ def _check_url(url: str, owner: str) -> None:
 
 
 Outside = Literal["allowed", "absolute", "refused"]
-"""Which paths may lead out of a folder: all, those that are absolute, or none."""
+"""Which paths may lead out of a folder: all, only absolute ones, or none."""
 
 
 def below(paths: list[str], base: str | None, outside: Outside, owner: str) -> Paths:
-    """The paths below ``base``, or below the folder that they have in common.
+    """Return the paths relative to ``base``, or to the folder that they have in common.
 
-    Raises :class:`DatasetError`, also for a path that leads out of ``base`` and may not.
+    Raises :class:`DatasetError`, also for a forbidden path that leads out of ``base``.
     """
     strict = outside != "allowed"
     if base is None:
         here = os.getcwd()
         paths = [os.path.join(here, p) for p in paths]
-        # The first and the last in sorted order have in common what all have; so the same files elsewhere
-        # have the same rows, and the same fingerprint.
+        # All share what the first and the last in sorted order have in common. So the same files elsewhere have the
+        # same rows and the same fingerprint.
         folders = [os.path.dirname(p) for p in (min(paths), max(paths))] if paths else [here]
         base = os.path.commonpath(folders)
     prefix = os.path.join(base, "")

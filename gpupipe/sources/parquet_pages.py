@@ -1,8 +1,8 @@
-"""Where the values of a column of bytes lie in a Parquet file.
+"""Positions of the values of a binary column in a Parquet file.
 
-A column of a group of rows is a run of pages: perhaps a dictionary, then pages of values, or of positions in the
-dictionary. In pages that are not compressed a value is a range of bytes of the file; of a compressed page it is a part.
-(https://parquet.apache.org/docs/file-format)
+A column of a row group is a sequence of pages: an optional dictionary, then pages of values or of indices into the
+dictionary. In uncompressed pages a value is a range of bytes of the file; in a compressed page it is a part of the
+unpacked page. (https://parquet.apache.org/docs/file-format)
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
 _HEADER = 1 << 16
 _LARGEST = 1 << 30
-"""Most bytes of a compressed page after unpacking."""
+"""Maximum number of bytes of a compressed page after unpacking."""
 _UNSUSPECTED, _RATIO = 64 << 20, 256
-"""A page may unpack into this many bytes, and beyond that into this many for each compressed one."""
+"""A page may unpack into ``_UNSUSPECTED`` bytes, or into ``_RATIO`` bytes for each compressed byte."""
 _VALUES, _VALUES_PER_BYTE = 1 << 20, 8
-"""A page may claim this many values, and further ones for each of its bytes."""
+"""A page may claim ``_VALUES`` values, plus ``_VALUES_PER_BYTE`` for each of its bytes."""
 _PIECE = 1 << 16
 """Packed numbers that are unpacked at a time."""
 
 
 class Where(NamedTuple):
-    """Where one value is."""
+    """Position of one value."""
 
     offset: int
     length: int
@@ -42,32 +42,32 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """A column of one group of rows."""
+    """A column of one row group."""
 
     start: int
-    """Where its first page begins."""
+    """Start of its first page."""
     size: int
     """Bytes of all its pages."""
     count: int
-    """Values, those that are missing too."""
+    """Number of values, including missing ones."""
     codec: str
     """One of :data:`gpupipe.codecs.unpack.CODECS`, or empty."""
     levels: int
-    """How deep a value may be missing: 0 never, 1 the value, 2 the struct that it is in, ..."""
+    """Depth at which a value may be missing: 0 never, 1 the value, 2 the struct that contains it, ..."""
 
 
 class _Page(NamedTuple):
     kind: int
     header: dict[int, Any]
     start: int
-    """Of its body in the file."""
+    """Start of the page's body in the file."""
     stored: int
     size: int
-    """After unpacking."""
+    """Bytes after unpacking."""
 
 
 def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
-    """Where every value of a column is; ``None`` of one that is missing. Raises :class:`ValueError`."""
+    """Yield the position of every value of a column; ``None`` for a missing one. Raises :class:`ValueError`."""
     at, end, left = column.start, min(column.start + column.size, file.seek(0, io.SEEK_END)), column.count
     dictionary: list[Where] = []
     while left > 0:
@@ -89,7 +89,7 @@ def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
 
 
 def _page(file: IO[bytes], at: int, end: int) -> _Page:
-    for room in (_HEADER, 64 * _HEADER):  # headers may hold the least and the greatest value
+    for room in (_HEADER, 64 * _HEADER):  # headers may contain the minimum and maximum value
         file.seek(at)
         reader = Reader(file.read(min(room, end - at)))
         try:
@@ -178,7 +178,7 @@ class _Body:
                 raise ValueError(f"the page at byte {page.start} is damaged: {e}") from None
 
     def read(self, at: int, length: int) -> bytes:
-        """Raises :class:`ValueError` if the page ends before."""
+        """Read bytes. Raises :class:`ValueError` if the page ends before."""
         if length < 0 or at + length > self.size:
             raise ValueError(f"the page at byte {self._page.start} is cut or damaged")
         if self._whole is not None:
@@ -187,7 +187,7 @@ class _Body:
         return self._file.read(length)
 
     def values(self, count: int, at: int) -> Iterator[Where]:
-        """Where plain values are that begin at ``at``: each has its length before it."""
+        """Yield the positions of plain values from ``at`` on. Each is preceded by its length."""
         start, stored = self._page.start + self._skip, self._page.stored - self._skip
         for _ in range(count):
             length = int.from_bytes(self.read(at, 4), "little")
@@ -202,7 +202,7 @@ class _Body:
 
 
 def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """i64[count] of runs and of packed bits. Raises :class:`ValueError`."""
+    """Decode i64[count] from runs and bit-packed groups. Raises :class:`ValueError`."""
     if width > 32:
         raise ValueError("a page has numbers of more than 32 bits")
     out = np.zeros(count, np.int64)

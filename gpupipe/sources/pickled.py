@@ -1,4 +1,4 @@
-"""Where an image lies in what Python pickled, without unpickling it, which may run anything."""
+"""Finds an image in pickled data without unpickling it, which could run any code."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import pickletools
 __all__ = ["pair_of"]
 
 _BYTES = {"SHORT_BINBYTES": 2, "BINBYTES": 5, "BINBYTES8": 9}
-"""What stores bytes, and how many bytes long its own head is."""
+"""Opcodes that store bytes, and the lengths of their headers."""
 _INTEGERS = {"BININT", "BININT1", "BININT2", "LONG1", "INT"}
 _FORM = {
     "PROTO", "FRAME", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "EMPTY_LIST", "APPEND", "APPENDS", "MEMOIZE", "BINPUT",
     "LONG_BINPUT", "STOP",
 }  # fmt: skip
-"""What makes tuples and lists, and nothing else."""
+"""Opcodes that build tuples and lists, and nothing else."""
 
 
 def pair_of(data: bytes) -> tuple[int, int, int | None]:
-    """(offset, length, label) of the image in a pickled tuple or list of its bytes and a class number, in any order, or
-    of its bytes alone.
+    """Return (offset, length, label) of the image in a pickled tuple or list of its bytes and a class number, or of its
+    bytes alone.
 
-    Raises :class:`ValueError` if it is anything else.
+    The bytes and the class number may come in any order.
+
+    Raises :class:`ValueError` if the data is anything else.
 
     >>> import pickle
     >>> pair_of(pickle.dumps((b"an image", 7), protocol=4))

@@ -1,4 +1,4 @@
-"""Just enough of protobuf's wire format to find bytes and numbers in a message, without a schema and without a copy.
+"""Subset of protobuf's wire format that finds bytes and numbers in a message, without a schema and without a copy.
 
 https://protobuf.dev/programming-guides/encoding
 """
@@ -18,16 +18,16 @@ class Field(NamedTuple):
 
     number: int
     wire: int
-    """0 a varint, 1 eight bytes, 2 bytes of any length, 5 four bytes."""
+    """0 for a varint, 1 for eight bytes, 2 for bytes of any length, 5 for four bytes."""
     value: int
-    """Of a varint."""
+    """Value of a varint."""
     start: int
     end: int
-    """Where its content lies in the data."""
+    """End of its content in the data."""
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """(value, where it ends)"""
+    """Return (value, its end)."""
     value = shift = 0
     while True:
         if at >= end or shift > 63:
@@ -41,12 +41,12 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:
-    """The fields of the message that lies in ``data[start:end]``, in their order.
+    """Yield the fields of the message in ``data[start:end]``, in order.
 
     >>> [field[:3] for field in fields(bytes([0x08, 0x96, 0x01]))]
     [(1, 0, 150)]
 
-    Raises :class:`ValueError` if it is none.
+    Raises :class:`ValueError` if it is not a message.
     """
     at, end = start, len(data) if end is None else end
     while at < end:
@@ -69,14 +69,14 @@ def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Fiel
 
 
 def varints(data: bytes, start: int, end: int) -> Iterator[int]:
-    """Packed numbers."""
+    """Yield packed numbers."""
     while start < end:
         value, start = _varint(data, start, end)
         yield value
 
 
 def signed(value: int) -> int:
-    """A varint of type int64, which protobuf keeps in two's complement.
+    """Convert a varint of type int64, which protobuf stores in two's complement.
 
     >>> signed((1 << 64) - 1)
     -1

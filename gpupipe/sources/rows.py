@@ -1,4 +1,4 @@
-"""Rows of containers as they are found, one by one: columns that grow."""
+"""Rows of containers, added one by one to columns that grow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .storage import Found
 __all__ = ["Row", "Rows"]
 
 _LARGEST = 1 << 63
-"""Beyond 64 bits there is no column for a label."""
+"""Labels must fit into 64 bits."""
 _CODE = {"": 0, **{name: code for code, name in enumerate(CODECS, 1)}}
 
 
@@ -33,20 +33,20 @@ class Row(NamedTuple):
     label: int | str | None = None
     """A number, or the name of a class."""
     problem: str = ""
-    """Why the sample cannot be used, if that shows already."""
+    """Why the sample cannot be used, if known already."""
     packed: Packed | None = None
-    """How the bytes there become those of the sample, if they are not."""
+    """How to unpack the bytes of the sample, if they are packed."""
     kind: str = "missing"
-    """Of the problem; one of :data:`gpupipe.codecs.probe.KINDS`."""
+    """Kind of the problem; one of :data:`gpupipe.codecs.probe.KINDS`."""
     values: Sequence[Any] = ()
-    """Of further columns, in the order of their names; nothing in the place of one that the sample lacks."""
+    """Values of further columns, in the order of their names; ``None`` for one that the sample lacks."""
 
 
 class Rows:
-    """Containers and their rows, in the order that they are added in.
+    """Containers and their rows, in the order in which they are added.
 
     Args:
-        columns: names of the columns that rows have values of.
+        columns: names of the columns that rows have values for.
     """
 
     def __init__(self, columns: Sequence[str] = ()) -> None:
@@ -69,11 +69,11 @@ class Rows:
 
     @property
     def greatest(self) -> int:
-        """Of all labels that are numbers; -1 if there are none."""
+        """The greatest label that is a number; -1 if there is none."""
         return max(self._labels, default=-1) if self._numbers else -1
 
     def container(self, path: bytes, found: Found) -> int:
-        """Add a container; its number."""
+        """Add a container. Returns its number."""
         self._paths.append(path)
         self._size.append(found.size)
         self._version.append(found.version)
@@ -117,14 +117,13 @@ class Rows:
         classes: tuple[str, ...] = (),
         absolute: bool = False,
     ) -> Listing:
-        """All of them.
+        """Return everything that was added.
 
         Args:
-            classes: the names of all classes, by number. Without them, classes that labels name are sorted.
+            classes: the names of all classes, by number. Without them, class names in labels are sorted.
 
         Raises:
-            ValueError: some labels are numbers and others names, or one is none of ``classes``; no row has a value of a
-                column.
+            ValueError: labels mix numbers and names, or one is not in ``classes``; no row has a value of a column.
         """
         labels: npt.NDArray[Any] = np.frombuffer(self._labels, np.int64)
         if self._classes:
@@ -162,11 +161,11 @@ class Rows:
     def _named(
         self, labels: npt.NDArray[Any], classes: tuple[str, ...]
     ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-        """Numbers in the order of the classes, in the place of numbers in the order of their first sample."""
+        """Renumber labels from the order of their first samples to the order of the classes."""
         order = classes or tuple(sorted(self._classes))
         unknown = self._classes.keys() - set(order)
         if unknown:
             raise ValueError(f"the label {min(unknown)!r} is none of the {len(order)} classes")
         number = {name: i for i, name in enumerate(order)}
-        place = np.array([number[name] for name in self._classes] + [-1], np.int64)  # the last is that of -1
+        place = np.array([number[name] for name in self._classes] + [-1], np.int64)  # the last entry maps -1
         return place[labels], order

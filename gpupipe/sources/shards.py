@@ -1,4 +1,4 @@
-"""Large files that hold many samples each."""
+"""Sources of large files that hold many samples each."""
 
 from __future__ import annotations
 
@@ -22,61 +22,64 @@ from .storage import LOCAL, Storage
 __all__ = ["Row", "Shards", "claim"]
 
 _AHEAD = 4
-"""Shards behind a network that are read at the same time."""
+"""Remote shards that are read at the same time."""
 
 
 def claim(what: str, at: int, size: int, total: int) -> ValueError:
-    """The error for a part of a file that says it is larger than the rest of the file, which ends at byte ``total``."""
+    """Return the error for a part of a file that claims to be larger than the rest of the file, which ends at
+    byte ``total``."""
     return ValueError(f"{what} at byte {at} claims {size} bytes, and the file has {total}: it is cut or damaged")
 
 
 _CLAIMS = (MemoryError, OverflowError, RecursionError, NotImplementedError)
-"""What readers raise for numbers and structures that no file has."""
+"""Errors that readers raise for impossible numbers and structures."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shards(Source):
-    """The samples of the first shard, then those of the second, and so on. A format says what rows a shard has."""
+    """The samples of the first shard, then those of the second, and so on. A format lists the rows of a shard."""
 
     paths: Paths
     storage: Storage = field(default=LOCAL, kw_only=True, repr=False)
     columns: tuple[str, ...] = field(default=(), kw_only=True)
-    """Names of what rows have beside their label."""
+    """Names of the columns besides the label."""
 
     whole_files: ClassVar[bool] = False
     owner: ClassVar[str]
     """The dataset that asks, for messages."""
     labels_file: ClassVar[bool] = False
-    """Whether a file ``labels.txt`` beside the shards names the classes; see :mod:`.label_names`."""
+    """Whether a file ``labels.txt`` next to the shards names the classes; see :mod:`.label_names`."""
 
     @abstractmethod
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        """The samples of one shard, in their order. Raises :class:`ValueError` with what is wrong with the shard, and
-        :class:`OSError`."""
+        """Yield the samples of one shard, in order.
+
+        Raises :class:`ValueError` if the shard is damaged, and :class:`OSError`.
+        """
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
-        """The names of the classes by number, if the shard knows them. All shards must say the same."""
+        """Return the names of the classes by number, if the shard has them. All shards must agree."""
         return ()
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
-        """What the first sample of a shard has, by the names that arguments take; for messages."""
+        """Return the names of the values in the first sample of a shard, as arguments take them; for messages."""
         return ()
 
     def first_names(self) -> list[str]:
-        """See :meth:`names`; nothing if they cannot be had."""
+        """Return the names from :meth:`names`; empty if they cannot be read."""
         try:
             with self.storage.open(self.paths[0]) as file:
                 return [*self.names(file)]
-        except Exception:  # an empty or odd first shard must not end what only wants to name fields
+        except Exception:  # these names are only for messages: an empty or odd first shard must not raise here
             return []
 
     def unused_names(self) -> list[str]:
-        """Those of :meth:`first_names` that are neither the image nor the label, nor a column that was asked for."""
+        """Return those of :meth:`first_names` that are neither the image, nor the label, nor a requested column."""
         names = self.first_names()
         used = {*self.columns}
         for given in (getattr(self, "image", None), getattr(self, "label", None)):
             choices = (given,) if isinstance(given, str) else given or ()
-            used.update([name for name in choices if name in names][:1])  # readers take the first one that is there
+            used.update([name for name in choices if name in names][:1])  # readers use the first that exists
         return [name for name in names if name not in used]
 
     @property
@@ -90,7 +93,8 @@ class Shards(Source):
         return self.paths.below
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
-        """Raises :class:`DatasetError` if a shard cannot be read to its end, or if there is no sample in any."""
+        """List the rows. Raises :class:`DatasetError` if a shard cannot be read to its end, or if no shard has
+        a sample."""
         started, rows = time.time_ns(), Rows(self.columns)
         known: set[tuple[str, ...]] = set()
         for k, content in enumerate(self._contents()):
@@ -121,18 +125,18 @@ class Shards(Source):
             raise DatasetError(f"{self.owner}: {e}{has}; correct it, or name others by label= and columns=") from None
 
     def _contents(self) -> Iterator[Iterator[Any]]:
-        """See :meth:`_content`, of every shard."""
+        """Yield the content of every shard; see :meth:`_content`."""
         numbers = range(len(self.paths))
         if not self.storage.remote:
             yield from map(self._content, numbers)
             return
-        # Each of them mostly waits. A few are read at a time, since the rows are held until it is their turn.
+        # Reading mostly waits. Only a few are read at a time, since their rows are held until it is their turn.
         with Pool(_AHEAD, "gpupipe-list") as pool:
             for k in range(0, len(numbers), _AHEAD):
                 yield from map(iter, pool.map(lambda k: list(self._content(k)), numbers[k : k + _AHEAD]))
 
     def _content(self, k: int) -> Iterator[Any]:
-        """What is known of a shard from outside, its classes, and then its rows."""
+        """Yield the status of a shard, its classes, and then its rows."""
         path = self.paths[k]
         try:
             (found,) = self.storage.look([path])

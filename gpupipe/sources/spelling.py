@@ -1,4 +1,4 @@
-"""URLs as webdataset's users write them: ``pipe:`` with a command that copies a file to its output, and ``file:``."""
+"""URLs in the notation of webdataset: ``pipe:`` with a command that copies a file to its output, and ``file:``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["plain"]
 _log = logging.getLogger("gpupipe")
 
 _IGNORED = re.compile(r"-[sSfLq]+|--(silent|show-error|fail|location|quiet|only-show-errors|no-progress|no-verbose)")
-"""Options that change nothing of a file's bytes."""
+"""Options that do not change the bytes of a file."""
 _FORMS = (
     ("aws s3 cp", r"s3://.+", True),
     ("gsutil cat", r"gs://.+", False),
@@ -26,12 +26,12 @@ _FORMS = (
     ("wget -qO-", r"https?://.+", False),
     ("cat", r"[^-].*", False),
 )
-"""(command, what it reads, whether ``-`` follows)"""
+"""(command, pattern of its argument, whether ``-`` follows)"""
 _ALWAYS = re.compile(r"\s*\|\|\s*(true|:|exit 0)\s*$")
 
 
 def plain(text: str, owner: str) -> str:
-    """The path or URL that a text stands for. No command is ever run.
+    """Return the path or URL that a text stands for. No command is ever run.
 
     >>> plain("pipe:aws s3 cp s3://bucket/{000..127}.tar -", "WebDataset"), plain("file:///data/a.tar", "WebDataset")
     ('s3://bucket/{000..127}.tar', '/data/a.tar')
@@ -56,7 +56,7 @@ def plain(text: str, owner: str) -> str:
 
 
 def _read_by(command: str) -> str | None:
-    """What a command writes to its output, if it is one of the usual forms."""
+    """Return the file that a command copies to its output, if the command is one of the known forms."""
     if set(command) & set(";|&<>`$\n"):
         return None
     try:
@@ -64,7 +64,9 @@ def _read_by(command: str) -> str | None:
     except ValueError:
         return None
     if words[:1] in (["gsutil"], ["aws"], ["gcloud"]):
-        words = [word for word in words if not _IGNORED.fullmatch(word)]  # also before the name of the command
+        words = [
+            word for word in words if not _IGNORED.fullmatch(word)
+        ]  # they may also precede the name of the command
     for form, kind, has_dash in _FORMS:
         start = form.split()
         if words[: len(start)] != start:

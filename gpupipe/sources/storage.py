@@ -1,5 +1,4 @@
-"""What containers are stored in: files of this machine here, objects behind a network in :mod:`.remote`. Both are read
-by ranges of bytes."""
+"""Storage of containers: local files here, remote objects in :mod:`.remote`. Both are read by ranges of bytes."""
 
 from __future__ import annotations
 
@@ -24,45 +23,51 @@ U8 = npt.NDArray[np.uint8]
 
 _OPEN_FILES = 64
 _MUCH = 1 << 16
-"""Bytes of a read that may be more than there are."""
+"""Reads of more bytes are limited to the size of the file, so that they allocate no more than it has."""
 _LOCAL_GAP = 16 << 10
-"""Bytes between two samples that are read and thrown away rather than asked for separately: as long as one more call
-takes."""
+"""Bytes between two samples that are read and discarded, since that takes no longer than another call."""
 _MOST_PARTS = 512
-"""Of one read; Linux takes 1024, and a gap is a part too."""
+"""Maximum number of parts of one read. Linux accepts 1024, and a gap is a part as well."""
 
 
 class Found(NamedTuple):
-    """What is known of a container without reading it."""
+    """Properties of a container that are known without reading it."""
 
     size: int
     """Bytes."""
     version: int
-    """What changes when the content does: of local files the time of modification in nanoseconds, of others a negative
-    number that is made of their ETag, or of the time of modification if there is none. 0: the store tells neither."""
+    """Version, which changes with the content.
+
+    The modification time in nanoseconds for local files. For others a negative number computed from their ETag, or from
+    the modification time if there is none; 0 if the store provides neither.
+    """
     changed: int = 0
-    """When the inode of a local file changed last, in nanoseconds. A copy may have the time of modification of another
-    file, but programs cannot set this one. Permissions, names and links change it, too."""
+    """Inode change time of a local file in nanoseconds.
+
+    A copy may have the modification time of another file, but programs cannot set this one. It also changes with
+    permissions, names and links.
+    """
 
     def same_as(self, other: Found) -> bool:
-        """Whether size and version are the same."""
+        """Return whether size and version are equal."""
         return self[:2] == other[:2]
 
 
 class Run(NamedTuple):
-    """Samples of one container that lie so close together that one read brings them all."""
+    """Samples of one container that lie so close together that a single read covers them."""
 
     path: bytes
     start: int
     end: int
     """Bytes from the beginning of the container."""
     rows: list[int]
-    """Which places, by offset. They may overlap."""
+    """Indices of the places, by offset. The places may overlap."""
 
 
 def runs_of(places: Sequence[Place], gap: int, most: int = 1 << 62) -> list[Run]:
-    """Places joined into as few reads as can be: neighbours if not more than ``gap`` bytes lie between them, as long as
-    a read does not become longer than ``most`` bytes.
+    """Join places into as few reads as possible.
+
+    Neighbors are joined if at most ``gap`` bytes lie between them and the read does not exceed ``most`` bytes.
 
     >>> [run[1:] for run in runs_of([Place(b"a", 50, 10), Place(b"a", 0, 30), Place(b"b", 70, 5)], gap=20)]
     [(0, 60, [1, 0]), (70, 75, [2])]
@@ -82,7 +87,8 @@ def runs_of(places: Sequence[Place], gap: int, most: int = 1 << 62) -> list[Run]
 
 
 class Container(io.BufferedReader):
-    """A container to be read here and there. It takes memory for no more bytes than it has, whatever it claims."""
+    """A container with random access. It never allocates memory for more bytes than it has, whatever its
+    content claims."""
 
     def __init__(self, raw: io.RawIOBase, buffer_size: int = io.DEFAULT_BUFFER_SIZE):
         super().__init__(raw, buffer_size)
@@ -100,7 +106,7 @@ class Container(io.BufferedReader):
 
 
 class Storage(ABC):
-    """Where containers are. Picklable, and safe in any thread; opens nothing before it must, and then once per
+    """Storage that holds containers. Picklable and thread-safe; opens nothing before it must, and then once per
     process."""
 
     remote: ClassVar[bool]
@@ -108,42 +114,49 @@ class Storage(ABC):
 
     @property
     def offline(self) -> bool:
-        """Whether nothing but copies on this machine is read."""
+        """Whether only copies on this machine are read."""
         return False
 
     def expect(self, total: int) -> None:  # noqa: B027
-        """Told how many bytes all containers have together, once that is known."""
+        """Receive the total number of bytes of all containers, once it is known."""
 
     @abstractmethod
     def look(self, paths: Sequence[bytes]) -> list[Found | OSError]:
-        """What is known of containers without reading them."""
+        """Return the properties of containers without reading them."""
 
     @abstractmethod
     def open(self, path: bytes) -> IO[bytes]:
-        """A container to be read here and there, as an indexer does. Raises :class:`OSError`, and :class:`ValueError`
-        with what it is if it is no file."""
+        """Open a container for random access, as an indexer needs it.
+
+        Raises :class:`OSError`, and :class:`ValueError` if it is not a file, with what it is instead.
+        """
 
     def write(self, path: bytes, data: bytes) -> None:
-        """A whole container, in the place of what is there. Raises :class:`OSError`."""
+        """Write a whole container and replace an existing one. Raises :class:`OSError`."""
         raise OSError(errno.EROFS, "nothing is written there")
 
     @abstractmethod
     def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
-        """All containers below a folder, which ends with a slash; those whose names in it do not begin with ``start``
-        may be left out, and unless ``deep`` those in folders below. Raises :class:`OSError`."""
+        """Yield all containers below a folder, which ends with a slash. Raises :class:`OSError`.
+
+        Containers whose names in it do not begin with ``start`` may be omitted and, unless ``deep``, those in
+        subfolders.
+        """
 
     @abstractmethod
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
-        """Fill ``views``, u8[place.size] each, with the bytes of samples; of those that cannot be read why. Places have
-        a length."""
+        """Fill ``views``, u8[place.size] each, with the bytes of samples. Places must have a length.
+
+        Returns why a sample cannot be read, or ``None``, for each.
+        """
 
     def forget(self, place: Place) -> bool:
-        """The next read of a place asks where its container is, not a copy on this machine. Whether there was one."""
+        """Discard the local copy of a place, so that the next read asks its store. Returns whether there was a copy."""
         return False
 
     def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
-        """The bytes of samples, in the order of ``places``; of one that cannot be read why, or that it has more bytes
-        than ``max_bytes``."""
+        """Return the bytes of samples, in the order of ``places``, or why one cannot be read or exceeds
+        ``max_bytes``."""
         found: list[bytes | Undecodable] = [_too_large(place) or b"" for place in places]
         rows = [i for i, known in enumerate(found) if not known]
         some = [places[i] for i in rows]
@@ -154,11 +167,11 @@ class Storage(ABC):
 
 
 class LocalFiles(Storage):
-    """Files of this machine, and of file systems that are mounted.
+    """Files of this machine, including mounted file systems.
 
-    They stay open, because opening one takes longer than reading a sample; at most 64, and the one that was not read
-    for the longest time is closed. Reading is by position, so threads share them, and a forked child may go on with its
-    parent's.
+    They stay open, because opening one takes longer than reading a sample. At most 64 are open; the least recently used
+    one is closed. Reads give their position, so threads can share files, and a forked child can use those of its
+    parent.
     """
 
     remote: ClassVar[bool] = False
@@ -190,7 +203,8 @@ class LocalFiles(Storage):
         return problems
 
     def _together(self, run: Run, places: Sequence[Place], views: Sequence[U8]) -> bool:
-        """Read neighbours in one call. Whether that went well; why not shows when they are read one by one."""
+        """Read adjacent samples in one call. Returns whether that succeeded; otherwise they are read one by one
+        to find out why."""
         parts: list[Any] = []
         at = run.start
         for i in run.rows:
@@ -215,11 +229,11 @@ class LocalFiles(Storage):
         return True
 
     def _one(self, place: Place, view: U8) -> None:
-        """Raises :class:`Undecodable`."""
+        """Read one sample. Raises :class:`Undecodable`."""
         handle = self._handle(place.path)
         try:
             _fill(handle.fd, place, view)
-        except OSError:  # a network file system lost it; with retries, by a fresh one
+        except OSError:  # a network file system lost it: retry with a new descriptor
             self.close(place.path)
             attempts(place.path, lambda file: _fill(file.fileno(), place, view))
 
@@ -233,16 +247,16 @@ class LocalFiles(Storage):
         with self._lock:
             self._files[path] = handle
             while len(self._files) > _OPEN_FILES:
-                self._files.popitem(last=False)  # it closes when the last thread that reads it lets go
+                self._files.popitem(last=False)  # it closes when the last thread that reads it releases it
         return handle
 
     def close(self, path: bytes) -> None:
-        """Who reads this file the next time opens it anew: another one may have taken its name."""
+        """Close a file, so that the next reader opens it again: another file may have taken its name."""
         with self._lock:
             self._files.pop(path, None)
 
     def forked(self) -> None:
-        """Another thread may have held the lock, which the child does not have."""
+        """Reset the state in a child. A thread that the child lacks may have held the lock."""
         self._lock = threading.Lock()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -260,7 +274,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 LOCAL = LocalFiles()
-"""One for the whole process: datasets of the same files share what is open."""
+"""Storage shared by the whole process: datasets of the same files share open files."""
 
 
 def _local() -> LocalFiles:
@@ -286,19 +300,19 @@ def _look(path: bytes) -> Found | OSError:
         found = os.stat(path)
     except OSError as e:
         return e
-    except ValueError as e:  # a NUL, in an index that is not ours
+    except ValueError as e:  # a NUL character, in a foreign index
         return OSError(None, str(e))
     return Found(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def look_closely(path: bytes) -> Found | int:
-    """What is known of a local file, or the number of the error."""
+    """Return the properties of a local file, or the error number."""
     found = _look(path)
     return (found.errno or 0) if isinstance(found, OSError) else found
 
 
 def _fill(fd: int, place: Place, view: U8) -> None:
-    """Raises :class:`OSError` and :class:`Undecodable`."""
+    """Fill a view. Raises :class:`OSError` and :class:`Undecodable`."""
     if place.packed is not None:
         view[:] = np.frombuffer(unpacked_at(fd, place), np.uint8)
         return

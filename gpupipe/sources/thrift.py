@@ -1,4 +1,4 @@
-"""Just enough of Thrift's compact protocol to read the headers of Parquet's pages.
+"""Subset of Thrift's compact protocol that reads the page headers of Parquet.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
@@ -14,15 +14,15 @@ _DEEPEST = 16
 
 
 class Reader:
-    """Reads structs from ``data``. Raises :class:`ValueError` for what is none, :class:`EOFError` if it is cut."""
+    """Reads structs from ``data``. Raises :class:`ValueError` for invalid data, :class:`EOFError` if it is cut."""
 
     def __init__(self, data: bytes):
         self._data = data
         self.at = 0
-        """Where the next read begins."""
+        """Position of the next read."""
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        """Fields by number: numbers, bytes, and dictionaries of structs; lists are passed over."""
+        """Read the fields by number: numbers, bytes, and dictionaries for structs. Lists are skipped."""
         found: dict[int, Any] = {}
         number = 0
         while kind := (head := self._byte()) & 15:

@@ -1,13 +1,13 @@
 """Blocks of containers on this machine's disk.
 
-Every block is a file of its own, written under another name and renamed, so that a process that is killed leaves no
-half block, and all processes of a machine use the same ones. The oldest are removed when there are too many bytes. Age
-counts from when a block was loaded: in an epoch every sample comes once, so having been used lately says nothing. What
-costs more to make than to read may be kept instead, until it has not been used for some time (``unused``).
+Every block is a file, written under a temporary name and renamed, so that a killed process leaves no partial block. All
+processes of a machine share the blocks. The oldest are removed when they take too many bytes. Age counts from when a
+block was loaded: every sample is used once per epoch, so recent use says nothing. Data that costs more to make than to
+read may be kept until it has not been used for some time instead (``unused``).
 
-No byte is believed that its sum does not prove. A file is the block and behind it a sum for each 64 KiB, so reading a
-part checks no more than that part. The name of the block and the number of the part are the seed of the sum: bytes that
-belong to another block, or to another place, never fit. A damaged file is removed, and its block is made again.
+No byte is used without a checksum. A file is the block followed by a checksum for each 64 KiB, so reading a part checks
+no more than that part. The name of the block and the number of the part seed the checksum, so bytes of another block or
+place never match. A damaged file is removed, and its block is loaded again.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ U8 = npt.NDArray[np.uint8]
 _log = logging.getLogger("gpupipe")
 
 _SHARE = 64
-"""A process looks after the whole when it has written this part of it."""
+"""A process checks the total size after it has written this fraction of it."""
 _OLD_TEMPORARY = 3600.0
 _PART = 64 << 10
-"""Bytes that have one sum."""
+"""Bytes covered by one checksum."""
 _SUM = 8
 _SEEDS = 1 << 64
 
 
 def bytes_kept(length: int) -> int:
-    """Bytes of the file that keeps a block of ``length`` bytes."""
+    """Size of the file that stores a block of ``length`` bytes."""
     return length + _SUM * -(-length // _PART)
 
 
 def _length(kept: int) -> int:
-    """The inverse of :func:`bytes_kept`."""
+    """Length of the block in a file; the inverse of :func:`bytes_kept`."""
     return kept - _SUM * -(-kept // (_PART + _SUM))
 
 
 def _sums(parts: memoryview, first: int, seed: int) -> bytes:
-    """Of bytes that begin with part number ``first``."""
+    """Checksums of bytes that begin with part number ``first``."""
     starts = range(0, len(parts), _PART)
     found = (
         xxh3_64_intdigest(parts[at : at + _PART], seed=(seed + k) % _SEEDS) for k, at in enumerate(starts, start=first)
@@ -64,13 +64,13 @@ def _sums(parts: memoryview, first: int, seed: int) -> bytes:
 
 
 class BlockCache:
-    """Files in a folder that is ours alone. Safe in any thread; several processes may share the folder.
+    """Files in a private folder. Thread-safe; several processes may share the folder.
 
     Args:
-        folder: absolute; made when the first block is written.
-        limit: bytes, of all files together. Each process may be over by a part of it.
-        unused: ``None``: when it is full, the oldest blocks make place for new ones. Otherwise only those that were not
-            read for so many seconds do, and what finds no place is not kept.
+        folder: absolute; created when the first block is written.
+        limit: bytes of all files together. Each process may exceed it by a fraction.
+        unused: ``None``: when the cache is full, new blocks replace the oldest ones. Otherwise they replace only blocks
+            that were not read for this many seconds, and blocks that do not fit are not kept.
     """
 
     def __init__(self, folder: str, limit: int, unused: float | None = None):
@@ -78,21 +78,21 @@ class BlockCache:
         self._limit = limit
         self._unused = unused
         self._total = limit
-        """With ``unused``: bytes that there are, as far as this process knows; at first nothing is known."""
+        """With ``unused``: total bytes, as far as this process knows; at first nothing is known."""
         self._writing = 0
-        """Bytes of those that threads are about to write."""
+        """Bytes that threads are about to write."""
         self._full = False
-        self._written = limit  # so that the first block looks at what others have left
+        self._written = limit  # so that the first block counts what others have left
         self._lock = threading.Lock()
         self._broken = not limit
 
     def _file(self, url: bytes, version: int, number: int) -> tuple[str, int]:
-        """(path, seed of its sums)"""
+        """Return (path, seed of its checksums)."""
         name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
         return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block", int(name[:16], 16) + (number << 24)
 
     def read(self, url: bytes, version: int, number: int, start: int, length: int) -> U8 | None:
-        """u8[length], the bytes of a block from ``start`` on; ``None`` if they are not there, or were damaged."""
+        """Read u8[length], the bytes of a block from ``start`` on; ``None`` if they are missing or damaged."""
         path, seed = self._file(url, version, number)
         fd, found = self._open(path)
         if found is None:
@@ -119,7 +119,7 @@ class BlockCache:
                 self._full = False
 
     def forget(self, url: bytes, version: int, number: int) -> bool:
-        """Nothing that is kept of a block is used any more. Whether there was something."""
+        """Stop using the copy of a block. Returns whether there was one."""
         return self._remove(self._file(url, version, number)[0])
 
     @staticmethod
@@ -135,7 +135,7 @@ class BlockCache:
 
     @staticmethod
     def _open(path: str) -> tuple[int, os.stat_result | None]:
-        """(file descriptor, what is known of it), or (-1, ``None``)"""
+        """Return (file descriptor, its status), or (-1, ``None``)."""
         from ...cache_folder import distrust
 
         try:
@@ -149,8 +149,8 @@ class BlockCache:
         return -1, None
 
     def put(self, url: bytes, version: int, number: int, block: bytes | memoryview) -> None:
-        """Keep a block. One that cannot be written is not kept."""
-        if self._broken or self._full or not version:  # a store that tells no versions could change what it has unseen
+        """Store a block. Failures to write are ignored."""
+        if self._broken or self._full or not version:  # a store without versions could change its content unnoticed
             return
         kept = bytes_kept(len(block))
         if self._unused is not None and not self._has_room(kept):
@@ -187,7 +187,7 @@ class BlockCache:
             self.trim()
 
     def _not_kept(self, kept: int, error: OSError) -> None:
-        """What passes by itself, such as too many open files, says nothing of the next block."""
+        """Handle a failed write. Temporary conditions, such as too many open files, do not affect later blocks."""
         with self._lock:
             if self._unused is not None:
                 self._writing -= kept
@@ -197,21 +197,21 @@ class BlockCache:
             _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, error.strerror)
 
     def _has_room(self, count: int) -> bool:
-        """Whether that many bytes more may be written, once those that nobody reads have gone. They count from now."""
+        """Reserve room for ``count`` more bytes after removing unused blocks. Returns whether they may be written."""
         with self._lock:
             if self._total + count > self._limit:
                 self._count()
                 if self._total + count > self._limit:
-                    self._full = not self._writing  # else it was counted twice, perhaps
+                    self._full = not self._writing  # otherwise it may have been counted twice
                     return False
             self._total += count
             self._writing += count
             return True
 
     def _count(self) -> None:
-        """Look at what all processes have written, and let old blocks go."""
+        """Count the bytes of all processes and remove old blocks."""
         self._total = self._writing
-        with contextlib.suppress(OSError):  # there is no folder yet
+        with contextlib.suppress(OSError):  # the folder may not exist yet
             self._total += self._trim()
 
     def _make(self, folder: str) -> None:
@@ -223,7 +223,7 @@ class BlockCache:
                 os.mkdir(folder, 0o700)
 
     def held(self) -> tuple[int, int]:
-        """(bytes, blocks) that there are, of all processes; looks at every file."""
+        """Return (bytes, blocks) of all processes. Reads the status of every file."""
         try:
             sizes = [entry.st_size for path, entry in self._files() if path.endswith(".block")]
         except OSError:
@@ -231,7 +231,7 @@ class BlockCache:
         return sum(sizes), len(sizes)
 
     def clear(self) -> None:
-        """Remove all blocks, and the folders that they were in."""
+        """Remove all blocks and their folders."""
         with contextlib.suppress(OSError):
             for path, _ in self._files():
                 with contextlib.suppress(OSError):
@@ -242,8 +242,8 @@ class BlockCache:
                         os.rmdir(folder.path)
 
     def trim(self) -> None:
-        """Remove the oldest blocks until no more than 7/8 of the limit are left, or those that may go. One process at a
-        time does it."""
+        """Remove the oldest blocks, or those that are unused, down to 7/8 of the limit. One process at a time
+        does this."""
         try:
             lock = os.open(os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -252,16 +252,16 @@ class BlockCache:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._trim()
         except OSError:
-            pass  # another process is at it, or the file system has no locks
+            pass  # another process does it, or the file system has no locks
         finally:
             os.close(lock)
 
     def _trim(self) -> int:
-        """Bytes that are left; the limit if the disk has no space for more."""
+        """Return the bytes that are left; the limit if the disk has no more space."""
         found, now = [], time.time()
         for path, entry in self._files():
             if path.endswith(".tmp"):
-                if now - entry.st_mtime > _OLD_TEMPORARY:  # of a process that was killed
+                if now - entry.st_mtime > _OLD_TEMPORARY:  # left by a killed process
                     with contextlib.suppress(OSError):
                         os.unlink(path)
             else:
@@ -285,17 +285,18 @@ class BlockCache:
             if len(folder.name) == 2 and folder.is_dir(follow_symlinks=False):
                 with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
                     for entry in entries:
-                        if entry.name.endswith((".block", ".tmp")):  # nothing but what we wrote
+                        if entry.name.endswith((".block", ".tmp")):  # only our own files
                             with contextlib.suppress(OSError):
                                 yield entry.path, entry.stat(follow_symlinks=False)
 
     def forked(self) -> None:
-        """Another thread may have held the lock, or written, which the child does not have."""
+        """Reset the state in a child. A thread that the child lacks may have held the lock, or have been writing."""
         self._lock, self._writing, self._total = threading.Lock(), 0, self._limit
 
 
 def _checked(fd: int, kept: int, seed: int, start: int, length: int) -> U8 | None:
-    """u8[length] from ``start`` on, of a file of ``kept`` bytes; ``None`` if they are not what was written."""
+    """Read u8[length] from ``start`` on, in a file of ``kept`` bytes; ``None`` if the bytes do not match their
+    checksums."""
     size, low = _length(kept), start // _PART * _PART
     high = min(-(-(start + length) // _PART) * _PART, size)
     if start + length > size:

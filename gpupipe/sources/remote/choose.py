@@ -1,4 +1,4 @@
-"""Which client reads a kind of URL in this process."""
+"""Selects the client that reads a kind of URL in this process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .helper import Helper
 __all__ = ["client_for"]
 
 _OBSTORE = {"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https"}
-"""What obstore knows."""
+"""Schemes that obstore supports."""
 
 _started_in: int | None = None
-"""The process in which a client was first made: after a fork its threads are gone, and it would wait for them for
-ever."""
+"""Process in which a client was first made. After a fork its threads do not exist, and waiting for them would
+never end."""
 
 
 def client_for(scheme: str, connections: int, timeout: float) -> Client:
-    """The client of a kind of URL, for this process. Raises :class:`MissingDependency`."""
+    """Return the client for a kind of URL in this process. Raises :class:`MissingDependency`."""
     global _started_in
     if _started_in not in (None, os.getpid()):
         return Helper(scheme, connections, timeout)

@@ -1,7 +1,7 @@
-"""Who talks to the stores: obstore, fsspec for what that does not know, and in forked processes a process of its own.
+"""Clients of the stores: obstore, fsspec for other schemes, and a helper process for forked processes.
 
-All of them answer many questions at once, try again what passes by itself, and say what went wrong in the words of the
-operating system, without anything that the store's own messages may give away.
+All of them handle many requests at once, retry temporary failures, and report errors in the words of the operating
+system, without confidential details from the store's own messages.
 """
 
 from __future__ import annotations
@@ -26,36 +26,39 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _WHOLE = re.compile("non-partial response|Range request not supported")
-"""How obstore says that it asked for a range and got all, of S3 and of HTTP."""
+"""How obstore reports that it asked for a range and got the whole object, for S3 and for HTTP."""
 _IN_ORDER = ("s3://", "s3a://", "gs://")
 CHANGED = "the object has changed since it was indexed; make the dataset again"
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
 class Range(NamedTuple):
-    """Bytes that are asked for."""
+    """A requested range of bytes."""
 
     url: str
     start: int
     end: int
     version: int = 0
-    """What the container was when it was indexed; 0: whatever it is now. Bytes of any other version are an error."""
+    """Version of the container when it was indexed; 0 for any version. Bytes of any other version are an error."""
 
 
 class Client(ABC):
-    """What a store is asked. Safe in any thread of the process that made it."""
+    """Interface to a store. Thread-safe in the process that made it."""
 
     @abstractmethod
     def look(self, urls: Sequence[str]) -> list[Found | OSError]: ...
 
     @abstractmethod
     def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
-        """The URLs of all containers below a folder, which ends with a slash; those whose names in it do not begin with
-        ``start`` may be left out, and unless ``deep`` those in folders below. Raises :class:`OSError`."""
+        """Return the URLs of all containers below a folder, which ends with a slash. Raises :class:`OSError`.
+
+        Containers whose names in it do not begin with ``start`` may be omitted and, unless ``deep``, those in
+        subfolders.
+        """
 
     @abstractmethod
     def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
-        """The bytes of every range; fewer if a container ends before."""
+        """Return the bytes of every range; fewer if a container ends before."""
 
     @abstractmethod
     def put(self, url: str, data: bytes) -> None:
@@ -84,7 +87,7 @@ class Offline(Client):
 
 
 class _Threads(Client):
-    """Many questions at once, by threads that wait."""
+    """Sends many requests at once, from threads that wait."""
 
     def __init__(self, connections: int):
         self._requests = Requests(connections, "gpupipe-remote")
@@ -132,14 +135,14 @@ class _Threads(Client):
 
     @abstractmethod
     def _fetch(self, range: Range) -> tuple[Any, int]:
-        """(anything that has a buffer of bytes, version of the container that they are of)"""
+        """Return (an object with a buffer of bytes, the version of their container)."""
 
     @abstractmethod
     def _put(self, url: str, data: bytes) -> None: ...
 
 
 class Obstore(_Threads):
-    """S3, Google Cloud Storage, Azure and HTTP, by obstore."""
+    """Client for S3, Google Cloud Storage, Azure and HTTP, based on obstore."""
 
     def __init__(self, connections: int, timeout: float):
         super().__init__(connections)
@@ -147,10 +150,10 @@ class Obstore(_Threads):
         self._stores: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._whole: set[str] = set()
-        """Stores that answer with the whole object whatever is asked for."""
+        """Stores that always answer with the whole object."""
 
     def _at(self, url: str) -> tuple[str, Any, str]:
-        """(the store's URL, the store, the path in it)"""
+        """Return (URL of the store, the store, the path in it)."""
         scheme, _, rest = url.partition("://")
         host, _, path = rest.partition("/")
         base = f"{scheme}://{host}"
@@ -162,7 +165,7 @@ class Obstore(_Threads):
                 seconds = {"timeout": self._timeout, "connect_timeout": min(self._timeout, 10.0)}
                 options: dict[str, Any] = {name: f"{value}s" for name, value in seconds.items()}
                 options |= {"allow_http": True} if plain else {}
-                # Patience is kept in one place: see with_retries.
+                # Retries are handled in one place: see with_retries.
                 self._stores[base] = from_url(base, client_options=options, retry_config={"max_retries": 0})
             return base, self._stores[base], path
 
@@ -177,7 +180,8 @@ class Obstore(_Threads):
 
         base, store, path = self._at(folder)
 
-        # Of S3 and Google the names come in order (not of directory buckets), so what lies before and behind is left.
+        # S3 (except directory buckets) and Google list names in order, so names before and after the prefix are
+        # skipped.
         in_order = start > "!" and start.isascii() and base.startswith(_IN_ORDER) and not base.endswith("--x-s3")
         offset = f"{path}{start[:-1]}{chr(ord(start[-1]) - 1)}~" if in_order else None
 
@@ -201,14 +205,14 @@ class Obstore(_Threads):
         base, store, path = self._at(range.url)
 
         def fetched() -> tuple[Any, int]:
-            # The answer says which version it is of. An If-Match header would only be as good as the server that reads
-            # it: many ignore it, and none accepts it for a weak ETag.
+            # The answer contains its version. An If-Match header would depend on the server: many ignore it, and none
+            # accepts it for a weak ETag.
             if base not in self._whole:
                 try:
                     got = obstore.get(store, path, options={"range": (range.start, range.end)})
                     return got.bytes(), _found(got.meta).version
                 except obstore.exceptions.BaseError as e:
-                    if "status code: 416" in str(e):  # it has become shorter than this
+                    if "status code: 416" in str(e):  # the object has become shorter
                         return b"", 0
                     if not _WHOLE.search(str(e)):
                         raise
@@ -220,7 +224,7 @@ class Obstore(_Threads):
             parts, at = [], 0
             got = obstore.get(store, path)
             version = _found(got.meta).version
-            for part in got:  # as a stream: what is not wanted is not kept
+            for part in got:  # as a stream, so that unwanted bytes are not kept
                 a, b = max(range.start - at, 0), max(range.end - at, 0)
                 if a < len(part) and b:
                     parts.append(bytes(part)[a:b])
@@ -239,20 +243,20 @@ class Obstore(_Threads):
 
 
 def _endpoint() -> str:
-    """Where the environment says that S3 is."""
+    """Return the S3 endpoint that the environment specifies."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     return next((os.environ[name] for name in names if name in os.environ), "")
 
 
 def _found(meta: Any) -> Found:
     modified = meta.get("last_modified")
-    # obstore reports 1970 if the store says nothing.
+    # obstore reports 1970 if the store gives no time.
     said = meta.get("e_tag") or meta.get("version") or (modified if modified and modified.timestamp() else None)
     return Found(int(meta["size"]), _version(said))
 
 
 def _version(said: Any) -> int:
-    """A negative number made of what a store says of a version: no time is one. 0 if it says nothing."""
+    """Convert a store's version to a negative number, which is never a time; 0 if it gives none."""
     if not said:
         return 0
     digest = hashlib.blake2b(str(said).strip('"').encode(), digest_size=8).digest()
@@ -260,8 +264,8 @@ def _version(said: Any) -> int:
 
 
 def _mapped(url: str, work: Callable[[], R]) -> R:
-    """Foreign errors as those of the operating system. Of their text no more than the HTTP status is kept: it may hold
-    signatures."""
+    """Raise foreign errors as those of the operating system. Keeps only the HTTP status, since the text may
+    contain signatures."""
     try:
         return work()
     except FileNotFoundError:
@@ -288,7 +292,7 @@ def _mapped(url: str, work: Callable[[], R]) -> R:
 
 
 class Fsspec(_Threads):
-    """Whatever fsspec opens."""
+    """Client for any scheme that fsspec opens."""
 
     def __init__(self, connections: int):
         super().__init__(connections)
@@ -325,7 +329,7 @@ class Fsspec(_Threads):
         def fetched() -> tuple[Any, int]:
             fs, path = self._at(range.url)
             data = fs.cat_file(path, start=range.start, end=range.end)
-            # Asked afterwards: an object that is replaced later was whole when it was read.
+            # Asked afterwards: an object that is replaced later was complete when it was read.
             return data, self._look(range.url).version if range.version else 0
 
         return _mapped(range.url, fetched)

@@ -1,4 +1,4 @@
-"""Containers behind a network: read by ranges, ahead of what an indexer asks for, and kept on disk block by block."""
+"""Remote containers: read by ranges, ahead of what an indexer asks for, and kept on disk block by block."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ Key = tuple[bytes, int, int]
 """URL, version, number of a block."""
 
 _GAP = 64 << 10
-"""Bytes between two samples that are loaded and thrown away: they take less time than another request."""
+"""Bytes between two samples that are loaded and discarded, since that is faster than another request."""
 _LONGEST = 8 << 20
-"""Bytes of one request."""
+"""Maximum number of bytes of one request."""
 _AT_ONCE = 32 << 20
-"""Bytes of blocks that one batch waits for at the same time, so that no more memory is taken."""
+"""Bytes of blocks that one batch waits for at the same time, which limits the memory used."""
 _CHUNK = 1 << 20
 _CHUNKS = 16
 _AHEAD = 8
-"""How an indexer's container is read: in chunks, of which so many are kept, and so many loaded at once at most."""
+"""An indexer reads a container in chunks, of which at most this many are kept, and loaded at once."""
 
 
 class RemoteFiles(Storage):
-    """See :class:`~gpupipe.datasets.Remote`. All of a process with the same options share connections."""
+    """Remote storage; see :class:`~gpupipe.datasets.Remote`. Storages with equal options share connections in a
+    process."""
 
     remote: ClassVar[bool] = True
 
@@ -57,12 +58,12 @@ class RemoteFiles(Storage):
         return RemoteFiles, (self._options, self._total)
 
     def expect(self, total: int) -> None:
-        """Bytes of all containers together, once they are known."""
+        """Receive the total number of bytes of all containers, once it is known."""
         self._total = total
 
     @property
     def by_blocks(self) -> bool:
-        """Whether blocks are loaded, and kept, or just what is asked for."""
+        """Whether blocks are loaded and kept, or just the requested ranges."""
         o = self._options
         if o.fetch != "auto":
             return o.fetch == "blocks"
@@ -95,7 +96,7 @@ class RemoteFiles(Storage):
             return self._read_shared(places, views, shared)
         problems: list[Undecodable | None] = [None] * len(places)
         raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]
-        kept = [self.by_blocks and place.version < 0 for place in places]  # no block of an unknown version is kept
+        kept = [self.by_blocks and place.version < 0 for place in places]  # blocks of unknown versions are not kept
         if not all(kept):
             self._samples([i for i, is_kept in enumerate(kept) if not is_kept], places, raw, problems)
         if any(kept):
@@ -162,7 +163,7 @@ class RemoteFiles(Storage):
             return Offline()
         return _connections(self._options).client(url.partition("://")[0])
 
-    # ---- what is asked for, and no more
+    # ---- exact ranges
 
     def _samples(
         self, rows: Sequence[int], places: Sequence[Place], views: list[U8], problems: list[Undecodable | None]
@@ -185,7 +186,7 @@ class RemoteFiles(Storage):
     # ---- blocks
 
     def _shares(self, order: list[int], places: Sequence[Place]) -> Iterator[list[int]]:
-        """Parts of ``order`` whose blocks are loaded at the same time."""
+        """Split ``order`` into parts whose blocks are loaded at the same time."""
         most = max(_AT_ONCE // self._options.block_bytes, 1)
         share: list[int] = []
         blocks = 0
@@ -200,7 +201,7 @@ class RemoteFiles(Storage):
             yield share
 
     def _span(self, place: Place) -> tuple[int, int]:
-        """(first block, the one after the last) of a place."""
+        """Return (first block, one past the last block) of a place."""
         size = self._options.block_bytes
         return place.offset // size, -(-(place.offset + place.length) // size)
 
@@ -210,7 +211,7 @@ class RemoteFiles(Storage):
         size, cache = self._options.block_bytes, _connections(self._options).cache
         keys = {
             (places[i].path, places[i].version, k): None for i in rows for k in range(*self._span(places[i]))
-        }  # a dict for its order
+        }  # a dict keeps the order
         have = self._load(list(keys))
         again = []
         for i in rows:
@@ -227,7 +228,7 @@ class RemoteFiles(Storage):
                 if block is None:
                     kept = cache.read(path, version, k, at - k * size, len(part))
                     if kept is None:
-                        again.append(i)  # removed between the two looks, or damaged
+                        again.append(i)  # removed since, or damaged
                         break
                     part[:] = kept
                 elif len(block) < stop - k * size:
@@ -239,7 +240,7 @@ class RemoteFiles(Storage):
         self._samples(again, places, views, problems)
 
     def _load(self, keys: list[Key]) -> dict[Key, memoryview | OSError]:
-        """The blocks that are not on disk; each is loaded once, whatever other threads ask for."""
+        """Load the blocks that are not on disk. Each is loaded once, even if several threads ask for it."""
         shared = _connections(self._options)
         mine: list[Key] = []
         theirs: dict[Key, Future[memoryview | OSError]] = {}
@@ -261,7 +262,7 @@ class RemoteFiles(Storage):
         return have | {key: future.result() for key, future in theirs.items()}
 
     def _fetched(self, keys: list[Key]) -> dict[Key, memoryview | OSError]:
-        """Blocks from the store, neighbours together, and now on disk too."""
+        """Load blocks from the store, adjacent ones together, and store them on disk."""
         size, cache = self._options.block_bytes, _connections(self._options).cache
         places = [Place(path, k * size, size, version) for path, version, k in keys]
         runs = runs_of(places, 0, max(_LONGEST, size))
@@ -281,7 +282,7 @@ class RemoteFiles(Storage):
 
 
 def sum_of(sample: bytes | memoryview) -> int:
-    """A positive number made of the bytes of a sample: the version of one whose store tells none."""
+    """Return a positive number computed from the bytes of a sample, as its version if the store provides none."""
     return xxh3_64_intdigest(sample) >> 1 or 1
 
 
@@ -293,7 +294,7 @@ def _problem(error: OSError) -> Undecodable:
 
 
 class _Container(io.RawIOBase):
-    """A container as a file. Chunks are loaded ahead while they are read one after another."""
+    """A container as a file. Chunks are loaded ahead during sequential reads."""
 
     def __init__(self, storage: RemoteFiles, path: bytes, found: Found):
         self._storage, self._path, self._found = storage, path, found
@@ -344,7 +345,7 @@ class _Container(io.RawIOBase):
 
 @dataclass
 class _Connections:
-    """What all storages with the same options share in a process."""
+    """Connections that all storages with equal options share in a process."""
 
     options: Remote
     cache: BlockCache
@@ -377,7 +378,8 @@ _parents: list[Any] = []
 
 
 def _forked() -> None:
-    """What there is belongs to the parent. It is kept, because ending it would wait for threads that are not here."""
+    """Forget the parent's connections. They stay referenced, since ending them would wait for threads that do
+    not exist here."""
     global _shared, _lock
     _parents.append(_shared)
     _shared, _lock = {}, threading.Lock()

@@ -1,8 +1,7 @@
-"""A process that talks to stores for a process that was forked. The clients have threads, and threads do not survive a
-fork: a worker process that used its parent's client would wait for ever.
+"""A process that talks to stores on behalf of a forked process. The clients have threads, which do not survive a fork.
 
-The process (:mod:`.helper_process`) is a plain program on pipes, as those that probe images, and ends with the one that
-started it.
+A worker process that used its parent's client would wait forever. The helper (:mod:`.helper_process`) is a plain
+program on pipes, like the processes that probe images, and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ serve(*given)
 
 
 def send(stream: BinaryIO, about: Any, parts: Sequence[bytes | memoryview] = ()) -> None:
-    """A JSON value and some bytes."""
+    """Send a JSON value and some bytes."""
     head = json.dumps([about, [len(part) for part in parts]]).encode()
     stream.write(len(head).to_bytes(8, "little") + head)
     for part in parts:
@@ -38,7 +37,7 @@ def send(stream: BinaryIO, about: Any, parts: Sequence[bytes | memoryview] = ())
 
 
 def receive(stream: BinaryIO) -> tuple[Any, list[bytes]] | None:
-    """What was sent; ``None`` if the other side has gone."""
+    """Receive a message; ``None`` if the other side has ended."""
     length = stream.read(8)
     if len(length) < 8:
         return None
@@ -48,7 +47,7 @@ def receive(stream: BinaryIO) -> tuple[Any, list[bytes]] | None:
 
 
 class Helper(Client):
-    """Asks a process of its own, one question at a time; a question may be for many ranges."""
+    """Client that asks a helper process, one request at a time. A request may contain many ranges."""
 
     def __init__(self, scheme: str, connections: int, timeout: float):
         given = (sys.path, [scheme, connections, timeout])
@@ -92,13 +91,13 @@ class Helper(Client):
 
 
 def told(error: OSError) -> list[Any]:
-    """An error as JSON values."""
+    """Convert an error to JSON values."""
     return [type(error).__name__, error.errno, error.strerror or str(error)]
 
 
 def error_of(told: list[Any]) -> OSError:
-    """The error that was told."""
+    """Convert JSON values back to an error."""
     kind, number, text = told
     if kind == "ConnectionError":
         return ConnectionError(text)
-    return OSError(number, text)  # makes FileNotFoundError and the like by itself
+    return OSError(number, text)  # selects FileNotFoundError and other subclasses

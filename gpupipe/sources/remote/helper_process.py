@@ -1,4 +1,4 @@
-"""The program of the process that talks to stores for one that was forked; see :mod:`.helper`."""
+"""Program of the process that talks to stores on behalf of a forked one; see :mod:`.helper`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["serve"]
 
 
 def serve(scheme: str, connections: int, timeout: float) -> None:
-    """Answer questions from stdin on stdout until stdin is closed."""
+    """Answer requests from stdin on stdout until stdin is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a client prints is no answer
+    os.dup2(2, 1)  # keep a client's prints out of the answers
     client = client_for(scheme, connections, timeout)
     while (asked := receive(requests)) is not None:
         (what, given), _ = asked

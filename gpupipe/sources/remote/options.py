@@ -1,4 +1,4 @@
-"""How containers behind a network are read."""
+"""Options for reading remote containers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ Fetch = Literal["auto", "blocks", "samples"]
 
 @dataclass(frozen=True)
 class Remote:
-    """How ``s3://``, ``gs://``, ``az://``, ``http(s)://`` and whatever fsspec opens are read: by ranges of bytes, many
-    at a time. Credentials are no arguments: the clients find them (in ``AWS_ACCESS_KEY_ID``, the instance's role, ...).
+    """Options for reading ``s3://``, ``gs://``, ``az://``, ``http(s)://`` and any URL that fsspec opens.
+
+    Ranges of bytes are read, many at a time. Credentials are not arguments: the clients find them in
+    ``AWS_ACCESS_KEY_ID``, the instance's role, and so on.
 
     >>> Remote(fetch="blocks", cache_bytes=10**9)  # doctest: +ELLIPSIS
     Remote(fetch='blocks', ...)
 
     Args:
-        fetch: what is asked for. ``"samples"``: the bytes of samples, neighbours together; nothing is kept.
+        fetch: what to request. ``"samples"``: the bytes of samples, adjacent ones together; nothing is kept.
             ``"blocks"``: blocks of containers, which are kept on disk, so that later epochs read them there.
             ``"auto"``: blocks if all containers together fit into the cache.
-        block_bytes: of one block.
-        cache_bytes: of all blocks on this machine's disk; the oldest are removed. Never more than half of the space
-            that is free.
-        cache_folder: where they are; ``None``: ``remote`` in gpupipe's cache folder.
-        connections: requests at the same time, for each process. A store that answers after 0.1 s gives at most ten
-            times as many samples per second.
-        timeout: seconds for one request, which is then tried again.
-        offline: send no request. The index and all blocks must be on this machine, from a run without it; the files are
-            believed to be what they were. A block that is missing is a bad sample that names it. ``None``: whether the
-            environment variable ``GPUPIPE_OFFLINE`` is 1.
+        block_bytes: size of one block.
+        cache_bytes: maximum size of all blocks on this machine's disk; the oldest are removed. Never more than half of
+            the free space.
+        cache_folder: folder of the blocks; ``None`` for ``remote`` in gpupipe's cache folder.
+        connections: concurrent requests per process. A store that answers after 0.1 s delivers at most ten times as
+            many samples per second.
+        timeout: seconds for one request, which is then retried.
+        offline: send no request. The index and all blocks must be on this machine, from an earlier run without this
+            option; the files are assumed to be unchanged. A missing block is a bad sample that names it. ``None``:
+            whether the environment variable ``GPUPIPE_OFFLINE`` is 1.
     """
 
     fetch: Fetch = "auto"
@@ -47,7 +49,7 @@ class Remote:
 
     @property
     def is_offline(self) -> bool:
-        """Whether no request is sent."""
+        """Return whether no request is sent."""
         said = os.environ.get("GPUPIPE_OFFLINE", "").upper()
         return said in ("1", "ON", "YES", "TRUE") if self.offline is None else self.offline
 
