@@ -1,4 +1,4 @@
-"""How an image or a video is encoded. Standard library only, because a probing process loads it."""
+"""Encoding of images and videos. Standard library only, because a probing process loads it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 __all__ = ["TILES", "Coding", "VideoCoding"]
 
 TILES = "tiles"
-"""The note of a sliceable JPEG; see :mod:`gpupipe.codecs.jpeg`."""
+"""Note of a sliceable JPEG; see :mod:`gpupipe.codecs.jpeg`."""
 
 
 class Coding(NamedTuple):
-    """How an image is encoded, in Pillow's words. A decoder other than Pillow may treat each coding differently.
+    """Encoding of an image, in Pillow's terms. A decoder other than Pillow may treat each coding differently.
 
     ``str()`` gives the text that index files hold, and :meth:`parse` reads it.
 
@@ -20,7 +20,7 @@ class Coding(NamedTuple):
     """
 
     format: str = ""
-    """Such as ``JPEG`` or ``PNG``; empty if nothing is known, as for bad samples."""
+    """Pillow's format, such as ``JPEG`` or ``PNG``; empty if nothing is known, as for bad samples."""
     mode: str = ""
     """Pillow's mode, such as ``RGB`` or ``L``."""
     decoder: str = ""
@@ -28,11 +28,11 @@ class Coding(NamedTuple):
     raw: str = ""
     """The raw mode, such as ``RGB;16B``."""
     notes: tuple[str, ...] = ()
-    """What is special about the file, such as ``planar``, ``animated``, ``tiles`` or ``junk``."""
+    """Peculiarities of the file, such as ``planar``, ``animated``, ``tiles`` or ``junk``."""
 
     @classmethod
     def parse(cls, text: str) -> Coding:
-        """The coding of a text.
+        """Parse the text of a coding.
 
         >>> Coding.parse("TIFF/L/tiff_lzw/L planar")
         Coding(format='TIFF', mode='L', decoder='tiff_lzw', raw='L', notes=('planar',))
@@ -46,29 +46,29 @@ class Coding(NamedTuple):
 
     @property
     def is_jpeg(self) -> bool:
-        """Whether libjpeg decodes it. MPO files are JPEG files with further images behind the first."""
+        """Return whether libjpeg decodes it. MPO files are JPEG files with further images after the first."""
         return self.format in ("JPEG", "MPO")
 
     @property
     def sliceable(self) -> bool:
-        """Whether windows can be cut out of the file without decoding the rest."""
+        """Return whether windows can be cut out of the file without decoding the rest."""
         return TILES in self.notes
 
     @property
     def whole(self) -> Coding:
-        """What a decoder of the whole file needs to know: tiles change nothing for it."""
+        """The coding for a decoder of the whole file, which does not depend on tiles."""
         return self._replace(notes=tuple(note for note in self.notes if note != TILES))
 
 
 class VideoCoding(NamedTuple):
-    """How a video is encoded, in FFmpeg's words.
+    """Encoding of a video, in FFmpeg's terms.
 
     >>> VideoCoding.parse("h264/yuv420p/matroska,webm").container
     'matroska,webm'
     """
 
     codec: str = ""
-    """Such as ``h264``; empty if nothing is known."""
+    """FFmpeg's codec name, such as ``h264``; empty if nothing is known."""
     pixels: str = ""
     """The pixel format, such as ``yuv420p``."""
     container: str = ""
@@ -76,7 +76,7 @@ class VideoCoding(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> VideoCoding:
-        """The coding of a text, as ``str()`` gives it."""
+        """Parse the text of a coding, as ``str()`` gives it."""
         return cls(*text.split("/", 2))
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""JPEG data that libjpeg repairs with a warning, which Pillow, DALI and torchvision do not pass on.
+"""Detects JPEG data that libjpeg repairs with a warning, which Pillow, DALI and torchvision do not pass on.
 
-Asked of ``simplejpeg``, whose TurboJPEG takes warnings for errors. It decodes to an eighth of the size in grey, for
-which all of the compressed data is read.
+Uses ``simplejpeg``, whose TurboJPEG treats warnings as errors. It decodes to an eighth of the size in gray, which still
+reads all compressed data.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ _EIGHTH = 8
 
 
 def installed() -> bool:
-    """Whether simplejpeg can be imported."""
+    """Return whether simplejpeg can be imported."""
     return importlib.util.find_spec("simplejpeg") is not None
 
 
 def refuse_damaged(encoded: bytes) -> None:
-    """Raises :class:`Undecodable` of kind ``damaged`` if libjpeg has to repair something in a JPEG file.
+    """Raise :class:`Undecodable` of kind ``damaged`` if libjpeg has to repair something in a JPEG file.
 
-    Found is what breaks the syntax: bytes or markers where none should be, codes that no table has, a scan that ends
-    too early or more than some bytes too late. Damage that leaves the syntax whole, such as one changed byte after
-    which the decoder finds its way again, is other pixels and nothing else, and cannot be found;
-    ``benchmarks/strict.py`` counts both.
+    This finds violations of the syntax: unexpected bytes or markers, codes that no table has, a scan that ends too
+    early or more than some bytes too late. Damage that leaves the syntax valid, such as one changed byte after which
+    the decoder synchronizes again, only changes pixels and cannot be found; ``benchmarks/strict.py`` counts both.
     """
     import simplejpeg
 

@@ -1,4 +1,4 @@
-"""Encoded images to pixels with Pillow: functions of a path, of bytes or of an array, and of nothing else."""
+"""Decoding of images with Pillow, from a path, from bytes or from an array. The functions depend on nothing else."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ __all__ = [
 T = TypeVar("T")
 Pixels = npt.NDArray[np.uint8]
 Media = str | bytes | Pixels
-"""What is decoded: the path of a file, the bytes of one, or pixels u8[H, W, C] (C = 1 or 3)."""
+"""Input of a decoder: the path of a file, its bytes, or pixels u8[H, W, C] (C = 1 or 3)."""
 
 
 def decode(media: Media, limits: Limits = Limits()) -> Pixels:
-    """The pixels of one image: u8[H, W, 3], RGB.
+    """Decode one image to pixels u8[H, W, 3], RGB.
 
     Args:
         media: path of a file, encoded bytes, or pixels u8[H, W, C] with C = 1 (repeated) or 3. Pixels have neither
             orientation nor limits.
-        limits: what is turned and what is refused, before any memory is taken for it.
+        limits: whether to apply the orientation, and which images to reject before any memory is allocated for them.
 
     Raises:
-        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``,
-            ``zero-sized``, ``bomb`` or ``damaged``.
+        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``, ``zero-sized``,
+            ``bomb`` or ``damaged``.
     """
     image = open_rgb(media, limits)
     return image if isinstance(image, np.ndarray) else np.asarray(image)
 
 
 def open_rgb(media: Media, limits: Limits = Limits()) -> Pixels | Image.Image:
-    """As :func:`decode`, but what was encoded stays a PIL image, so that a crop or a resize needs no conversion."""
+    """Decode like :func:`decode`, but return encoded images as PIL images, so that a crop or resize needs no
+    conversion."""
     if isinstance(media, np.ndarray):
         return as_rgb(media)
 
@@ -67,23 +68,27 @@ def open_rgb(media: Media, limits: Limits = Limits()) -> Pixels | Image.Image:
 
 
 class Smaller(NamedTuple):
-    """An image that was decoded smaller."""
+    """An image that was decoded at a smaller size."""
 
     image: Image.Image
-    """In RGB, upright if that was asked for: of each side 1/2, 1/4 or 1/8, rounded up."""
+    """RGB image, upright if requested. Each side is 1/2, 1/4 or 1/8 of the full one, rounded up."""
     size: tuple[int, int]
-    """(height, width) of the whole image, upright likewise."""
+    """(height, width) of the whole image, upright if requested."""
     top: float
-    """Where in ``image`` the whole image begins, in pixels of ``image``: what libjpeg rounded up lies behind the last
-    row and column as stored, which come first if the image was turned. Below 1."""
+    """Vertical offset of the whole image in ``image``, in pixels of ``image``. Below 1.
+
+    The pixels that libjpeg added by rounding up follow the last stored row and column, which come first if the image
+    was turned.
+    """
     left: float
 
 
 def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> Smaller:
-    """A JPEG decoded at 1/``factor``, which is 2, 4 or 8: libjpeg makes so many times fewer pixels of each block of
-    8 x 8. Pixel (y, x) of it lies where the pixels from ``factor * y`` and ``factor * x`` on would be.
+    """Decode a JPEG at 1/``factor``, which is 2, 4 or 8: libjpeg computes fewer pixels from each 8x8 block.
 
-    Raises :class:`Undecodable` as :func:`open_rgb` does, and ``changed`` if it is no JPEG.
+    Pixel (y, x) of the result covers the pixels from ``factor * y`` and ``factor * x`` on.
+
+    Raises :class:`Undecodable` as :func:`open_rgb` does, with kind ``changed`` if the image is not a JPEG.
     """
 
     def pixels(image: Image.Image, encoded: bytes) -> Smaller:
@@ -95,7 +100,7 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
         if turn >= 5:
             height, width = width, height
         if image.mode == "RGB" and turn == 1:
-            image.load()  # convert() would copy it
+            image.load()  # convert() would make a copy
         else:
             image = _rgb(image, limits.exif)
         return Smaller(image, (height, width), *smaller_origin((height, width), factor, turn))
@@ -104,8 +109,8 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
 
 
 def smaller_origin(size: tuple[int, int], factor: int, turn: int) -> tuple[float, float]:
-    """``top`` and ``left`` of :class:`Smaller`, for an upright image of ``size`` that was turned by ``turn``, as EXIF
-    counts."""
+    """Return ``top`` and ``left`` of :class:`Smaller` for an upright image of ``size`` that was turned by EXIF
+    orientation ``turn``."""
     top, left = (-side % factor / factor for side in size)
     return top * (turn in (3, 4, 7, 8)), left * (turn in (2, 3, 6, 7))
 
@@ -115,7 +120,7 @@ def _rgb(image: Image.Image, exif: bool) -> Image.Image:
 
 
 def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], limits: Limits) -> T:
-    """What ``decode`` makes of an image whose header was read, and of the bytes of its file."""
+    """Open an image, read its header, and call ``decode`` with it and the bytes of its file."""
     encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=limits.max_bytes))
     refuse_large(len(encoded), limits.max_bytes)
     if not encoded:
@@ -128,7 +133,7 @@ def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], limit
         except Undecodable:
             raise
         except Exception:
-            # To give the failure its name: where the end of the file is missing, it is truncated, whatever Pillow said.
+            # To classify the failure: a file whose end is missing is truncated, whatever Pillow reported.
             header(open_image(io.BytesIO(encoded)), lambda n, at: encoded[at : at + n], len(encoded))
             raise
 
@@ -137,22 +142,22 @@ def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], limit
 
 
 class Peeked(NamedTuple):
-    """What is known of an image without decoding it."""
+    """Properties of an image that are known without decoding it."""
 
     height: int
-    """Pixels, as :func:`decode` gives them."""
+    """Height in pixels, as returned by :func:`decode`."""
     width: int
     coding: Coding = Coding()
-    """``Coding()`` for arrays."""
+    """Coding of the file; ``Coding()`` for arrays."""
     orientation: int = 1
-    """1 to 8, as EXIF counts: what must still be done to the pixels of a decoder that turns nothing."""
+    """EXIF orientation, 1 to 8, that must still be applied to the pixels of a decoder that does not turn images."""
 
 
 def peek(media: Media, limits: Limits = Limits()) -> Peeked:
-    """The size of one image and how it is encoded, from its header and the end of the file; with ``limits.strict`` from
-    all of a JPEG.
+    """Read the size and the coding of one image from its header and the end of the file.
 
-    Raises :class:`Undecodable` as :func:`decode` does; a file that is damaged inside passes.
+    With ``limits.strict``, all of a JPEG is read. Raises :class:`Undecodable` as :func:`decode` does; damage inside the
+    file remains undetected.
     """
     if isinstance(media, np.ndarray):
         height, width = as_rgb(media).shape[:2]
@@ -176,13 +181,13 @@ def peek(media: Media, limits: Limits = Limits()) -> Peeked:
 
 
 def peek_size(media: Media, limits: Limits = Limits()) -> tuple[int, int]:
-    """(height, width) in pixels as :func:`decode` would give them; see :func:`peek`."""
+    """Return (height, width) in pixels as returned by :func:`decode`; see :func:`peek`."""
     peeked = peek(media, limits)
     return peeked.height, peeked.width
 
 
 def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
-    """u8[H, W, 3] of u8[H, W], u8[H, W, 1] or u8[H, W, 3]. Raises :class:`Undecodable` for anything else."""
+    """Convert u8[H, W], u8[H, W, 1] or u8[H, W, 3] to u8[H, W, 3]. Raises :class:`Undecodable` for anything else."""
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:
         raise Undecodable("undecodable", f"pixels must be uint8[H, W, 1 or 3], not {pixels.dtype}{list(pixels.shape)}")
     if pixels.ndim == 2:

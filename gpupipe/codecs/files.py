@@ -1,5 +1,7 @@
-"""Files, and parts of files, as bytes; and what is wrong with those that cannot be read. Standard library only: a
-probing process loads it without the rest of the package."""
+"""Reading files, and parts of files, as bytes, and classifying read errors.
+
+Standard library only: a probing process loads it without the rest of the package.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ T = TypeVar("T")
 NOT_A_FILE = "it is a folder, a device or a pipe, not a file"
 
 ReadAt = Callable[[int, int], bytes]
-"""``read(n, offset)``: bytes of a file, fewer at its end; as ``os.pread`` of an open file."""
+"""``read(n, offset)`` returns bytes of a file, fewer at its end, like ``os.pread`` on an open file."""
 
 
 class Undecodable(Exception):
-    """A sample has no pixels. ``kind`` and ``reason`` are those of :class:`gpupipe.errors.BadSample`."""
+    """Raised if a sample has no pixels. ``kind`` and ``reason`` are those of :class:`gpupipe.errors.BadSample`."""
 
     def __init__(self, kind: str, reason: str):
         super().__init__(kind, reason)
@@ -59,7 +61,7 @@ class Undecodable(Exception):
 
 
 class Place(NamedTuple):
-    """Where the bytes of one sample are: a file, or a part of one.
+    """Place of the bytes of one sample: a file, or a part of one.
 
     >>> Place(b"photos/cat.jpg")
     Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, packed=None, max_bytes=2147483648)
@@ -68,30 +70,30 @@ class Place(NamedTuple):
     path: bytes
     offset: int = 0
     length: int = -1
-    """Bytes; -1: up to the end of the file."""
+    """Bytes; -1 for up to the end of the file."""
     version: int = 0
-    """Of the file: what changes if its content does, as far as that is known without reading it; see
-    :class:`gpupipe.sources.storage.Found`."""
+    """Version of the file, which changes with its content; see :class:`gpupipe.sources.storage.Found`."""
     packed: Packed | None = None
-    """How the bytes there become those of the sample, if they are not."""
+    """How to unpack the bytes of the sample, if they are packed."""
     max_bytes: int = MAX_BYTES
-    """A sample that has more is not read, whatever has become of the file."""
+    """A sample with more bytes is not read, even if the file has changed."""
 
     @property
     def whole(self) -> bool:
-        """Whether it is a whole file."""
+        """Return whether it is a whole file."""
         return self.offset == 0 and self.length < 0
 
     @property
     def size(self) -> int:
-        """Bytes of the sample; -1 of a file up to its end."""
+        """Bytes of the sample; -1 for a file up to its end."""
         return self.length if self.packed is None else self.packed.take
 
 
 def open_regular(path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file, or :class:`OSError`; also as ``open(path, "rb", opener=open_regular)``.
+    """Open a regular file and return its descriptor; also for ``open(path, "rb", opener=open_regular)``.
 
-    Every file of a user is opened here. Opening a FIFO would wait for a writer, and a device may have no end.
+    Every user file is opened here. Opening a FIFO would wait for a writer, and a device may be endless. Raises
+    :class:`OSError`.
     """
     try:
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -109,13 +111,13 @@ def open_regular(path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY)
 
 
 def refuse_large(size: int, max_bytes: int) -> None:
-    """Raises :class:`Undecodable` of kind ``bomb``."""
+    """Raise :class:`Undecodable` of kind ``bomb`` if the size exceeds ``max_bytes``."""
     if size > max_bytes:
         raise Undecodable("bomb", f"{size} bytes are more than max_bytes={max_bytes}")
 
 
 def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]) -> T:
-    """``use(file)``, with the patience of :func:`~gpupipe.codecs.retry.with_retries`.
+    """Call ``use(file)`` with retries, as :func:`~gpupipe.codecs.retry.with_retries` does.
 
     Raises :class:`Undecodable` of kind ``missing``, ``temporary`` or ``unreadable``.
     """
@@ -128,7 +130,7 @@ def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]
 
 
 def attempts_by_descriptor(path: str | bytes | os.PathLike[str], use: Callable[[int], T]) -> T:
-    """``use(fd)`` like :func:`attempts`, for who reads by place: a file object costs as much as a read."""
+    """Call ``use(fd)`` like :func:`attempts`, for readers by position: a file object costs as much as a read."""
 
     def once() -> T:
         fd = open_regular(path)
@@ -148,7 +150,7 @@ def _patiently(path: str | bytes | os.PathLike[str], once: Callable[[], T]) -> T
 
 
 def unread(error: OSError) -> Undecodable:
-    """What became of a sample whose file raised this: ``missing``, ``temporary`` or ``unreadable``."""
+    """Convert the error of reading a sample's file to kind ``missing``, ``temporary`` or ``unreadable``."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return Undecodable("missing", error.strerror or str(error))
     if is_transient(error):
@@ -157,10 +159,10 @@ def unread(error: OSError) -> Undecodable:
 
 
 def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
-    """``use(file, read, size)`` of what lies at a place: as a file, by :data:`ReadAt`, and its size in bytes.
+    """Call ``use(file, read, size)`` with the content of a place: as a file, as :data:`ReadAt`, and its size in bytes.
 
-    Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, ``bomb`` if there are more than
-    ``place.max_bytes``, or ``truncated`` if the file ends before the part.
+    Raises :class:`Undecodable` of kind ``missing``, ``unreadable``, ``bomb`` if it has more than ``place.max_bytes``
+    bytes, or ``truncated`` if the file ends before the part.
     """
 
     def once(file: IO[bytes]) -> T:
@@ -183,7 +185,7 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
 
 
 def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
-    """``use(file, read, size)`` of what ``stored`` becomes. Raises :class:`Undecodable`."""
+    """Call ``use(file, read, size)`` with the unpacked content of ``stored``. Raises :class:`Undecodable`."""
     try:
         file = open_unpacked(stored, packed)
     except (ValueError, ImportError) as e:
@@ -205,7 +207,7 @@ def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], Read
 
 
 class _Part(io.RawIOBase):
-    """A part of an open file as a file of its own."""
+    """A part of an open file, as a file of its own."""
 
     def __init__(self, fd: int, place: Place):
         self._fd = fd
@@ -213,7 +215,7 @@ class _Part(io.RawIOBase):
         self._at = 0
 
     def read_at(self, n: int, offset: int) -> bytes:
-        """As :data:`ReadAt`."""
+        """Read bytes as :data:`ReadAt` specifies."""
         return os.pread(self._fd, max(min(n, self._place.length - offset), 0), self._place.offset + offset)
 
     def readable(self) -> bool:
@@ -234,13 +236,15 @@ class _Part(io.RawIOBase):
 
 
 def read_place(place: Place) -> bytes:
-    """All bytes of one sample. Raises as :func:`use_place`."""
+    """Read all bytes of one sample. Raises the errors of :func:`use_place`."""
     return attempts(place.path, lambda file: read_at(file.fileno(), place))
 
 
 def read_at(fd: int, place: Place) -> bytes:
-    """The bytes of a place in a file that is open. Raises :class:`OSError`, and :class:`Undecodable` of kind
-    ``truncated``, ``undecodable`` or ``bomb``."""
+    """Read the bytes of a place in an open file.
+
+    Raises :class:`OSError`, and :class:`Undecodable` of kind ``truncated``, ``undecodable`` or ``bomb``.
+    """
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
     refuse_large(length if place.packed is None else place.size, place.max_bytes)
     if place.packed is not None:
@@ -290,7 +294,7 @@ def page_part(key: Hashable, place: Place, stored: Callable[[], bytes | memoryvi
 
 
 def pread(fd: int, length: int, offset: int) -> bytes:
-    """``os.pread``, but everything that there is of ``length``: the system may give less at a time."""
+    """Read like ``os.pread``, but repeat until ``length`` bytes or the end: one call may return less."""
     parts, at = [], 0
     while at < length and (part := os.pread(fd, min(length - at, 1 << 30), offset + at)):
         parts.append(part)
@@ -299,7 +303,7 @@ def pread(fd: int, length: int, offset: int) -> bytes:
 
 
 def unpacked(stored: bytes | memoryview, packed: Packed) -> bytes:
-    """As :func:`gpupipe.codecs.unpack.unpack`. Raises :class:`Undecodable`."""
+    """Unpack like :func:`gpupipe.codecs.unpack.unpack`, but raise :class:`Undecodable`."""
     try:
         return unpack(stored, packed)
     except (ValueError, ImportError) as e:
@@ -307,7 +311,7 @@ def unpacked(stored: bytes | memoryview, packed: Packed) -> bytes:
 
 
 def ends_before(place: Place, size: int) -> Undecodable:
-    """What is wrong with a place in a file of ``size`` bytes that ends before it."""
+    """Return the error for a place in a file of ``size`` bytes that ends before it."""
     return Undecodable(
         "truncated", f"it should be bytes {place.offset} to {place.offset + place.length} of a file of {size} bytes"
     )

@@ -1,5 +1,7 @@
-"""What a dataset does with encoded images: how they are turned, and which it refuses. Standard library only, because a
-probing process loads it."""
+"""Options of a dataset for encoded images: orientation, and which images to reject.
+
+Standard library only, because a probing process loads it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,11 @@ from typing import NamedTuple
 __all__ = ["MAX_BYTES", "Limits"]
 
 MAX_BYTES = 2 << 30
-"""Bytes of one encoded image: more than the 179 million pixels that Pillow opens take with 8 bytes each and without any
-compression. Larger is only what has grown without end, or is full of holes."""
+"""Maximum number of bytes of one encoded image.
+
+It exceeds the 179 million pixels that Pillow opens at 8 bytes each without compression. Only files that grew without
+end, or sparse files, are larger.
+"""
 
 
 class Limits(NamedTuple):
@@ -22,8 +27,8 @@ class Limits(NamedTuple):
     exif: bool = False
     """Turn images upright by their EXIF orientation. torchvision does not, so the default does not either."""
     max_pixels: int | None = None
-    """Encoded images with more pixels are not decoded; ``None`` if Pillow's own limit is all."""
+    """Encoded images with more pixels are not decoded; ``None`` for Pillow's own limit alone."""
     max_bytes: int = MAX_BYTES
     """Encoded images with more bytes are not read."""
     strict: bool = False
-    """Refuse JPEG files that libjpeg repairs, as bad samples of kind ``damaged``."""
+    """Reject JPEG files that libjpeg repairs, as bad samples of kind ``damaged``."""

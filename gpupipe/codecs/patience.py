@@ -1,8 +1,7 @@
-"""Threads that may wait for what never comes, such as the answer of a store, and are not waited for. Standard library
-only.
+"""Threads that may be abandoned while they wait, for example for the answer of a store. Standard library only.
 
-A thread of :class:`Pool` waits until its pool is shut down, any thread until the interpreter ends, and the main one
-until Ctrl-C; what it asked for goes on in :class:`Requests`, whose threads end with the process.
+A thread of :class:`Pool` waits until its pool is shut down, other threads until the interpreter ends, and the main
+thread until Ctrl-C. The request itself continues in :class:`Requests`, whose threads end with the process.
 """
 
 from __future__ import annotations
@@ -22,29 +21,30 @@ __all__ = ["Pool", "Requests", "gave_up", "pause"]
 R = TypeVar("R")
 
 _LOOK = 0.1
-"""Seconds between two looks at whether there is still a reason to wait."""
+"""Seconds between two checks whether waiting still makes sense."""
 _GRACE = 1.0
-"""Seconds that requests have at the end of the interpreter: one that comes back while it ends can end the process."""
+"""Seconds that requests get at the end of the interpreter. A request that returns while it ends can crash the
+process."""
 _THREAD = threading.local()
 _ENDED = threading.Event()
 _RUNNING: WeakSet[Future[Any]] = WeakSet()
 
 
 def gave_up() -> bool:
-    """Whether nobody waits for this thread any more."""
+    """Return whether nobody waits for this thread any more."""
     own = getattr(_THREAD, "ended", None)
     return _ENDED.is_set() or (own is not None and own.is_set())
 
 
 def pause(seconds: float) -> None:
-    """``time.sleep()``, which is over if nobody waits for this thread any more."""
+    """Sleep like ``time.sleep()``, but return early if nobody waits for this thread any more."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not gave_up():
         time.sleep(min(left, _LOOK))
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that wait for nothing any more once it is shut down."""
+    """A thread pool whose threads stop waiting once it is shut down."""
 
     def __init__(self, count: int, name: str, start: Callable[[], Any] | None = None):
         self._ended = ended = threading.Event()
@@ -62,7 +62,7 @@ class Pool(ThreadPoolExecutor):
 
 
 class Requests:
-    """At most ``count`` at a time, each in a thread that nothing waits for when the process ends."""
+    """Runs at most ``count`` requests at a time, in threads that do not delay the end of the process."""
 
     def __init__(self, count: int, name: str):
         self._count, self._name = count, name
@@ -72,7 +72,10 @@ class Requests:
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
 
     def results(self, work: Sequence[Callable[[], R]]) -> list[R]:
-        """What they return. Raises what the first of them raises, and :class:`OSError` if nobody waits any more."""
+        """Run the work and return its results.
+
+        Raises the first error, and :class:`OSError` if nobody waits any more.
+        """
         futures: list[Future[R]] = [self._submit(one) for one in work]
         try:
             while wait(futures, _LOOK).not_done:
@@ -113,5 +116,5 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-# Before the threads of pools are waited for; what concurrent.futures registered, too, and later hooks run earlier.
+# Runs before pool threads are joined. Hooks registered later, including those of concurrent.futures, run earlier.
 threading._register_atexit(_ENDED.set)  # type: ignore[attr-defined]

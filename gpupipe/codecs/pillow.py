@@ -1,7 +1,7 @@
-"""Opening encoded images with Pillow, and saying in one way what is wrong with those that cannot be.
+"""Opens encoded images with Pillow and classifies errors uniformly.
 
-Shared by the probing processes and by the engines. It imports Pillow, the standard library and its neighbours only,
-because a probing process loads it without the rest of the package.
+Shared by the probing processes and the engines. It imports only Pillow, the standard library and modules of this
+folder, because a probing process loads it without the rest of the package.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _ORIENTATION = 0x0112
 _EXIF = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}
-"""Where Pillow keeps what may hold an orientation."""
+"""Entries of Pillow's ``info`` that may contain an orientation."""
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -47,17 +47,18 @@ _TURNS = {
 
 
 class Header(NamedTuple):
-    """What the header says of one image. ``height`` and ``width`` are in pixels as stored, before any orientation."""
+    """Properties from the header of one image. ``height`` and ``width`` are in pixels as stored, before any
+    orientation."""
 
     height: int
     width: int
     orientation: int
-    """1 to 8, as EXIF counts."""
+    """EXIF orientation, 1 to 8."""
     coding: Coding
 
 
 class _Quiet:
-    """Counts who is inside: ``warnings.catch_warnings`` in two threads at once may leave the filters changed."""
+    """Counts the threads inside: ``warnings.catch_warnings`` in two threads at once may leave the filters changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +80,7 @@ class _Quiet:
                 self._filters.__exit__(None, None, None)
 
     def forked(self) -> None:
-        """Of the threads that were inside only one is left, at most."""
+        """Reset the count in a child, where at most one of the threads inside is left."""
         self._lock = threading.Lock()
 
 
@@ -88,19 +89,20 @@ os.register_at_fork(after_in_child=_quiet.forked)
 
 
 def quiet() -> _Quiet:
-    """A context in which Pillow's warnings are not heard (large images, odd EXIF): a training log is no place for
-    them."""
+    """Return a context that suppresses Pillow's warnings (large images, odd EXIF), which would clutter a
+    training log."""
     return _quiet
 
 
 def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
-    """Read the header, and refuse what must not be decoded before any memory is taken for it. Call it inside
-    :func:`guarded`.
+    """Read the header, and reject images that must not be decoded before any memory is allocated for them.
+
+    Call it inside :func:`guarded`.
 
     Raises:
-        Undecodable: ``bomb`` if there are more than ``max_pixels`` (at most what Pillow itself allows: twice
-            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` if there are none, ``truncated`` if a file that is too
-            short for Pillow to know it says so itself.
+        Undecodable: ``bomb`` if there are more than ``max_pixels`` pixels (at most what Pillow itself allows: twice
+            ``PIL.Image.MAX_IMAGE_PIXELS``), ``zero-sized`` if there are none, ``truncated`` if a file that is too short
+            for Pillow to recognize declares a larger size.
     """
     try:
         image = Image.open(source)
@@ -117,20 +119,21 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
         raise Undecodable("zero-sized", f"the image is {height}x{width} pixels (height x width)")
     if max_pixels is not None and width * height > max_pixels:
         raise Undecodable("bomb", f"{height}x{width} pixels (height x width) are more than max_pixels={max_pixels}")
-    # Pillow refuses on opening, but not in every plugin: some learn the size later.
+    # Pillow checks the size on opening, but not in every plugin: some learn it later.
     if limit is not None and width * height > 2 * limit:
         raise Undecodable("bomb", f"{width * height} pixels are more than twice PIL.Image.MAX_IMAGE_PIXELS ({limit})")
     return image
 
 
 def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False) -> Header:
-    """What is known of an image that was opened and not decoded; but one whose end is not as it should be is decoded
-    here, to be sure of it. Call it inside :func:`guarded`.
+    """Return the properties of an image that was opened and not decoded. Call it inside :func:`guarded`.
+
+    An image with an unexpected end is decoded here to be sure.
 
     Args:
-        read: ``read(n, offset)`` gives bytes of the file, fewer at its end.
-        size: of the file, in bytes.
-        strict: read all of a JPEG and refuse what libjpeg repairs.
+        read: ``read(n, offset)`` returns bytes of the file, fewer at its end.
+        size: size of the file in bytes.
+        strict: read all of a JPEG and reject it if libjpeg repairs it.
 
     Raises:
         Undecodable: ``truncated``, ``damaged``.
@@ -148,7 +151,7 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
     if kind == "TIFF":
         tags: Any = image.tag_v2  # type: ignore[attr-defined]
         decoder = str(image.info.get("compression", decoder))
-        # Pillow turns a TIFF upright itself, whoever opens it; its size is the turned one already.
+        # Pillow always turns a TIFF upright itself, and reports the size after turning.
         notes = ["turned"] * (tags.get(_ORIENTATION, 1) != 1) + ["planar"] * (tags.get(284, 1) != 1)
     elif kind == "WEBP":
         notes = ["animated"] * (getattr(image, "n_frames", 1) > 1) + ["exif"] * ("exif" in image.info)
@@ -173,37 +176,38 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
 
 
 def orientation_of(image: Image.Image) -> int:
-    """1 to 8, from what the header brought. 1 for a TIFF, which Pillow has turned already."""
-    # PNG's getexif() would decode the whole image to look for a chunk behind the pixels.
+    """Return the EXIF orientation from the header, 1 to 8. It is 1 for a TIFF, which Pillow has turned already."""
+    # PNG's getexif() would decode the whole image to look for a chunk after the pixels.
     if image.format == "TIFF" or not _EXIF & image.info.keys():
         return 1
     try:
         value: Any = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # a damaged EXIF block does not make a damaged image
+    except Exception:  # a damaged EXIF block does not mean a damaged image
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Turned by :func:`orientation_of`."""
+    """Return the image turned by :func:`orientation_of`."""
     turn = _TURNS.get(orientation_of(image))
     return image if turn is None else image.transpose(turn)
 
 
 def guarded(work: Callable[[], T], *, reading: bool = False) -> T:
-    """Pillow's many errors as :class:`Undecodable`. Warnings are the caller's, see :func:`quiet`.
+    """Call ``work()`` and convert Pillow's various errors to :class:`Undecodable`.
 
-    ``reading``: the operating system's errors pass through, so that :func:`~gpupipe.codecs.files.attempts` sees them.
+    The caller handles warnings; see :func:`quiet`. With ``reading``, errors of the operating system pass through, so
+    that :func:`~gpupipe.codecs.files.attempts` sees them.
     """
     try:
         return work()
     except (MemoryError, Undecodable):
-        raise  # the first is the machine's trouble, not the sample's
+        raise  # the former is a problem of the machine, not of the sample
     except Image.DecompressionBombError as e:
         raise Undecodable("bomb", str(e)) from None
     except UnidentifiedImageError:
         raise Undecodable("undecodable", "not an image in any format that Pillow reads") from None
-    except Exception as e:  # OSError, SyntaxError, ValueError, struct.error, ...: each plugin has its own
+    except Exception as e:  # OSError, SyntaxError, ValueError, struct.error, ...: they depend on the plugin
         if reading and isinstance(e, OSError) and e.errno is not None:
             raise
         kind = "truncated" if isinstance(e, EOFError) or "truncated" in str(e).lower() else "undecodable"

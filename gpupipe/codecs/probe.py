@@ -1,7 +1,7 @@
-"""What is known of an image file without decoding it: size, coding, orientation, and whether it seems to be whole.
+"""Reads the size, coding and orientation of an image file without decoding it, and checks that it seems complete.
 
-This file is also the program of the worker processes (see :mod:`gpupipe.datasets.index.probe_pool`), which is why it
-imports Pillow, the standard library and its neighbours only.
+This file is also the program of the worker processes (see :mod:`gpupipe.datasets.index.probe_pool`), so it imports only
+Pillow, the standard library and modules of this folder.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ KINDS = (
     "damaged",
     "temporary",
 )
-"""What a status number means. Written to disk: append only."""
+"""Meanings of status numbers. They are written to disk: append only."""
 OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(10)
 DAMAGED, TEMPORARY = 10, 11
 
 
 class Probe(NamedTuple):
-    """What became known of one image. ``height`` and ``width`` are as stored, before any orientation."""
+    """Properties of one image. ``height`` and ``width`` are as stored, before any orientation."""
 
     status: int
     height: int = 0
@@ -54,12 +54,14 @@ class Probe(NamedTuple):
     orientation: int = 1
     reason: str = ""
     sum: int = 0
-    """Made of its bytes, if its store tells no versions."""
+    """Computed from its bytes if its store provides no versions."""
 
 
 def probe(place: Place, limits: Limits = Limits()) -> Probe:
-    """Read the header of one image, and its end; with ``limits.strict`` all of a JPEG. Never raises for what a file may
-    hold; call it inside :func:`~gpupipe.codecs.pillow.quiet`."""
+    """Read the header and the end of one image; with ``limits.strict``, all of a JPEG.
+
+    Never raises for the content of a file. Call it inside :func:`~gpupipe.codecs.pillow.quiet`.
+    """
 
     def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
         return guarded(lambda: _identify(file, read, size, limits, place.packed is not None), reading=True)
@@ -71,7 +73,7 @@ def probe(place: Place, limits: Limits = Limits()) -> Probe:
 
 
 def probe_bytes(data: bytes, limits: Limits = Limits(), packed: Packed | None = None) -> Probe:
-    """As :func:`probe`, of an image that was read already, or of the bytes that ``packed`` makes one of."""
+    """Probe an image that was read already, or the image that ``packed`` unpacks from the bytes, like :func:`probe`."""
 
     def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
         return guarded(lambda: _identify(file, read, size, limits, packed is not None))
@@ -87,7 +89,7 @@ def probe_bytes(data: bytes, limits: Limits = Limits(), packed: Packed | None = 
 
 _PLAIN = 64 << 20
 _PER_PIXEL = 64
-"""Bytes that an image may have after unpacking, and further ones for each pixel: what has more grows without end."""
+"""Maximum bytes of an image after unpacking: ``_PLAIN``, plus ``_PER_PIXEL`` for each pixel. More are taken as endless."""
 
 
 def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: bool) -> Probe:
@@ -101,7 +103,7 @@ def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: 
     return Probe(OK, height, width, coding, orientation)
 
 
-# ------------------------------------------------------------------ the worker's side and the words on the wire
+# ------------------------------------------------------------------ the worker and its protocol
 # Request: u32 length, then one record per place. Answer: u32 length, then one record per place.
 
 _LENGTH = struct.Struct("<I")
@@ -153,7 +155,7 @@ def send(stream: BinaryIO, message: bytes) -> None:
 
 
 def receive(stream: BinaryIO) -> bytes | None:
-    """The next message, or ``None`` if the other side has gone."""
+    """Return the next message, or ``None`` if the other side has ended."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -163,14 +165,14 @@ def receive(stream: BinaryIO) -> bytes | None:
 
 
 def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) -> None:
-    """Answer every request with one record per place, until there are no more. ``of`` makes the record of a place."""
+    """Answer every request with one record per place until there are no more. ``of`` makes the record of a place."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
     while (request := receive(requests)) is not None:
         send(answers, b"".join(map(of, unpack_places(request))))
 
 
 def settings(limits: Limits) -> str:
-    """What a worker must know of this process, for its command line."""
+    """Return the settings of this process that a worker needs, for its command line."""
     return json.dumps([Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, limits])
 
 

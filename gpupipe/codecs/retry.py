@@ -1,7 +1,7 @@
-"""Errors that pass by themselves: what network file systems and busy machines answer once and not again.
+"""Retries after transient errors of network file systems and busy machines.
 
-Such a read is tried again after growing waits, a few times. The log has one line for each store in a minute, and one
-for all files, which counts those that it leaves out. Standard library only, because a probing process loads it.
+A failed read is retried a few times after growing waits. The log gets at most one line per minute for each store, and
+one for all files, with the number of omitted lines. Standard library only, because a probing process loads it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ _TRANSIENT = {
     *(errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENOTCONN, errno.EPIPE),
 }
 _WAITS = (0.05, 0.2, 0.8)
-"""Seconds before each further attempt. A sector that stays unreadable costs about one second."""
+"""Seconds before each further attempt. A sector that remains unreadable costs about one second."""
 _MORE_WAITS = (1.6, 3.2)
-"""Those after them, where the whole machine or the network is at fault: about six seconds together."""
+"""Additional waits if the whole machine or the network is at fault: about six seconds in total."""
 _LOST_PATIENCE = 60.0
-"""Seconds in which nobody waits that long, once somebody did in vain."""
+"""Seconds during which these waits are skipped after they were in vain once."""
 REMOTE_WAITS = (0.1, 0.3, 1.0, 3.0, 8.0)
-"""Likewise, of stores behind a network, which ask for more patience when many ask them: about twelve seconds."""
+"""Seconds before each further attempt on remote stores, which ask for longer waits under load: about twelve in
+total."""
 
 
 _EVERY = 60.0
-"""Seconds between two lines in the log about the same store, or about files."""
+"""Seconds between two log lines about one store, or about files."""
 _SAID: dict[str, tuple[float, int]] = {}
-"""By store, "" for files: when something was said, and how many retries were not said since."""
+"""Time of the last log line and number of retries omitted since, by store; "" for files."""
 
 
 def _say(name: str, reason: str, wait: float) -> None:
@@ -57,7 +58,7 @@ def _say(name: str, reason: str, wait: float) -> None:
 
 
 _in_vain = -_LOST_PATIENCE
-"""When somebody waited for the machine and gave up."""
+"""Time when additional waits were last in vain."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -67,38 +68,42 @@ def is_transient(error: BaseException) -> bool:
 
 
 def reason_of(error: OSError) -> str:
-    """``"Stale file handle (ESTALE)"``."""
+    """Describe an error, as in ``"Stale file handle (ESTALE)"``."""
     text = error.strerror or str(error) or type(error).__name__
     name = errno.errorcode.get(error.errno or 0)
     return f"{text} ({name})" if name else text
 
 
 def temporary(error: OSError) -> str:
-    """The reason of a sample that could not be read for such an error."""
+    """Return the reason for a sample that could not be read because of such an error."""
     return f"{reason_of(error)}: the machine or the network is at fault, and the next epoch tries again"
 
 
 def advised(error: Exception, why: object, advice: str) -> str:
-    """``why`` something cannot be used, and ``advice``, unless ``why`` has some or the network is at fault."""
+    """Combine the reason ``why`` something cannot be used with ``advice``, unless ``why`` has some or the
+    network is at fault."""
     if isinstance(error, (ConnectionError, TimeoutError)):
         advice = "check the network and try again, or use the copies on this machine with Remote(offline=True)"
     return f"{why}" if ";" in f"{why}" else f"{why}; {advice}"
 
 
 def waits(seconds: tuple[float, ...] | None = None) -> Iterator[float]:
-    """``seconds``, each up to a half shorter or longer: what failed together shall not come again together."""
-    chance = random.SystemRandom()  # forked workers would share the state of any other, and the script owns the global
+    """Yield ``seconds``, randomly varied by up to a half, so that simultaneous failures are not retried
+    simultaneously."""
+    chance = (
+        random.SystemRandom()
+    )  # forked workers would share any other generator's state, and the global one belongs to the script
     return (s * chance.uniform(0.5, 1.5) for s in (_WAITS if seconds is None else seconds))
 
 
 def with_retries(name: Callable[[], str], work: Callable[[], T], seconds: tuple[float, ...] | None = None) -> T:
-    """``work()``. A transient error is tried again, the last one is raised, like any other.
+    """Call ``work()`` and retry it after transient errors. Raises the last one, and any other error.
 
     Args:
-        name: what is read, for the log.
-        seconds: before each further attempt; those of files if ``None``.
+        name: returns the name of what is read, for the log.
+        seconds: waits before each further attempt; those for files if ``None``.
     """
-    pauses: Iterator[float] | None = None  # made at the first error: nearly all reads never see one
+    pauses: Iterator[float] | None = None  # made at the first error, since nearly all reads succeed
     while True:
         try:
             return work()

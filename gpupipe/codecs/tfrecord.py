@@ -1,7 +1,7 @@
-"""TFRecord files and ``tf.train.Example`` messages as they are written, without TensorFlow.
+"""TFRecord files and ``tf.train.Example`` messages, written without TensorFlow.
 
-A record is its length, a checksum of that, the message and a checksum of that
-(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details); a message maps names to lists of
+A record is its length, a checksum of the length, the message and a checksum of the message
+(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details). A message maps names to lists of
 bytes or numbers (https://protobuf.dev/programming-guides/encoding).
 """
 
@@ -13,28 +13,28 @@ from collections.abc import Callable, Mapping, Sequence
 __all__ = ["FOOT", "HEAD", "Checksum", "example", "framed", "masked", "message", "varint"]
 
 HEAD = struct.Struct("<QI")
-"""Before a message: its length, and the checksum of that."""
+"""Header of a message: its length, and the checksum of the length."""
 FOOT = struct.Struct("<I")
-"""After it."""
+"""Footer of a message: its checksum."""
 
 Checksum = Callable[[bytes], int]
-"""CRC-32C."""
+"""A function that computes CRC-32C."""
 
 
 def masked(crc: int) -> int:
-    """A checksum as records have it."""
+    """Convert a checksum to the form that records store."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def framed(record: bytes, checksum: Checksum) -> bytes:
-    """One record of a file."""
+    """Return one record of a file."""
     length = struct.pack("<Q", len(record))
     head, foot = HEAD.pack(len(record), masked(checksum(length))), FOOT.pack(masked(checksum(record)))
     return head + record + foot
 
 
 def varint(value: int) -> bytes:
-    """A number of protobuf; a negative one in two's complement of 64 bits.
+    """Encode an integer as in protobuf; negative ones in 64-bit two's complement.
 
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
@@ -49,7 +49,7 @@ def varint(value: int) -> bytes:
 
 
 def message(*fields: tuple[int, bytes | int]) -> bytes:
-    """A message of texts and numbers, each after the number of its field.
+    """Encode a message of texts and numbers, given as (field number, value).
 
     >>> message((1, 150), (2, b"testing")).hex()
     '089601120774657374696e67'
@@ -64,7 +64,7 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
 
 
 def _feature(value: bytes | float | Sequence[float]) -> bytes:
-    """A ``tf.train.Feature``: numbers are packed, as TensorFlow writes them."""
+    """Encode a ``tf.train.Feature``. Numbers are packed, as TensorFlow writes them."""
     if isinstance(value, bytes):
         return message((1, message((1, value))))
     numbers = [value] if isinstance(value, (int, float)) else value
@@ -74,6 +74,6 @@ def _feature(value: bytes | float | Sequence[float]) -> bytes:
 
 
 def example(features: Mapping[str, bytes | float | Sequence[float]]) -> bytes:
-    """A ``tf.train.Example`` of bytes, numbers and lists of numbers."""
+    """Encode a ``tf.train.Example`` of bytes, numbers and lists of numbers."""
     entries = [(1, message((1, name.encode()), (2, _feature(value)))) for name, value in features.items()]
     return message((1, message(*entries)))

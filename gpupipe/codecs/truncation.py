@@ -1,7 +1,7 @@
-"""Whether the end of an image file is where it should be: a few bytes instead of all pixels.
+"""Checks whether an image file is complete by reading a few bytes at its end instead of all pixels.
 
-A file that passes may still be damaged inside. One that does not is a *suspect* and no more: cameras write behind the
-end, and some programs write none. Only decoding tells.
+A file that passes may still be damaged inside. One that fails is only *suspect*: cameras append data after the end, and
+some programs omit the end mark. Only decoding tells.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ __all__ = ["cut_short", "tail"]
 _NEAR = 64
 _FAR = 65_536
 _HEADERS = 16 << 20
-"""Bytes before the pixels of a JPEG that are looked through."""
+"""Maximum number of bytes searched for the pixels of a JPEG."""
 _SCANS = 256 << 20
-"""Bytes of a progressive JPEG that are looked through; what is longer is odd."""
+"""Maximum number of bytes of a progressive JPEG that are checked. Longer ones are treated as odd."""
 _IEND = b"IEND\xaeB`\x82"
 _RAW_BITS = {"1": 1, "1;I": 1, "L": 8, "RGB": 24}
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
-"""Those that Pillow converts to RGB; whether it does the others is tried."""
+"""Modes that Pillow certainly converts to RGB. Others are tried."""
 
 
 def tail(image: Image.Image, read: ReadAt, size: int) -> str:
-    """What there is to say of the end of a file: nothing if it is as it should be, ``"suspect"`` if it is not,
-    ``"unchecked"`` if nothing is known of the format or its modes, and of a JPEG what is odd in its structure, see
-    :data:`gpupipe.codecs.jpeg.structure.ODD`."""
+    """Check the end of a file.
+
+    Returns an empty text if it is as expected, ``"suspect"`` if not, ``"unchecked"`` if the format or its mode is
+    unknown, and for a JPEG the oddity of its structure; see :data:`gpupipe.codecs.jpeg.structure.ODD`.
+    """
     check = _CHECKS.get(image.format or "")
     if check is None or image.mode not in _MODES:
         return "unchecked"
@@ -40,8 +42,11 @@ def tail(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def cut_short(source: IO[bytes]) -> str | None:
-    """What a file that Pillow does not know says of its own length, if that is more than there is: Pillow reads a
-    WebP or the directory of a TIFF as a whole or not at all."""
+    """Describe how much a file that Pillow does not recognize lacks, from the length that it declares; otherwise
+    ``None``.
+
+    Pillow reads a WebP, or the directory of a TIFF, as a whole or not at all.
+    """
     source.seek(0)
     head = source.read(12)
     size = source.seek(0, 2)
@@ -54,8 +59,10 @@ def cut_short(source: IO[bytes]) -> str | None:
 
 
 def _ends(read: ReadAt, size: int, mark: bytes, start: int = 0) -> bool:
-    """Whether ``mark`` is the last thing in the file but zeros; or, if something was written behind it, stands
-    anywhere in the last part behind ``start``."""
+    """Return whether ``mark`` ends the file, apart from zeros.
+
+    If data were appended, the mark may be anywhere in the last part after ``start``.
+    """
     near = read(_NEAR, size - _NEAR if size > _NEAR else 0)
     if near.endswith(mark) or near.rstrip(b"\0").endswith(mark):
         return True
@@ -64,19 +71,19 @@ def _ends(read: ReadAt, size: int, mark: bytes, start: int = 0) -> bool:
 
 
 def _jpeg(image: Image.Image, read: ReadAt, size: int) -> str:
-    # Pillow has just read up to where the pixels begin; but for MPO it went back.
+    # Pillow has just read up to the start of the pixels, except for MPO, where it went back.
     opened: Any = image
     file = opened.fp
     start = file.tell()
-    file.seek(0)  # what was just read comes out of its buffer
+    file.seek(0)  # the recent bytes come from its buffer
     head = file.read(start or _FAR)
     scan, odd, progressive = walk(head, image.height, image.width)
-    while not scan and len(head) < min(size, _HEADERS):  # an MPO with much before its pixels
+    while not scan and len(head) < min(size, _HEADERS):  # an MPO with much data before its pixels
         head += file.read(_FAR)
         scan, odd, progressive = walk(head, image.height, image.width)
     if progressive and not odd:
         odd = walk(read(min(size, _SCANS), 0), image.height, image.width, whole=True).odd
-    # Behind the head of a scan 0xFF is followed by 0 or a restart, so the end mark of a thumbnail lies before.
+    # After the head of a scan, 0xFF is followed by 0 or a restart. So the end mark of a thumbnail comes before it.
     if scan and (read(2, size - 2) == b"\xff\xd9" or _ends(read, size, b"\xff\xd9", scan)):
         return odd
     return "suspect"
@@ -93,7 +100,7 @@ def _gif(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def _webp(image: Image.Image, read: ReadAt, size: int) -> str:
-    return ""  # Pillow opens one as a whole or not at all
+    return ""  # Pillow opens it as a whole or not at all
 
 
 def _jpeg2000(image: Image.Image, read: ReadAt, size: int) -> str:
@@ -101,7 +108,7 @@ def _jpeg2000(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
-    """The boxes follow one another up to the end."""
+    """Check that the boxes follow one another up to the end."""
     at = 0
     for _ in range(64):
         if at == size:
@@ -110,7 +117,7 @@ def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
         if len(head) < 8:
             break
         (length,) = struct.unpack(">I", head[:4])
-        if length == 0:  # up to the end of the file, wherever that was
+        if length == 0:  # up to the end of the file, even if it was cut
             break
         if length == 1 and len(head) == 16:
             (length,) = struct.unpack(">Q", head[8:])
@@ -121,7 +128,7 @@ def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def _raw(image: Image.Image, read: ReadAt, size: int) -> str:
-    """Pixels that are stored as they are: their place and number says where they end."""
+    """Check uncompressed pixels, whose position and number give their end."""
     tiles: Any = getattr(image, "tile", ())
     if len(tiles) != 1 or tiles[0][0] != "raw":
         return "suspect"
@@ -135,7 +142,7 @@ def _raw(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def _tiff(image: Image.Image, read: ReadAt, size: int) -> str:
-    """All strips or tiles of the first page lie in the file."""
+    """Check that all strips or tiles of the first page lie in the file."""
     tags: Any = image.tag_v2  # type: ignore[attr-defined]
     for offsets, counts in ((273, 279), (324, 325)):
         places, lengths = tags.get(offsets), tags.get(counts)

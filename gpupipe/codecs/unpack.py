@@ -1,5 +1,6 @@
-"""Bytes that are stored in another form than they are used: compressed, or in pieces. The standard library does some;
-pyarrow, which wrote the others, does those.
+"""Unpacking of bytes that are stored compressed, or in pieces.
+
+The standard library handles some codecs; pyarrow, which wrote the others, handles those.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["ARROW_CODECS", "CODECS", "Packed", "check_unpacked", "open_unpacked"
 
 
 class Packed(NamedTuple):
-    """How stored bytes are unpacked, and which part of them is wanted.
+    """How stored bytes are unpacked, and which part of the result is wanted.
 
     >>> unpack(zlib.compress(b"abcdef", wbits=-15), Packed("deflate", 6, 2, 3))
     b'cde'
@@ -25,9 +26,9 @@ class Packed(NamedTuple):
     size: int
     """Bytes of the whole after unpacking."""
     skip: int
-    """Bytes before the part that is wanted."""
+    """Bytes before the wanted part."""
     take: int
-    """Bytes of it."""
+    """Bytes of the wanted part."""
 
     @property
     def shared(self) -> bool:
@@ -52,7 +53,8 @@ def _deflate(data: Stored, size: int) -> bytes:
 
 
 def _recordio(data: Stored, size: int) -> bytes:
-    """The parts of one record of RecordIO: if a record holds the magic number it is cut, and the number left out."""
+    """Join the parts of one RecordIO record. A record that contains the magic number is split there, and the
+    number omitted."""
     parts, at = [], 0
     while at < len(data):
         magic, word = _HEAD.unpack_from(data, at)
@@ -75,18 +77,18 @@ def _arrow(name: str) -> Callable[[Stored, int], bytes]:
 
 
 ARROW_CODECS = ("snappy", "gzip", "brotli", "zstd", "lz4_raw")
-"""What compresses pages of Parquet."""
+"""Codecs that compress pages of Parquet."""
 
 CODECS: dict[str, Callable[[Stored, int], bytes]] = {
     "deflate": _deflate,
     "recordio": _recordio,
     **{name: _arrow(name) for name in ARROW_CODECS},
 }
-"""By name: ``unpack(stored, size after unpacking)``. Names are written to disk: they keep their meaning."""
+"""``unpack(stored, size after unpacking)`` by codec name. Names are written to disk: they keep their meaning."""
 
 
 def unpack(stored: Stored, packed: Packed) -> bytes:
-    """Return the wanted part. Raises as :func:`unpack_whole`."""
+    """Return the wanted part of the unpacked bytes. Raises the errors of :func:`unpack_whole`."""
     return packed.part_of(unpack_whole(stored, packed))
 
 
@@ -107,21 +109,23 @@ def unpack_whole(stored: Stored, packed: Packed) -> bytes:
 
 
 _WHOLE = 4 << 20
-"""Bytes that are inflated at once."""
+"""Bytes up to which data are inflated at once."""
 _AT_ONCE = 64 << 20
-"""Bytes that a program can have without saying how many it wants."""
+"""Maximum number of bytes returned by a read without a size."""
 _PIECE = 64 << 10
-"""Bytes of deflated data that are inflated at a time; they become 64 MiB at most."""
+"""Bytes of deflated data that are inflated at a time; they become at most 64 MiB."""
 _WINDOW = 1 << 20
-"""Inflated bytes that are kept at the beginning, and behind what was read last."""
+"""Inflated bytes that are kept at the beginning, and before the current position."""
 
 
 def open_unpacked(stored: IO[bytes], packed: Packed) -> IO[bytes]:
-    """The wanted part as a file. Deflated data of more than 4 MiB are inflated as far as they are read, and never kept
-    as a whole: a few thousand bytes can claim to be gigabytes.
+    """Open the wanted part as a file.
 
-    Raises as :func:`unpack`. The file itself raises :class:`OSError` if its data are damaged; :func:`check_unpacked`
-    reads the rest of it.
+    Deflated data of more than 4 MiB are inflated only as far as they are read, and never kept as a whole: a few
+    thousand bytes can claim to be gigabytes.
+
+    Raises the errors of :func:`unpack`. The file itself raises :class:`OSError` if its data are damaged;
+    :func:`check_unpacked` reads the rest of it.
     """
     if packed.codec != "deflate" or packed.size <= _WHOLE:
         return io.BytesIO(unpack(stored.read(), packed))
@@ -129,7 +133,7 @@ def open_unpacked(stored: IO[bytes], packed: Packed) -> IO[bytes]:
 
 
 def check_unpacked(file: IO[bytes]) -> None:
-    """Raises :class:`OSError` unless a file of :func:`open_unpacked` has the size that it should have."""
+    """Raise :class:`OSError` unless a file from :func:`open_unpacked` has the expected size."""
     raw = getattr(file, "raw", None)
     if isinstance(raw, _Inflating):
         raw.finish()
@@ -155,7 +159,7 @@ class _Inflating(io.RawIOBase):
 
     def readall(self) -> bytes:
         take = self._packed.take
-        if take - self._at > _AT_ONCE:  # WebP and AVIF, which Pillow reads so even for their size
+        if take - self._at > _AT_ONCE:  # WebP and AVIF, which Pillow reads this way even for their size
             raise OSError(f"it unpacks into {take} bytes, and its format is read as a whole: at most {_AT_ONCE}")
         return super().readall() or b""
 
@@ -177,14 +181,14 @@ class _Inflating(io.RawIOBase):
         return length
 
     def finish(self) -> None:
-        """Raises :class:`OSError` unless all of it can be inflated, and has the size that it should have."""
+        """Raise :class:`OSError` unless all of the data can be inflated and has the expected size."""
         size = self._packed.size
         self._reach(size, size)
         if self._start + len(self._window) > size or self._more(1):
             raise OSError(f"its deflate data are damaged: more than {size} bytes")
 
     def _reach(self, start: int, end: int) -> None:
-        """Have the bytes from ``start`` to ``end`` in the window. Raises :class:`OSError` if there are none."""
+        """Read the bytes from ``start`` to ``end`` into the window. Raises :class:`OSError` if they do not exist."""
         if start < self._start:
             self._restart()
         while self._start + len(self._window) < end:
@@ -201,7 +205,7 @@ class _Inflating(io.RawIOBase):
                 self._start += surplus
 
     def _more(self, most: int) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; none at the end."""
         part = b""
         while not part and not self._inflate.eof:
             stored = self._inflate.unconsumed_tail or self._stored.read(_PIECE)

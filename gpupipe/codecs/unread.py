@@ -1,7 +1,7 @@
-"""PIL images that user code opens and hands on without looking at their pixels, so that another decoder can make them.
+"""PIL images that user code opens and passes on without reading their pixels, so that another decoder can make them.
 
-``Image.open(path).convert("RGB")`` reads a file's header and then decodes all of it. Within :func:`unread` it gives an
-image that does so only if somebody looks. Who does not gets the file with :func:`encoded_of`.
+``Image.open(path).convert("RGB")`` reads a file's header and then decodes all of it. Within :func:`unread` it returns
+an image that is decoded only when its pixels are read. Until then :func:`encoded_of` returns the file.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from PIL import Image, ImageFile
 __all__ = ["close_with", "encoded_of", "is_unread", "unread"]
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
-"""What others decode to: colour of any mode; and the gray of those modes whose colour has the same."""
+"""Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
 
 _here = threading.local()
 _really = Image.Image.convert
 
 
 class _Unread(Image.Image):
-    """An image that is decoded when somebody looks at it."""
+    """An image that is decoded when its pixels are read."""
 
     def __init__(self, encoded: str | bytes, opened: ImageFile.ImageFile, mode: str):
         super().__init__()
         self.encoded = encoded
         self.decoded = False
-        """Whether somebody looked."""
+        """Whether the pixels were read."""
         self.info = opened.info.copy()
         self._size, self._mode = opened.size, mode
 
@@ -68,10 +68,10 @@ def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: A
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Within it this thread's images are not decoded by being opened and converted to RGB or L.
+    """Within this context, opening and converting to RGB or L does not decode the images of this thread.
 
-    At its end files of images that nothing refers to any more are closed, as Pillow closes them when it has decoded
-    them. Those that the script keeps stay open.
+    At its end, the files of unreferenced images are closed, as Pillow closes them after decoding. Images that the
+    script keeps stay open.
     """
     if Image.Image.convert is _really:
         Image.Image.convert = _convert  # type: ignore[method-assign]
@@ -88,8 +88,8 @@ def unread() -> Iterator[None]:
 
 
 def encoded_of(image: Image.Image) -> tuple[str | bytes, str] | None:
-    """(path or bytes of the file that an image is, its mode ``"RGB"`` or ``"L"``), if nobody has looked at its pixels;
-    else ``None``."""
+    """Return (path or bytes of the file of an image, its mode ``"RGB"`` or ``"L"``) if its pixels were not
+    read; else ``None``."""
     if isinstance(image, _Unread):
         return None if image.decoded else (image.encoded, image.mode)
     encoded = _encoded_of_file(image) if image.mode in _FROM else None
@@ -99,14 +99,15 @@ def encoded_of(image: Image.Image) -> tuple[str | bytes, str] | None:
 
 
 def is_unread(image: Image.Image) -> bool:
-    """Whether :func:`encoded_of` would give a file."""
+    """Return whether :func:`encoded_of` would return a file."""
     if isinstance(image, _Unread):
         return not image.decoded
     return image.mode in _FROM and _encoded_of_file(image) is not None
 
 
 def close_with(image: Any) -> None:
-    """Close the file of an image that Pillow opened by name, at the end of :func:`unread` if nothing refers to it."""
+    """Close the file of an image that Pillow opened by name at the end of :func:`unread`, if nothing refers to
+    the image."""
     opened = getattr(_here, "opened", None)
     if opened is None or not isinstance(image, ImageFile.ImageFile):
         return
@@ -122,11 +123,11 @@ def _encoded_of_file(image: Image.Image) -> str | bytes | None:
     if not isinstance(image, ImageFile.ImageFile):
         return None
     if image._im is not None or not image.tile or image.decoderconfig or image.tell():
-        return None  # decoded, or made smaller by draft(), or another frame of several
+        return None  # decoded, reduced by draft(), or not the first frame
     source = image.fp
     if isinstance(source, io.BytesIO):
         return source.getvalue()
-    # Of a member of an archive the name is the archive's; a file that was opened by name has no other layer.
+    # For a member of an archive, the name is that of the archive. A file that was opened by name has no other layer.
     if isinstance(source, io.BufferedReader) and isinstance(source.raw, io.FileIO) and isinstance(source.name, str):
         return source.name
     return None

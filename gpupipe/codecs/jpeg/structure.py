@@ -1,6 +1,6 @@
 """Walk the segments of a JPEG file to find out whether all decoders will read it alike.
 
-In a baseline file only what lies before the first scan is walked, which Pillow has read already. A progressive file is
+In a baseline file only the segments before the first scan are walked, which Pillow has read already. A progressive file is
 walked to its end: libjpeg guesses the content of missing scans, and guesses differently if it decodes a window.
 
 Standard library only, because a probing process loads it. ITU-T T.81 defines the format: section B.2 its syntax, G.1
@@ -26,7 +26,7 @@ ODD = {
     "exif": "several EXIF segments",
     "adobe": "several Adobe segments",
 }
-"""What may be odd in a JPEG file, by the word that the coding keeps: that of the first oddity."""
+"""Oddities of a JPEG file, by the word that is stored in the coding for the first one."""
 
 _SHORT = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
 """Markers without a length."""
@@ -37,7 +37,7 @@ _LUMA = frozenset({0x11, 0x12, 0x21, 0x22, 0x41})
 
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
-"""What ends the data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
+"""End of the data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
 
 
 class Structure(NamedTuple):

@@ -16,13 +16,13 @@ __all__ = ["Layout", "Unsliceable", "layout_of", "tile_width", "with_tile_index"
 
 _SOI, _APP2 = 0xD8, 0xE2
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)}
-"""The markers SOF0 to SOF15: how the image is coded."""
+"""Markers SOF0 to SOF15, which tell the coding process of the image."""
 _MIN_TILE_WIDTH = 48
 """Pixels. Every tile costs about five bytes."""
 _MAX_TILES_PER_ROW = 16
 _RESTART = re.compile(rb"\xff[\xd0-\xd7]")
 _AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
-"""What ends the coded data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
+"""End of the coded data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
 
 
 class Unsliceable(Exception):
@@ -43,10 +43,10 @@ class _Segment(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What the markers of a JPEG file say."""
+    """Positions and values from the markers of a JPEG file."""
 
     marker: int
-    """That of the frame, SOF0 to SOF15."""
+    """Marker of the frame, SOF0 to SOF15."""
     height: int
     width: int
     height_at: int
@@ -177,7 +177,7 @@ def _without_index(data: bytes) -> bytes:
 
 
 def _index(layout: Layout, tile: int) -> bytes:
-    """The segment, for a file into which it will be inserted."""
+    """Return the index segment, for a file into which it will be inserted."""
     starts = [layout.scans[0], *(at + 2 for at in layout.restarts), layout.end]
     lengths = np.array([b - a for a, b in pairwise(starts)])
     dtype = ">u4" if lengths.max() > 0xFFFF else ">u2"
