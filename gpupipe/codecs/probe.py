@@ -89,7 +89,7 @@ def probe_bytes(data: bytes, limits: Limits = Limits(), packed: Packed | None = 
 
 _PLAIN = 64 << 20
 _PER_PIXEL = 64
-"""Maximum bytes of an image after unpacking: ``_PLAIN``, plus ``_PER_PIXEL`` for each pixel. More are taken as endless."""
+"""Maximum bytes of an image after unpacking: ``_PLAIN``, plus ``_PER_PIXEL`` for each pixel. More is refused."""
 
 
 def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: bool) -> Probe:

@@ -1,6 +1,6 @@
-"""Arrow files and streams with a column of encoded images. Their buffers lie in the file as they do in memory, so that
-an image is a range of bytes.
+"""Arrow files and streams with a column of encoded images.
 
+Their buffers are stored in the file as in memory, so an image is a range of bytes.
 https://arrow.apache.org/docs/format/Columnar.html
 """
 
@@ -28,9 +28,11 @@ _COMPRESSED = "its columns are compressed; write it again without compression"
 
 @dataclass(frozen=True, eq=False)
 class ArrowFiles(Shards):
-    """Args:
-    image: the column of images, plain or in the struct ``{bytes, path}``.
-    label: the column of class numbers or names.
+    """Rows of Arrow files.
+
+    Args:
+        image: the column of images, plain or in the struct ``{bytes, path}``.
+        label: the column of class numbers or names.
     """
 
     image: str
@@ -50,7 +52,7 @@ class ArrowFiles(Shards):
 
 
 def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
-    """What Hugging Face wrote beside the columns: the names of the classes of a ``ClassLabel``, by number."""
+    """Return the class names of a Hugging Face ``ClassLabel``, by number, from the metadata of a table."""
     try:
         features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
         names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
@@ -60,9 +62,9 @@ def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple
 
 
 def rows_of(content: Any, start: int, image: str, label: str | None, columns: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of an Arrow file or stream. Its content, anything that has a buffer, begins at byte ``start`` of a file.
+    """Yield the rows of an Arrow file or stream. ``content``, any buffer, begins at byte ``start`` of a file.
 
-    Raises :class:`ValueError` with what is wrong.
+    Raises :class:`ValueError` that says what is wrong.
     """
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
     buffer, number = pa.py_buffer(content), 0
@@ -93,7 +95,7 @@ def rows_of(content: Any, start: int, image: str, label: str | None, columns: Se
 
 
 def _mapped(file: IO[bytes]) -> Any:
-    """An open file as a buffer."""
+    """Map an open file as a buffer."""
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
     try:
         return pa.memory_map(file.name).read_buffer()
@@ -102,7 +104,7 @@ def _mapped(file: IO[bytes]) -> Any:
 
 
 def _reader(content: Any) -> Any:
-    """A reader of batches."""
+    """Open a reader of batches."""
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
     try:
         if content.size >= 6 and bytes(content[:6]) == b"ARROW1":
@@ -113,23 +115,25 @@ def _reader(content: Any) -> Any:
 
 
 def _refuse_compressed(content: Any) -> None:
-    """Raises :class:`ValueError` if a batch is compressed, before anything is unpacked."""
+    """Raise :class:`ValueError` if a batch is compressed, before anything is unpacked."""
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
-    start = len(_MAGIC) if bytes(content[:6]) == _MAGIC[:6] else 0  # a file is a stream between two marks
+    start = len(_MAGIC) if bytes(content[:6]) == _MAGIC[:6] else 0  # a file is a stream between two magic numbers
     try:
         for message in pa.ipc.MessageReader.open_stream(content.slice(start)):
             if _is_compressed(bytes(message.metadata)):
                 raise ValueError(_COMPRESSED)
-    except (OSError, EOFError):  # the reader of batches knows what is wrong
+    except (OSError, EOFError):  # the reader of batches reports what is wrong
         pass
 
 
 def _is_compressed(message: bytes) -> bool:
-    """Whether a message is a batch, or a dictionary, with ``RecordBatch.compression``. It is a flatbuffer; see
-    https://github.com/apache/arrow/blob/main/format/Message.fbs"""
+    """Return whether a message is a batch, or a dictionary, with ``RecordBatch.compression``.
+
+    It is a flatbuffer; see https://github.com/apache/arrow/blob/main/format/Message.fbs
+    """
 
     def field(table: int, number: int) -> int:
-        """Where a field of a table is; 0 if it has none."""
+        """Return the position of a field in a table; 0 if it is missing."""
         names = table - int.from_bytes(message[table : table + 4], "little", signed=True)
         size, at = int.from_bytes(message[names : names + 2], "little"), 4 + 2 * number
         offset = int.from_bytes(message[names + at : names + at + 2], "little") if at + 2 <= size else 0
@@ -157,16 +161,15 @@ def _batches(reader: Any) -> Iterator[Any]:
 
 
 def further_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rows of further columns of a table, in Python's numbers and texts, and arrays of lists of numbers; none if
-    there are no columns.
+    """Return the rows of further columns of a table: Python numbers and texts, and arrays for lists of numbers.
 
-    Raises :class:`ValueError` if there is no such column.
+    Returns an empty list if no columns are requested. Raises :class:`ValueError` if a column does not exist.
     """
     return list(zip(*(_values(_nested(table, name)) for name in columns), strict=True))
 
 
 def _nested(table: Any, name: str) -> Any:
-    """A column, or a field of a struct in one: ``a.b``. Raises :class:`ValueError`."""
+    """Return a column, or a field of a struct column: ``a.b``. Raises :class:`ValueError`."""
     names = table.schema.names
     head, *fields = [name] if name in names else name.split(".")
     if head not in names:
@@ -196,7 +199,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def checked_labels(column: Any) -> list[Any]:
-    """Class numbers or names of a column. Raises :class:`ValueError`."""
+    """Return class numbers or names of a column. Raises :class:`ValueError`."""
     pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
     types = pa.types
     if not (types.is_integer(column.type) or types.is_string(column.type) or types.is_large_string(column.type)):
@@ -209,10 +212,10 @@ def checked_labels(column: Any) -> list[Any]:
 def bytes_of(
     column: Any, locate: Callable[[int, int], int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
-    """Where the bytes of a column lie: (i64[N] from ``locate(address, bytes)`` on, i64[N] bytes or -1 if there are
-    none, the column of paths beside them).
+    """Locate the bytes of a column.
 
-    Raises :class:`ValueError` if it is no column of bytes, or damaged.
+    Returns (i64[N] from ``locate(address, bytes)``, i64[N] bytes or -1 for missing values, the column of paths next to
+    them). Raises :class:`ValueError` if it is not a column of bytes, or damaged.
     """
     pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
     if isinstance(column.type, pa.ExtensionType):
@@ -258,16 +261,16 @@ def _valid(column: Any) -> npt.NDArray[np.bool_]:
 
 class Arrow(Sharded):
     """Images in a column of Arrow files and streams: of bytes, or of the struct ``{bytes, path}`` that Hugging Face
-    writes. ``pyarrow``, which finds the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
+    writes. ``pyarrow``, which locates the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default; files behind a network.
+    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default; remote files.
 
     Args:
         image: The column of images.
-        label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` gives ``classes``. ``None``: no
-            labels. The default may be missing; a name that you give must be there.
+        label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` provides ``classes``. ``None``:
+            no labels. The default may be missing; a name that you pass must exist.
         columns: Further columns of numbers, texts, or lists of equally many numbers; ``"meta.weight"`` for a field of a
-            struct. A sample that lacks one is a bad sample.
+            struct. A sample without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, of another format, or cut, or a column cannot be used.

@@ -1,4 +1,4 @@
-"""What the dataset classes of all formats have in common."""
+"""Base classes of the datasets of all formats."""
 
 from __future__ import annotations
 
@@ -36,25 +36,31 @@ __all__ = [
 ]
 
 PathsLike = Any
-"""A path or URL, or several: ``shards/{000..127}.tar``, ``shards/*.tar``, a folder, ``s3://bucket/shards/{000..127}.tar``,
-several of these with ``::`` between them, or a list."""
+"""A path or URL, or several.
+
+Examples are ``shards/{000..127}.tar``, ``shards/*.tar``, a folder, ``s3://bucket/shards/{000..127}.tar``, several of
+these separated by ``::``, or a list.
+"""
 
 
 class Usual(str):
-    """The default of an argument that names something: samples may lack it. What a script names must be there."""
+    """Default of an argument that names something. Samples may lack a default name, but not a name that a
+    script passes."""
 
     __slots__ = ()
 
 
 class Format(EncodedImages):
-    """A dataset of encoded images in files of one format. Made by its subclasses, of which every module has one; see
+    """A dataset of encoded images in files of one format. Each format module defines one subclass; see
     :mod:`.registry`."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """Endings of the names of its files, in lower case."""
+    """Suffixes of its file names, in lower case."""
     libraries: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """By module of another library that has datasets of these files: (the arguments to write instead of such a dataset,
-    why it is not translated by itself)."""
+    """Datasets of these files in other libraries, by module.
+
+    Each value is (the arguments to write instead of such a dataset, why it is not translated automatically).
+    """
 
     def __init__(self, source: Source, transform: Any, options: ImageOptions, *, exif: bool = False):
         given: Mapping[str, Any] = options
@@ -63,34 +69,34 @@ class Format(EncodedImages):
 
     @classmethod
     def is_at(cls, path: str, entries: Sequence[str]) -> bool:
-        """Whether a path or URL is of this format, if that shows in another way than by its suffix.
+        """Return whether a path or URL has this format, if something other than its suffix shows that.
 
         Args:
-            entries: the names in it, sorted, if it is a folder of this machine.
+            entries: the sorted names in it, if it is a local folder.
         """
         return False
 
     @classmethod
     def from_path(cls, path: str, **arguments: Any) -> Format:
-        """The dataset of a path or URL."""
+        """Return the dataset of a path or URL."""
         kind: Any = cls
         made: Format = kind(path, **arguments)
         return made
 
 
 class Sharded(Format):
-    """Images in large files. Made by its subclasses.
+    """Base class of datasets of images in large files.
 
     Args:
-        rows: makes the source, given the files, ``storage=`` and ``columns=``.
-        files: the files, and what opens them.
-        image, label: names that the script gave, or :class:`Usual` ones.
-        taken: names that ``columns`` must not have.
-        exif: what ``exif=None`` means.
+        rows: makes the source from the files, ``storage=`` and ``columns=``.
+        files: the files, and the storage that opens them.
+        image, label: names that the script passed, or :class:`Usual` ones.
+        taken: names that ``columns`` must not contain.
+        exif: value that ``exif=None`` stands for.
     """
 
     _what = "files"
-    """What the files are called, for ``repr``."""
+    """Word for the files in ``repr``."""
 
     def __init__(
         self,
@@ -112,12 +118,12 @@ class Sharded(Format):
         self._check_names(source, image, label)
 
     def files(self, given: PathsLike, options: ImageOptions, listed: Listed | None = None) -> tuple[Paths, Storage]:
-        """The files that were meant, and what opens them. Raises :class:`DatasetError`."""
+        """Return the files that the user named, and the storage that opens them. Raises :class:`DatasetError`."""
         owner, others = type(self).__name__, dict[str, Any](options)
         return expand(given, self.suffixes, owner, storage_of(others.get("remote"), owner), listed)
 
     def _check_names(self, source: Shards, image: str | Sequence[str] | None, label: str | None) -> None:
-        """Raises :class:`DatasetError` if no sample has what the script named."""
+        """Raise :class:`DatasetError` if no sample has what the script named."""
         status = self._index.status.all
         if not isinstance(image, Usual | None) and (status == MISSING).all():
             (why,) = self.bad(np.zeros(1, np.int64))
@@ -133,7 +139,7 @@ class Sharded(Format):
 
 
 def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:
-    """What reads URLs. Raises :class:`DatasetError`."""
+    """Return the storage that reads URLs. Raises :class:`DatasetError`."""
     options = Remote() if remote is None else remote
     if not isinstance(options, Remote):
         raise DatasetError(f"{owner}: remote must be gpupipe.datasets.Remote(...), not {remote!r}")
@@ -141,7 +147,7 @@ def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:
 
 
 def names_of(text: str | Sequence[str], owner: str, argument: str) -> tuple[str, ...]:
-    """Several names in a list, or in one text, separated by ``;``. Raises :class:`DatasetError`."""
+    """Return several names from a list, or from one text separated by ``;``. Raises :class:`DatasetError`."""
     parts = text.split(";") if isinstance(text, str) else text if isinstance(text, (list, tuple)) else ()
     names = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
     if not names or (not isinstance(text, str) and len(names) < len(parts)):
@@ -150,7 +156,7 @@ def names_of(text: str | Sequence[str], owner: str, argument: str) -> tuple[str,
 
 
 def index_keys(folder: str, entries: Sequence[str]) -> set[str]:
-    """The keys of the ``index.json`` in a folder; none if it has no such file."""
+    """Return the keys of the ``index.json`` in a folder; empty if there is no such file."""
     if "index.json" not in entries:
         return set()
     try:

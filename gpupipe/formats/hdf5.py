@@ -1,8 +1,8 @@
 """Encoded images in HDF5 files: arrays of bytes of different lengths in one dataset, or a dataset of bytes per image.
 
-Both lie in the file as they are, so that an image is a range of bytes, and h5py is needed only to find them. Arrays of
-different lengths are in *global heaps*; an array of references says in which and where (*HDF5 File Format
-Specification*, III.E and IV.B.1; h5py does not tell).
+Both are stored unchanged in the file, so an image is a range of bytes, and h5py is only needed to locate them. Arrays
+of different lengths are in *global heaps*; an array of references gives the heap and the position in it (*HDF5 File
+Format Specification*, III.E and IV.B.1). h5py does not expose them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 __all__ = ["HDF5", "Hdf5Files", "label_column", "opened"]
 
 _REFERENCE = struct.Struct("<IQI")
-"""Bytes of the array, where its heap is, its number there."""
+"""Bytes of the array, address of its heap, its number there."""
 _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HHIQ")
 _LARGEST_CHUNK = 1 << 24
-"""References in one chunk."""
+"""Maximum number of references in one chunk."""
 _SHRINKS = 2000
-"""Bytes of labels that one byte in a file can become."""
+"""Maximum number of bytes of labels that one byte in a file can become."""
 _HEAPS = 16
-"""Heaps that are remembered: neighbours share one."""
+"""Number of cached heaps: neighboring images share one."""
 _DEFLATE, _SHUFFLE = 1, 2
 
 
 def opened(file: IO[bytes] | str) -> Any:
-    """An open file, or the path of one, as h5py's. Raises :class:`ValueError` if it is no whole HDF5 file."""
+    """Open a file, given open or by path, with h5py. Raises :class:`ValueError` if it is not a complete HDF5 file."""
     try:
         return h5py().File(file, "r")
     except OSError as e:
@@ -46,9 +46,12 @@ def opened(file: IO[bytes] | str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Hdf5Files(Shards):
-    """Args:
-    image: the dataset of images u8[?] each, or the group that has a dataset u8[L] for each.
-    label: the dataset int[N] or of N class names; without it there are no labels, or the folders in a group are it.
+    """Rows of HDF5 files.
+
+    Args:
+        image: the dataset of images u8[?] each, or the group that contains a dataset u8[L] for each image.
+        label: the dataset int[N] or of N class names. Without it there are no labels, or the folders in a group are the
+            classes.
     """
 
     image: str
@@ -84,7 +87,7 @@ class Hdf5Files(Shards):
                     f"{e}, and encoded images are read by their place in the file that you name: name that other file, "
                     "or copy the data into one (file['copy'] = file[name][()])"
                 ) from None
-            except (RuntimeError, KeyError, OSError) as e:  # h5py's words for damage
+            except (RuntimeError, KeyError, OSError) as e:  # errors of h5py for damaged files
                 raise ValueError(f"it is damaged: {e}") from None
 
     def _of_dataset(self, file: IO[bytes], root: Any, images: Any, labels: list[Any] | None) -> Iterator[Row]:
@@ -126,7 +129,7 @@ class Hdf5Files(Shards):
                 yield Row(name.encode(), at or 0, item.size, label, values=values(i))
 
     def _further(self, root: Any, count: int) -> Callable[[int], list[Any]]:
-        """The values of further datasets, by the number of an image."""
+        """Return a function that gives the values of further datasets for the number of an image."""
         columns = []
         for name in self.columns:
             found = find(root, name)
@@ -148,7 +151,7 @@ def _names(root: Any) -> str:
 
 
 def label_column(labels: Any, count: int | None) -> list[Any]:
-    """A dataset int[N] or of N texts, as numbers or texts. Raises :class:`ValueError`."""
+    """Read a dataset int[N] or of N texts, as numbers or texts. Raises :class:`ValueError`."""
     if not hasattr(labels, "dtype") or labels.ndim != 1 or (count is not None and len(labels) != count):
         raise ValueError(f"its labels are {labels!r}; they must be one for each of the {count} images")
     if labels.nbytes > max(_SHRINKS * labels.id.get_storage_size(), 1 << 26):
@@ -162,7 +165,7 @@ def label_column(labels: Any, count: int | None) -> list[Any]:
 
 
 def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
-    """(bytes, address of the heap, number there) of every array of a dataset."""
+    """Yield (bytes, address of the heap, number there) of every array of a dataset."""
     low, count, plist = images.id, len(images), images.id.get_create_plist()
     if images.chunks is None:
         at = low.get_offset()
@@ -200,14 +203,14 @@ def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
 
 
 class _Heaps:
-    """Where the arrays of a file lie."""
+    """Locates the arrays of a file."""
 
     def __init__(self, file: IO[bytes], base: int):
         self._file, self._base = file, base
         self._known: OrderedDict[int, dict[int, tuple[int, int]]] = OrderedDict()
 
     def find(self, address: int, number: int) -> tuple[int, int]:
-        """(position in the file, bytes). Raises :class:`ValueError` if it is not there."""
+        """Return (position in the file, bytes). Raises :class:`ValueError` if the array does not exist."""
         heap = self._known.get(address)
         if heap is None:
             heap = self._known[address] = self._objects(address + self._base)
@@ -230,7 +233,7 @@ class _Heaps:
             if len(head) < _OBJECT.size:
                 raise ValueError(f"it is cut or damaged: the heap at byte {start} does not end")
             number, _, _, length = _OBJECT.unpack(head)
-            if not number:  # what is left is free
+            if not number:  # the rest is free
                 break
             found[number] = at + _OBJECT.size, length
             at += _OBJECT.size + (length + 7 & ~7)
@@ -239,16 +242,16 @@ class _Heaps:
 
 class HDF5(Sharded):
     """Encoded images in HDF5 files: a dataset of arrays of uint8 of different lengths, or a group with a dataset u8[L]
-    for each image, whose folders are the classes. ``h5py``, which finds them while the index is built, comes with
+    for each image, whose folders are the classes. ``h5py``, which locates them while the index is built, comes with
     ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
 
-    Not supported: texts, which end at a zero byte; references that are packed by ``lzf`` or ``szip``; data that lies in
-    other files.
+    Not supported: texts, which end at a zero byte; references that are packed by ``lzf`` or ``szip``; data in other
+    files.
 
     Args:
         image: The dataset or group of images.
         label: The dataset int[N], or of N class names. ``None``: no labels. The default may be missing; a name that you
-            give must be there.
+            pass must exist.
         columns: Further datasets with one value for each image: numbers, texts, or arrays of numbers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Pixels in HDF5 files. A dataset in one piece is read by ranges of bytes; one in chunks goes through h5py."""
+"""Pixels in HDF5 files. Contiguous datasets are read by ranges of bytes, chunked ones through h5py."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ U8 = npt.NDArray[np.uint8]
 
 
 class ContiguousRows(PixelRows):
-    """Rows that lie one after another from ``offset`` on."""
+    """Rows that are stored one after another from ``offset`` on."""
 
     def __init__(self, path: str, shape: tuple[int, ...], offset: int):
         super().__init__(path, shape)
         self._offset = offset
 
     def __getitem__(self, i: int) -> U8:
-        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        """Read a row. Raises :class:`~gpupipe.codecs.files.Undecodable`."""
         row = np.empty(self.shape[1:], np.uint8)
         place = Place(os.fsencode(self._path), self._offset + i * row.size, row.size)
         (problem,) = LOCAL.read_into([place], [row.reshape(-1)])
@@ -42,7 +42,7 @@ class ContiguousRows(PixelRows):
 
 
 class H5Rows(PixelRows):
-    """Rows that h5py reads. Each process opens the file when it asks for the first row.
+    """Rows that h5py reads. Each process opens the file when it reads its first row.
 
     Args:
         name: the dataset in the file.
@@ -58,7 +58,7 @@ class H5Rows(PixelRows):
         _all.add(self)
 
     def __getitem__(self, i: int) -> U8:
-        """Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+        """Read a row. Raises :class:`~gpupipe.codecs.files.Undecodable`."""
         with _h5py_lock():
             try:
                 if self._file is None:
@@ -73,7 +73,7 @@ class H5Rows(PixelRows):
             return row
 
     def close(self) -> None:
-        """Reading opens it again."""
+        """Close the file. The next read opens it again."""
         file, self._file, self._rows = self._file, None, None
         if file is not None:
             file.close()
@@ -87,10 +87,12 @@ _all: weakref.WeakSet[H5Rows] = weakref.WeakSet()
 
 @cache
 def _h5py_lock() -> Any:
-    """h5py's own lock, which one thread has while it is in the library, and the one that forks from now on: so the
-    child finds what the library keeps whole. (h5py has done so itself since 3.14.)
+    """Return h5py's own lock, and hold it during every fork from now on, so that the child finds the library in a valid
+    state.
 
-    There is no other lock: a fork would wait for two, in the opposite order of those who read."""
+    A thread holds the lock while it is in the library. (h5py itself has done this since 3.14.) There is no second lock:
+    a fork would acquire both in the opposite order of the readers.
+    """
     h5py()
     from h5py._objects import phil
 
@@ -100,7 +102,7 @@ def _h5py_lock() -> Any:
 
 
 def _in_child() -> None:
-    """The two processes would share a place in the file."""
+    """Close the file in a child. Otherwise the two processes would share a file position."""
     for rows in _all:
         rows.close()
 
@@ -109,8 +111,8 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class HDF5Arrays(Arrays):
-    """Pixels in an HDF5 file. Rows of a dataset in one piece are read without ``h5py``; those of a dataset in chunks
-    through it, which is slower, takes one thread, and opens the file in every process. ``h5py`` comes with
+    """Pixels in an HDF5 file. Rows of a contiguous dataset are read without ``h5py``. Those of a chunked dataset are
+    read through it, which is slower, uses one thread, and opens the file in every process. ``h5py`` comes with
     ``gpupipe-loader[hdf5]``. For encoded images use :class:`HDF5`.
 
     Args:
@@ -118,9 +120,9 @@ class HDF5Arrays(Arrays):
         transform: A gpupipe ``Compose``, or the transforms for one.
         image: The dataset u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W].
         label: The dataset int[N], or of N class names. ``None``: no labels. The default may be missing; a name that you
-            give must be there.
+            pass must exist.
         allow_outside: Read external storage, virtual datasets and external links, whose bytes lie in other files. Only
-            for files that you trust: one can name any file of this machine.
+            use it for files that you trust: they can name any file of this machine.
 
     Raises:
         DatasetError: The file is missing, of another format, or cut, or a dataset cannot be used.
@@ -141,7 +143,9 @@ class HDF5Arrays(Arrays):
     ):
         self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         try:
-            LOCAL.open(os.fsencode(self._path)).close()  # an error for what is no regular file, which h5py may wait for
+            LOCAL.open(
+                os.fsencode(self._path)
+            ).close()  # raises for anything but a regular file, on which h5py may block
             with opened(self._path) as root:
                 pixels, labels, self.classes = _columns(root, self._path, image, label, allow_outside)
         except (OSError, ValueError, RuntimeError, KeyError) as e:
@@ -160,7 +164,7 @@ class HDF5Arrays(Arrays):
 
 
 def _columns(root: Any, path: str, image: str, label: str | None, allow_outside: bool) -> tuple[Any, Any, list[str]]:
-    """(rows of pixels, labels int[N] or nothing, class names)"""
+    """Return (rows of pixels, labels int[N] or ``None``, class names)."""
     images = find(root, image, allow_outside)
     if not hasattr(images, "dtype"):
         raise ValueError(f"it has no dataset {image!r}; it has {', '.join(map(repr, root)) or 'nothing'}")

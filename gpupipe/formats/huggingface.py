@@ -1,5 +1,7 @@
-"""Datasets of Hugging Face's ``datasets`` whose table is mapped from Arrow files: the bytes of images are found in the
-files, and never go through that package again."""
+"""Datasets of Hugging Face's ``datasets`` whose table is mapped from Arrow files.
+
+The bytes of images are located in these files and never read through that package again.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,14 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceRows(Source):
-    """Args:
-    dataset: only asked while the index is made.
-    image: the column of images.
-    label: the column of class numbers or names.
-    classes: the names of the classes, by number.
-    columns: names of further columns.
+    """Rows of a Hugging Face dataset.
+
+    Args:
+        dataset: only used while the index is built.
+        image: the column of images.
+        label: the column of class numbers or names.
+        classes: the names of the classes, by number.
+        columns: names of further columns.
     """
 
     dataset: Any = field(repr=False)
@@ -53,7 +57,8 @@ class HuggingFaceRows(Source):
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Of the files, which parts of them are the table, and which rows of it are chosen in which order."""
+        """JSON values that identify the files, the parts of them that form the table, and the chosen rows and
+        their order."""
         digest = hashlib.blake2b(digest_size=16)
         for chunk in self._chunks:
             digest.update(repr((chunk.file, chunk.at, len(chunk.starts))).encode())
@@ -66,17 +71,18 @@ class HuggingFaceRows(Source):
 
     @property
     def _beside(self) -> tuple[str, ...]:
-        """Columns whose values are kept in the index. Any of them may be another one in the same files."""
+        """Columns whose values are kept in the index. Columns of the same name may differ between datasets in
+        the same files."""
         return (*(() if self.label is None else (self.label,)), *self.columns)
 
     def _column(self, name: str) -> Any:
-        """A column of the table, or the one that has a field."""
+        """Return a column of the table, or the struct column that contains a field."""
         names = self.dataset.data.schema.names
         return self.dataset.data.column(name if name in names else name.partition(".")[0])
 
     @cached_property
     def _chosen(self) -> I64 | None:
-        """i64[M]: the rows of the table that ``select`` or ``shuffle`` chose; ``None``: all of them."""
+        """i64[M]: the rows of the table that ``select`` or ``shuffle`` chose; ``None`` for all."""
         indices = self.dataset._indices
         return None if indices is None else np.asarray(indices.column(0).to_numpy(), np.int64)
 
@@ -139,7 +145,7 @@ class HuggingFaceRows(Source):
 
 
 def _update(digest: Any, part: Any) -> None:
-    """With all that a part of a column is made of."""
+    """Update a hash with all buffers of a part of a column."""
     digest.update(repr((part.type, part.offset, len(part))).encode())
     for buffer in part.buffers():
         digest.update(b"none" if buffer is None else memoryview(buffer))
@@ -151,15 +157,15 @@ class _Chunk:
 
     file: bytes
     at: int
-    """Where the data of the column begin in the file."""
+    """Start of the column's data in the file."""
     starts: I64
     lengths: I64
-    """i64[N], bytes of the images in the file; -1 if there are none."""
+    """i64[N], bytes of the images in the file; -1 for missing ones."""
     paths: Any
-    """The column of paths, or nothing."""
+    """The column of paths, or ``None``."""
 
     def row(self, j: int, number: int) -> tuple[bytes, Row]:
-        """(file, row) of one; ``number`` is its name if it has no path."""
+        """Return (file, row) of one image. ``number`` names it if it has no path."""
         named = self.paths[j].as_py() if self.paths is not None else None
         name = (named or str(number)).encode(errors="surrogateescape")
         if self.lengths[j] >= 0:
@@ -172,7 +178,7 @@ class _Chunk:
 
 
 def _chunk(part: Any, maps: MappedFiles, other: bytes) -> _Chunk:
-    """``other``: the file that is named if there are no bytes in any."""
+    """Locate a part of a column. ``other`` is the file to report if none contains the bytes."""
     found: list[tuple[bytes, int]] = []
 
     def locate(address: int, size: int) -> int:
@@ -203,10 +209,10 @@ class HuggingFace(Format):
     Args:
         dataset: A map-style ``datasets.Dataset`` in files, such as ``load_dataset(..., split="train")``.
         image: The column of images. ``None``: the only one of type ``Image``.
-        label: The column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if there is one.
+        label: The column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if it exists.
 
     Raises:
-        DatasetError: It is an iterable dataset, lies in memory, has several splits, or a column cannot be used.
+        DatasetError: It is an iterable dataset, is in memory, has several splits, or a column cannot be used.
 
     >>> HuggingFace(datasets.load_dataset("imagenet-1k", split="train"))  # doctest: +SKIP
     HuggingFace(1,281,167 samples of 'image' with 'label', 1,000 classes)
@@ -272,13 +278,14 @@ class HuggingFace(Format):
             ) from None
         try:
             dataset = load_from_disk(str(path))
-        except (OSError, ValueError) as e:  # what is wrong with its files
+        except (OSError, ValueError) as e:  # damaged or missing files
             raise DatasetError(f"HuggingFace: {path} cannot be used: {e}") from None
         return cls(dataset, **arguments)
 
 
 def _features(dataset: Any) -> dict[str, Any]:
-    """The columns of a dataset and their types. Raises :class:`DatasetError` if it is none with rows."""
+    """Return the columns of a dataset and their types. Raises :class:`DatasetError` if it is not a dataset with
+    rows."""
     kind = type(dataset).__name__
     if kind in ("DatasetDict", "IterableDatasetDict"):
         raise DatasetError(
@@ -295,7 +302,7 @@ def _features(dataset: Any) -> dict[str, Any]:
 
 
 def _refuse_lists(features: dict[str, Any], image: str | None) -> None:
-    """Raises :class:`DatasetError` if the images are in lists."""
+    """Raise :class:`DatasetError` if the images are in lists."""
     kinds = [type(feature).__name__ for feature in features.values()]
     for name, feature in features.items():
         one = getattr(feature, "feature", feature[0] if isinstance(feature, list) else None)
@@ -309,7 +316,7 @@ def _refuse_lists(features: dict[str, Any], image: str | None) -> None:
 
 
 def _only(features: dict[str, Any], kind: str, given: str | None, argument: str) -> str | None:
-    """The column that was named, or else the only one of a type."""
+    """Return the named column, or else the only one of a type."""
     if given is None:
         found = [name for name, feature in features.items() if type(feature).__name__ == kind]
         return found[0] if len(found) == 1 else None

@@ -1,4 +1,5 @@
-"""Chunks of `LitData <https://github.com/Lightning-AI/litData>`_: samples as MDS has them, or rows of an Arrow file."""
+"""Chunks of `LitData <https://github.com/Lightning-AI/litData>`_. Samples are stored as in MDS, or as rows of
+an Arrow file."""
 
 from __future__ import annotations
 
@@ -24,15 +25,19 @@ __all__ = ["LitData", "LitDataChunks", "litdata_index"]
 
 _FOOTER = struct.Struct("<I8s")
 _ARROW = b"LDARW01\0"
-"""How a chunk of LitData ends whose samples are the rows of an Arrow file, which lies before it, and its length. New
-versions write so what is a dictionary of bytes, texts and numbers."""
+"""End of a LitData chunk whose samples are rows of an Arrow file. The file and its length precede it.
+
+New versions write dictionaries of bytes, texts and numbers this way.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class LitDataChunks(Shards):
-    """Args:
-    fields: of every sample, which only ``index.json`` says.
-    image, label: names of fields.
+    """Rows of LitData chunks.
+
+    Args:
+        fields: fields of every sample, known only from ``index.json``.
+        image, label: names of fields.
     """
 
     fields: tuple[Field, ...]
@@ -58,7 +63,7 @@ class LitDataChunks(Shards):
 
 
 def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Field, ...]]:
-    """(chunks, fields) of a folder that LitData wrote, from its ``index.json``. Raises :class:`DatasetError`."""
+    """Return (chunks, fields) of a folder that LitData wrote, from its ``index.json``. Raises :class:`DatasetError`."""
     folder = root.removesuffix("index.json").rstrip("/")
     file = f"{folder}/index.json"
     try:
@@ -83,7 +88,7 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
 
 
 def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
-    """The names of the fields of nested dictionaries and lists, in torch's order: ``image``, ``0``, ``meta.id``."""
+    """Return the field names of nested dictionaries and lists in torch's order: ``image``, ``0``, ``meta.id``."""
     children = spec.get("children_spec") or []
     if spec.get("type") is None:
         return [name or "0"]
@@ -107,9 +112,9 @@ class LitData(Sharded):
         image: The field of images, of format ``jpeg``, ``image`` or ``bytes``. Fields of tuples are called ``"0"``,
             ``"1"``; those of nested dictionaries ``"meta.id"``.
         label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
-            give must be there.
-        columns: Further fields of numbers, truth values, texts, or arrays and tensors of one shape. A sample that lacks
-            one is a bad sample.
+            pass must exist.
+        columns: Further fields of numbers, truth values, texts, or arrays and tensors of one shape. A sample without a
+            value is a bad sample.
 
     Raises:
         DatasetError: A folder has no index, a chunk is missing or cut, or a field cannot be used.

@@ -1,9 +1,7 @@
-"""LMDB databases, read without the library: it trusts the pages of a file, and a damaged one would take the process
-down.
+"""LMDB databases, read without the library: it trusts the pages of a file, so a damaged one would crash the process.
 
-A database is a tree of pages. A value that does not fit into a page lies in pages of its own, one after another, and so
-is a range of bytes of the file. (The format: ``mdb.c`` of https://git.openldap.org/openldap/openldap, version 1 of the
-data.)
+A database is a tree of pages. A value that does not fit into a page is stored in consecutive pages of its own, and so
+is a range of bytes of the file. (Format: ``mdb.c`` of https://git.openldap.org/openldap/openldap, data version 1.)
 """
 
 from __future__ import annotations
@@ -24,24 +22,24 @@ from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 __all__ = ["LMDB", "LmdbFiles", "Value", "values"]
 
 _META = struct.Struct("<II16x48x48xQQ")
-"""Magic number, version, last page, number of the transaction; with the two trees in between."""
+"""Magic number, version, last page, number of the transaction; the two trees come in between."""
 _TREE = struct.Struct("<IHHQQQQQ")
 """Size of pages (of the first tree only), flags, depth, pages of three kinds, entries, number of the root page."""
 _TREES = 16 + 24
 _PAGE = struct.Struct("<QHHHH")
-"""Number, padding, flags, where the free space begins and where it ends."""
+"""Number, padding, flags, start and end of the free space."""
 _NODE = struct.Struct("<HHHH")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
 _BIG, _TREE_NODE, _DUPLICATES = 1, 2, 4
 _NOTHING = (1 << 64) - 1
 _ABOUT = re.compile(rb"__.*__|num[-_]samples|length")
-"""Keys of what is no sample, but says something about all of them."""
+"""Keys of entries that are not samples, but describe all samples."""
 _IMAGE = re.compile(rb"\xff\xd8\xff|\x89PNG|RIFF|GIF8|BM|II[*]\0|MM\0[*]|P[1-6]\s|\0\0\0\x0cjP  |(?s:.{4})ftypavif")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
 _LONGEST = 1 << 17
-"""Bytes of a text that are read; a column takes less."""
+"""Maximum number of bytes of a text that are read; a column stores less."""
 
 
 class Value(NamedTuple):
@@ -55,11 +53,13 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LmdbFiles(Shards):
-    """Args:
-    image: what keys of images look like; ``*`` is any text.
-    label: what the keys of their labels look like; ``*`` is the same text.
-    database: the name of a database within the file.
-    columns: what the keys of further texts look like, likewise.
+    """Rows of LMDB databases.
+
+    Args:
+        image: pattern of the keys of images; ``*`` is any text.
+        label: pattern of the keys of their labels; ``*`` is the same text.
+        database: the name of a database within the file.
+        columns: patterns of the keys of further texts; ``*`` is the same text.
     """
 
     image: str
@@ -88,7 +88,7 @@ class LmdbFiles(Shards):
             yield row
 
     def _texts(self, file: IO[bytes], pattern: str) -> dict[bytes, bytes]:
-        """Values whose keys look so, by what stands for the ``*``."""
+        """Return the values whose keys match a pattern, by the text for its ``*``."""
         found = {}
         for key, offset, length in values(file, self.database):
             middle = _middle(key, pattern)
@@ -98,7 +98,7 @@ class LmdbFiles(Shards):
         return found
 
     def _row(self, file: IO[bytes], value: Value) -> Row:
-        """An image as it is, or in a ``Datum`` of Caffe's."""
+        """Return the row of an image, plain or in a Caffe ``Datum``."""
         key, offset, length = value
         folder = key.rpartition(b"/")[0].rpartition(b"/")[2].decode(errors="replace") or None
         file.seek(offset)
@@ -138,7 +138,7 @@ class LmdbFiles(Shards):
 
 
 def _middle(key: bytes, pattern: str) -> bytes | None:
-    """What stands for the ``*`` in a key; nothing if it looks otherwise."""
+    """Return the text that ``*`` stands for in a key; ``None`` if the key does not match."""
     before, _, after = pattern.encode().partition(b"*")
     if len(key) < len(before + after) or not (key.startswith(before) and key.endswith(after)):
         return None
@@ -146,7 +146,7 @@ def _middle(key: bytes, pattern: str) -> bytes | None:
 
 
 def _text(value: bytes | None) -> Any:
-    """Bytes as text, if they are some."""
+    """Decode bytes as text if they are valid."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def _text(value: bytes | None) -> Any:
 
 
 def values(file: IO[bytes], database: str | None = None) -> Iterator[Value]:
-    """Every entry of a database, in the order of the keys. Raises :class:`ValueError` if it is damaged or none."""
+    """Yield every entry of a database, in key order. Raises :class:`ValueError` if it is damaged or not a database."""
     total = file.seek(0, 2)
     pages = _Pages(file, total)
     root = pages.root
@@ -178,7 +178,7 @@ def values(file: IO[bytes], database: str | None = None) -> Iterator[Value]:
 class _Pages:
     def __init__(self, file: IO[bytes], total: int):
         self._file, self._total = file, total
-        # The second of the two heads lies behind the first page, whose size the first head has.
+        # The second of the two headers follows the first page, whose size is in the first header.
         found = []
         size = 0
         for number in range(2):
@@ -197,7 +197,7 @@ class _Pages:
         self._seen = 0
 
     def bytes_at(self, offset: int, length: int) -> bytes:
-        """Raises :class:`ValueError` if the file ends before."""
+        """Read bytes. Raises :class:`ValueError` if the file ends before."""
         return self._read(offset, length)
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -207,7 +207,7 @@ class _Pages:
         return self._file.read(length)
 
     def walk(self, root: int, *, trees: bool = False) -> Iterator[Value]:
-        """The values below a page; ``trees``: databases within it instead."""
+        """Yield the values below a page or, with ``trees``, the databases in it."""
         if root == _NOTHING:
             return
         todo = [(root, 0)]
@@ -244,7 +244,8 @@ class _Pages:
                 yield Value(key, self._begin(page, number, begin, length, bool(kind & _BIG)), length)
 
     def _begin(self, page: bytes, number: int, begin: int, length: int, is_big: bool) -> int:
-        """Where a value lies in the file: in its page, or, if it is big, in pages that its page names."""
+        """Return the position of a value in the file: in its page or, for a big value, in the pages that its
+        page names."""
         offset = number * self.size + begin
         if is_big:
             if begin + 8 > self.size:
@@ -264,25 +265,25 @@ class _Pages:
 
 
 class LMDB(Sharded):
-    """Images in LMDB databases: encoded ones, ``Datum`` messages of Caffe's with encoded ones, or pickled tuples of the
-    bytes of one and a class number, which nothing unpickles. The library is not needed, because a value lies in the
-    file in one piece. The database must not be written to meanwhile.
+    """Images in LMDB databases: encoded images, Caffe's ``Datum`` messages with encoded images, or pickled tuples of an
+    image's bytes and a class number, which are not unpickled. The library is not needed, because a value is stored
+    contiguously in the file. The database must not be modified meanwhile.
 
-    The class is that of the ``Datum`` or the tuple, or the folder in the key (``n01440764/1.jpg``), or what ``label``
-    names. Samples come in the order of their keys as LMDB sorts them: byte by byte, so that ``image-10`` comes before
-    ``image-9``.
+    The class is that of the ``Datum`` or the tuple, or the folder in the key (``n01440764/1.jpg``), or given by
+    ``label``. Samples are in the order of their keys as LMDB sorts them: byte by byte, so that ``image-10`` comes
+    before ``image-9``.
 
     Not supported: several values of one key (dupsort). ``Datum`` messages of plain pixels and any other pickle are bad
     samples.
 
     Args:
-        paths: The databases, each the file ``data.mdb`` or the folder that holds it: a path, a URL, a pattern, several
-            of these with ``::`` between them, or a list.
-        image: What the keys of images look like; ``*`` stands for any text.
-        label: What the keys of their class numbers, in decimal digits, look like; ``*`` stands for the same text.
+        paths: The databases, each the file ``data.mdb`` or the folder that contains it: a path, a URL, a pattern,
+            several of these separated by ``::``, or a list.
+        image: Pattern of the keys of images; ``*`` stands for any text.
+        label: Pattern of the keys of their class numbers, in decimal digits; ``*`` stands for the same text.
         database: The name of a database within the file.
-        columns: What the keys of further texts look like, such as ``"label-*"`` of words to be read. Columns have these
-            names. A sample that lacks one is a bad sample.
+        columns: Patterns of the keys of further texts, such as ``"label-*"`` for words to recognize. The columns have
+            these names. A sample without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, not an LMDB database, or cut.

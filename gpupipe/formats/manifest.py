@@ -1,4 +1,4 @@
-"""Samples that a list names by their place: path, offset, length, label."""
+"""Samples listed by their place: path, offset, length, label."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _COLUMNS = ("path", "offset", "length", "label", "name")
 
 @dataclass(frozen=True, eq=False)
 class Manifested(Source):
-    """The rows of a list, in its order. A file that is missing makes bad rows, and is no error."""
+    """Rows of a list, in its order. A missing file makes bad rows, but is not an error."""
 
     paths: Paths
     """The files, each once."""
     container: I64 = field(repr=False)
-    """i64[N]: which file a row is in."""
+    """i64[N]: index of the file of each row."""
     offset: I64 = field(repr=False)
     length: I64 = field(repr=False)
-    """i64[N], bytes; -1: up to the end of the file."""
+    """i64[N], bytes; -1 for up to the end of the file."""
     labels: tuple[int | str | None, ...] = field(repr=False)
-    """Empty if there are none."""
+    """Labels; empty if there are none."""
     names: Texts = field(repr=False)
     storage: Storage = field(default=LOCAL, repr=False)
     columns: tuple[str, ...] = ()
     values: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
-    """Of every row, in the order of ``columns``."""
+    """Values of every row, in the order of ``columns``."""
 
     whole_files: ClassVar[bool] = False
 
@@ -93,7 +93,7 @@ class Manifested(Source):
             raise DatasetError(f"Manifest: {e}; correct the list") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        nothing = np.empty(0, np.int64)  # all of it is in the index
+        nothing = np.empty(0, np.int64)  # all of this is in the index
         return {
             **self.__dict__,
             **dict.fromkeys(("container", "offset", "length"), nothing),
@@ -106,9 +106,9 @@ class Manifested(Source):
 def read_manifest(
     file: str, root: str | None, allow_outside: bool, remote: Storage, further: tuple[str, ...] = ()
 ) -> Manifested:
-    """The samples that a CSV or JSONL file lists. ``further``: names of columns beside those of place and label.
+    """Read the samples listed in a CSV or JSONL file. ``further`` names columns besides those of place and label.
 
-    Raises :class:`DatasetError` if it cannot be read, or names the line that is wrong.
+    Raises :class:`DatasetError` if it cannot be read, or if a line is wrong, with its number.
     """
     path = os.path.abspath(os.path.expanduser(file))
     numbers: dict[str, int] = {}
@@ -160,11 +160,11 @@ def read_manifest(
 
 
 class _Texts(dict[str, Any]):
-    """A line of a CSV file, in which numbers are texts."""
+    """A line of a CSV file, whose numbers are texts."""
 
 
 def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
-    """Nothing if no row has a label. Numbers, if all texts are some: a CSV file has texts only."""
+    """Return an empty tuple if no row has a label, and numbers if all texts are numbers: a CSV file has only texts."""
     if all(label is None for label in labels):
         return ()
     try:
@@ -179,7 +179,7 @@ def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
 
 
 def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, columns) of every line that is not empty."""
+    """Yield (number, columns) of every line that is not empty."""
     try:
         with open(path, encoding="utf-8-sig", newline="", opener=open_regular) as file:
             first = file.readline()
@@ -234,15 +234,15 @@ def _label(value: Any, line: int, file: str) -> int | str | None:
 class Manifest(Format):
     """Images that a CSV or JSONL file lists by their place: whole files, or parts of files of any format.
 
-    Columns (of CSV in the first line): ``path``, a file or URL; ``offset`` and ``length`` in bytes, by default from the
-    beginning and up to the end; ``label``, a class number or name; ``name``, for messages. A missing file makes bad
-    samples; it is not an error.
+    The columns (named in the first line of a CSV file) are ``path``, a file or URL; ``offset`` and ``length`` in bytes,
+    by default from the beginning and up to the end; ``label``, a class number or name; ``name``, for messages. A
+    missing file makes bad samples, but is not an error.
 
     Args:
         file: The list.
         root: The folder or URL that relative paths are below. Default: the folder of the list.
-        allow_outside: Allow paths that lead out of ``root``. Without ``root``: paths that lead out of the folder of the
-            list by ``..``; absolute ones may.
+        allow_outside: Allow paths that lead out of ``root``. Without ``root``: allow paths that lead out of the folder
+            of the list by ``..``; absolute paths are always allowed then.
         columns: Further columns of the list. A line without a value is a bad sample.
 
     Raises:

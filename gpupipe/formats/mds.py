@@ -1,6 +1,6 @@
-"""Shards of MosaicML Streaming (MDS) and chunks of LitData. Both begin with the number of samples and the position of
-each; a sample begins with the sizes of its fields.
+"""Shards of MosaicML Streaming (MDS) and chunks of LitData.
 
+Both begin with the number of samples and the position of each. A sample begins with the sizes of its fields.
 https://docs.mosaicml.com/projects/streaming, https://github.com/Lightning-AI/litData
 """
 
@@ -40,12 +40,12 @@ _LITDATA = {
         16: "i4", 17: "i8", 18: "i8", 19: "?", 20: "u2",
     },
 }  # fmt: skip
-"""Data types by the numbers that LitData gives them."""
+"""Data types by LitData's numbers."""
 DECODED = ("jpeg", "image")
-"""What litdata decodes, and turns upright."""
+"""Encodings that litdata decodes and turns upright."""
 _IMAGES = ("bytes", "png", "tifffile", *DECODED)
 _LONGEST = 1 << 12
-"""Bytes of the name of a class."""
+"""Maximum number of bytes of a class name."""
 
 
 class Field(NamedTuple):
@@ -54,11 +54,11 @@ class Field(NamedTuple):
     name: str
     encoding: str
     size: int | None = None
-    """Bytes, if all have the same and no sample says it."""
+    """Bytes, if all samples have the same size and do not store it."""
 
 
 def positions_of(file: IO[bytes]) -> list[int]:
-    """Where every sample begins, and where the last one ends."""
+    """Return the start of every sample, and the end of the last one."""
     total = file.seek(0, os.SEEK_END)
     file.seek(0)
     head = file.read(4)
@@ -132,7 +132,7 @@ def samples_of(
 
 
 def _column(file: IO[bytes], encoding: str, at: int, length: int) -> Any:
-    """The value of a further field. Raises :class:`ValueError` for an encoding that no column can hold."""
+    """Read the value of a further field. Raises :class:`ValueError` for an encoding that no column can hold."""
     file.seek(at)
     data, (kind, _, about) = file.read(length), encoding.partition(":")
     try:
@@ -166,11 +166,11 @@ def _column(file: IO[bytes], encoding: str, at: int, length: int) -> Any:
 
 
 def _ndarray(data: bytes, about: str) -> npt.NDArray[Any]:
-    """An array as MDS writes it: data type and shape come first, as far as ``about`` does not say them."""
+    """Read an array as MDS writes it. Data type and shape come first, unless ``about`` gives them."""
     name, _, sizes = about.partition(":")
     at = 0
     if not name:
-        kind, at = data[0], 1  # eight times the bytes of a number, and 0 if it is unsigned, 1 if signed, 2 if a float
+        kind, at = data[0], 1  # bits per number, plus 0 for unsigned, 1 for signed, 2 for float
         name = f"{'uif'[kind & 7]}{kind >> 3}"
     else:
         name = np.dtype(name).str[1:]
@@ -199,8 +199,10 @@ def _value(file: IO[bytes], encoding: str, at: int, length: int) -> int | str:
 
 @dataclass(frozen=True, eq=False)
 class MdsShards(Shards):
-    """Args:
-    image, label: names of fields.
+    """Rows of MDS shards.
+
+    Args:
+        image, label: names of fields.
     """
 
     image: str
@@ -218,7 +220,7 @@ class MdsShards(Shards):
 
     @staticmethod
     def _fields(file: IO[bytes], positions: Sequence[int]) -> list[Field]:
-        """Raises :class:`ValueError`."""
+        """Read the fields of a shard. Raises :class:`ValueError`."""
         begin = 4 * (len(positions) + 1)
         file.seek(begin)
         try:
@@ -233,9 +235,9 @@ class MdsShards(Shards):
 
 
 def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
-    """The names of the shards of a folder, which ends with a slash, from its ``index.json``; ``None`` if it has none.
+    """Return the shard names of a folder, which ends with a slash, from its ``index.json``; ``None`` if it has none.
 
-    A folder may hold others: while a ``StreamingDataset`` unpacks compressed shards, some of them. Raises
+    A folder may list shards that do not exist while a ``StreamingDataset`` unpacks compressed ones. Raises
     :class:`DatasetError`.
     """
     file = f"{folder}index.json"
@@ -279,12 +281,12 @@ class MDS(Sharded):
 
     Args:
         paths: The folder or URL that ``MDSWriter`` wrote, whose ``index.json`` lists the shards; or shards: a path, a
-            URL, a pattern, several of these with ``::`` between them, or a list.
+            URL, a pattern, several of these separated by ``::``, or a list.
         image: The field of images, of encoding ``jpeg``, ``png`` or ``bytes``.
         label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
-            give must be there.
+            pass must exist.
         columns: Further fields of numbers, texts, or arrays of one shape (``ndarray``, lists in ``json``). A sample
-            that lacks one is a bad sample.
+            without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, not a shard, or cut, or a field cannot be used.

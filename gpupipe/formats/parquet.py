@@ -20,9 +20,11 @@ _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "br
 
 @dataclass(frozen=True, eq=False)
 class ParquetFiles(Shards):
-    """Args:
-    image: the column of images.
-    label: the column of class numbers or names.
+    """Rows of Parquet files.
+
+    Args:
+        image: the column of images.
+        label: the column of class numbers or names.
     """
 
     image: str
@@ -90,7 +92,7 @@ class ParquetFiles(Shards):
     def _others(
         self, table: Any, group: int, columns: list[str], name: str
     ) -> tuple[list[Any] | None, list[Any] | None, list[tuple[Any, ...]]]:
-        """(labels, names, further columns) of a group of rows."""
+        """Return (labels, names, further columns) of a row group."""
         try:
             read = table.read_row_group(group, columns=columns) if columns else None
         except (OSError, ValueError) as e:
@@ -104,9 +106,9 @@ class ParquetFiles(Shards):
 
 class Parquet(Sharded):
     """Images in a column of Parquet files: of bytes, or of the struct ``{bytes, path}`` that Hugging Face writes.
-    ``pyarrow``, which finds the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
+    ``pyarrow``, which locates the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Columns without compression are read image by image, as new versions of ``datasets`` write them. Compressed
+    Uncompressed columns are read image by image, as new versions of ``datasets`` write them. Compressed
     columns, which pyarrow and pandas write by default, are read page by page. A page holds up to 1,024 images, and
     unpacked pages are cached, at most 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"``
     unpacks a page once for many images; ``shuffle=True`` may unpack one for each image.
@@ -115,10 +117,10 @@ class Parquet(Sharded):
 
     Args:
         image: The column of images.
-        label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` gives ``classes``. ``None``: no
-            labels. The default may be missing; a name that you give must be there.
+        label: The column of class numbers or class names. Hugging Face's ``ClassLabel`` provides ``classes``. ``None``:
+            no labels. The default may be missing; a name that you pass must exist.
         columns: Further columns of numbers, texts, or lists of equally many numbers; ``"meta.weight"`` for a field of a
-            struct. A sample that lacks one is a bad sample.
+            struct. A sample without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, of another format, or cut, or a column cannot be used.

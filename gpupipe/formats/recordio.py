@@ -1,8 +1,8 @@
-"""RecordIO files, as MXNet's ``im2rec`` writes them: ``train.rec``, and beside it ``train.idx`` with the position of
-every record.
+"""RecordIO files, as MXNet's ``im2rec`` writes them: ``train.rec``, and ``train.idx`` with the position of every
+record.
 
-A record is a magic number, its length, a header with the label, and the encoded image. Where the magic number comes in
-a record by chance, the record is cut there.
+A record is a magic number, its length, a header with the label, and the encoded image. A record that happens to contain
+the magic number is split there.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ __all__ = ["RecordFiles", "RecordIO"]
 _PART = struct.Struct("<II")
 _MAGIC = 0xCED7230A
 _HEADER = struct.Struct("<IfQQ")
-"""How many labels follow, the label if none does, two numbers of the record."""
+"""Number of labels that follow, the label if there are none, two numbers of the record."""
 _LABELS = (4096 - _HEADER.size) // 4
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
 @dataclass(frozen=True, eq=False)
 class RecordFiles(Shards):
-    """Args:
-    label: which of several labels is the class number; ``None``: the only one.
+    """Rows of RecordIO files.
+
+    Args:
+        label: which of several labels is the class number; ``None``: the only one.
     """
 
     label: int | None
@@ -59,7 +61,7 @@ class RecordFiles(Shards):
                 yield row
 
     def _positions(self, path: bytes, total: int) -> list[tuple[bytes, int]] | None:
-        """(key, position) of the records in ``total`` bytes, if there is an index file."""
+        """Return (key, position) of the records in ``total`` bytes, if there is an index file."""
         try:
             with self.storage.open(path.rpartition(b".")[0] + b".idx") as file:
                 lines = [line.split() for line in file.read().splitlines() if line.strip()]
@@ -75,7 +77,7 @@ class RecordFiles(Shards):
         return positions
 
     def _row(self, file: IO[bytes], at: int, total: int, name: bytes) -> tuple[Row | None, int]:
-        """(a row, or nothing if the record has no image; where the next record begins)"""
+        """Return (a row, or ``None`` if the record has no image; the start of the next record)."""
         start, size, parts = at, 0, 0
         content = b""
         while True:
@@ -103,7 +105,7 @@ class RecordFiles(Shards):
         skip = _HEADER.size + 4 * count
         if skip > size:
             raise ValueError(f"the record at byte {start} is too short for {count} labels")
-        if skip == size:  # lists of other records, as those for faces have them
+        if skip == size:  # lists of other records, as in face datasets
             return None, at
         if skip > len(content):
             return Row(name, 0, 0, problem=f"it has {count} labels, and at most {_LABELS} are read"), at
@@ -134,12 +136,12 @@ class RecordFiles(Shards):
 
 
 class RecordIO(Sharded):
-    """Images in RecordIO files (``.rec``), as MXNet's ``im2rec`` packs them. If a file ``.idx`` lies beside one, its
-    records come in that order and are named by its keys, otherwise by their number. Records without an image are left
-    out.
+    """Images in RecordIO files (``.rec``), as MXNet's ``im2rec`` packs them. If there is a file ``.idx`` next to one,
+    its records are in that order and named by its keys, otherwise by their number. Records without an image are
+    omitted.
 
-    Not supported: a record whose label is not a whole number, or that has several, is a bad sample, unless ``label`` or
-    ``columns`` says what to do with them.
+    Not supported: a record whose label is not an integer, or that has several, is a bad sample, unless ``label`` or
+    ``columns`` specifies how to use them.
 
     Args:
         label: Which of several labels is the class number, counted from 0. ``None``: the only one.

@@ -1,7 +1,8 @@
-"""The formats. Every module of this folder that has a class of its own name is one: ``zip.py`` has ``Zip``.
+"""Registry of the formats. Every module of this folder with a class of the same name is a format: ``zip.py`` has
+``Zip``.
 
-The command line, hints, ``gpupipe pack`` and the tests walk this registry, and ``gpupipe.datasets`` hands its classes
-out.
+The command line, hints, ``gpupipe pack`` and the tests iterate over this registry, and ``gpupipe.datasets`` exports its
+classes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(imp
 
 
 def load(name: str) -> type[Dataset]:
-    """The dataset class of a name such as ``"WebDataset"``. Raises :class:`AttributeError` if there is none."""
+    """Return the dataset class of a name such as ``"WebDataset"``. Raises :class:`AttributeError` if there is none."""
     module = _MODULES.get(name.lower())
     found = None if module is None else getattr(import_module(f"{_FOLDER}.{module}"), name, None)
     if not (isinstance(found, type) and issubclass(found, Dataset)):
@@ -32,7 +33,7 @@ def load(name: str) -> type[Dataset]:
 
 @cache
 def formats() -> dict[str, type[Format]]:
-    """The classes of all formats of encoded images, by their name in lower case."""
+    """Return the classes of all formats of encoded images, by lower-case name."""
     found = {}
     for key, module in _MODULES.items():
         for kind in vars(import_module(f"{_FOLDER}.{module}")).values():
@@ -42,8 +43,10 @@ def formats() -> dict[str, type[Format]]:
 
 
 def format_of(path: str) -> type[Format] | None:
-    """The format that the name of a file, folder or URL shows, or the names of the files in a folder; ``None`` if they
-    show none, as for class folders of images."""
+    """Return the format of a file, folder or URL, judged by its name or by the names of the files in a folder.
+
+    Returns ``None`` if they do not tell, as for class folders of images.
+    """
     home = os.path.expanduser(path)
     is_folder = not is_url(path) and os.path.isdir(home)
     entries = sorted(os.listdir(home)) if is_folder else []

@@ -1,5 +1,4 @@
-"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow; :mod:`gpupipe.codecs.tfrecord` has the
-format."""
+"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow; see :mod:`gpupipe.codecs.tfrecord`."""
 
 from __future__ import annotations
 
@@ -25,14 +24,16 @@ __all__ = ["TFRecord", "TFRecords", "features_of"]
 
 _FLOAT = struct.Struct("<f")
 _OF = re.compile(r"-(\d{5}|\{[^}]*\}|\*)-of-\d{5}$")
-"""How names without a suffix end, as TensorFlow Datasets writes them."""
+"""End of file names without a suffix, as TensorFlow Datasets writes them."""
 
 
 @dataclass(frozen=True, eq=False)
 class TFRecords(Shards):
-    """Args:
-    image: features that an image may have; the first one that a record has is taken.
-    label: likewise, with a class number or the name of a class.
+    """Rows of TFRecord files.
+
+    Args:
+        image: features that may contain the image; the first that a record has is used.
+        label: features that may contain a class number or class name; the first that a record has is used.
     """
 
     image: tuple[str, ...]
@@ -103,7 +104,7 @@ class TFRecords(Shards):
 
 
 def _python(message: bytes, value: slice | float | list[Any] | None) -> Any:
-    """Bytes as text, if they are some; several floats as f32, which they are in the file."""
+    """Convert bytes to text if they are valid, and several floats to f32, their type in the file."""
     if isinstance(value, list) and isinstance(value[0], float):
         return np.array(value, np.float32)
     if not isinstance(value, slice):
@@ -115,10 +116,10 @@ def _python(message: bytes, value: slice | float | list[Any] | None) -> Any:
 
 
 def features_of(message: bytes, columns: Collection[str] = ()) -> dict[str, slice | int | float | list[Any]]:
-    """The features of a ``tf.train.Example``: where the bytes of one lie in the message, or its number; of one that has
-    several a list, of the first two only unless ``columns`` names it. One that is empty is left out.
+    """Return the features of a ``tf.train.Example``: the position of bytes in the message, or a number.
 
-    Raises :class:`ValueError` if it is none.
+    A feature with several values gives a list, of the first two only unless ``columns`` names it. Empty features are
+    omitted. Raises :class:`ValueError` if it is not an example.
     """
     found: dict[str, slice | int | float | list[Any]] = {}
     for features in fields(message):
@@ -140,7 +141,7 @@ def features_of(message: bytes, columns: Collection[str] = ()) -> dict[str, slic
 
 
 def _values(message: bytes, start: int, end: int) -> Iterator[slice | int | float]:
-    """What a ``tf.train.Feature`` has."""
+    """Yield the values of a ``tf.train.Feature``."""
     for kind in fields(message, start, end):
         if kind.wire != BYTES or kind.number not in (1, 2, 3):
             continue
@@ -164,15 +165,15 @@ class TFRecord(Sharded):
 
     Records are named by their number: ``train-00001:17``.
 
-    Not supported: gzip, since nothing leads to its middle; damaged lengths. A damaged record is a bad sample, and so is
-    one whose label has several values or a fraction.
+    Not supported: gzip, which does not allow random access; damaged lengths. A damaged record is a bad sample, and so
+    is a record whose label has several values or is a fraction.
 
     Args:
-        image: The feature with the encoded image, or several separated by ``;``: the first that a record has.
-        label: The feature with the class number or the name of the class, or several likewise. Numbers stay as they
-            are: those of ImageNet's usual files begin at 1.
+        image: The feature with the encoded image, or several separated by ``;``: the first that a record has is used.
+        label: The feature with the class number or class name, or several separated by ``;``. Numbers are not changed:
+            those of ImageNet's usual files begin at 1.
         columns: Further features: numbers, texts, and equally many numbers in each record, such as embeddings (f32 or
-            i64). A record that lacks one is a bad sample.
+            i64). A record without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, compressed, not a TFRecord file, or cut.

@@ -1,5 +1,7 @@
-"""Tar files as the `webdataset <https://github.com/webdataset/webdataset>`_ package writes them: the members of one
-sample follow each other, and have one name with different extensions (``0001.jpg``, ``0001.cls``)."""
+"""Tar files as the `webdataset <https://github.com/webdataset/webdataset>`_ package writes them.
+
+The members of one sample are consecutive and share a name with different extensions (``0001.jpg``, ``0001.cls``).
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,30 @@ from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys, n
 __all__ = ["TarShards", "WebDataset", "tar_index"]
 
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
-"""(what the members of a sample have in common, extension): the extension begins at the first dot of the file name."""
+"""(common part of the names of a sample's members, extension): the extension begins at the first dot of the
+file name."""
 _META = re.compile(rb"__[^/]*__(?:/.*)?")
-"""Members about the tar file itself."""
+"""Members that describe the tar file itself."""
 _NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
 _BLOCK = tarfile.BLOCKSIZE
 _PADDING = 1 << 16
-"""Bytes behind the end that are looked at; tar fills 10,240 up."""
+"""Bytes after the end that are checked; tar pads to 10,240."""
 _LONGEST = 1 << 20
-"""Bytes of a JSON object."""
+"""Maximum number of bytes of a JSON object."""
 _KEY = "__key__"
-"""The column that webdataset has of every sample: what its members have in common in their names."""
+"""The column in which webdataset gives the common part of the names of a sample's members."""
 _LARGEST_HEADER = 16 << 20
 _LINK = -1
 
 
 @dataclass(frozen=True, eq=False)
 class TarShards(Shards):
-    """Args:
-    image: extensions that an image may have, in lower case; the first one that a sample has is taken.
-    label: the extension of the class number in decimal digits, or of a JSON object and a field of it: ``json:a.b``.
+    """Rows of tar files.
+
+    Args:
+        image: extensions that an image may have, in lower case; the first that a sample has is used.
+        label: the extension of the class number in decimal digits, or of a JSON object and a field of it: ``json:a.b``.
     """
 
     image: tuple[str, ...]
@@ -120,8 +125,10 @@ class TarShards(Shards):
 
 
 def tar_index(file: str, storage: Storage) -> list[str] | None:
-    """The tar files that a list in JSON names, as wids and webdataset have it; ``None`` if ``file`` is no such list.
-    Names are below its folder, or absolute. Raises :class:`DatasetError`."""
+    """Return the tar files named by a JSON list of wids and webdataset; ``None`` if ``file`` is not such a list.
+
+    Names are relative to its folder, or absolute. Raises :class:`DatasetError`.
+    """
     if not file.endswith(".json"):
         return None
     try:
@@ -145,7 +152,7 @@ def tar_index(file: str, storage: Storage) -> list[str] | None:
 
 
 def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
-    """The row with a field of a JSON member as its label."""
+    """Return the row with a field of a JSON member as its label."""
     try:
         value = json_field(text, field)
     except (ValueError, KeyError, TypeError):
@@ -156,7 +163,7 @@ def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
 
 
 class _Headers:
-    """A tar file whose headers :mod:`tarfile` reads. It believes what they say of their own length."""
+    """A tar file whose headers :mod:`tarfile` reads. That module trusts the lengths in the headers."""
 
     def __init__(self, file: IO[bytes]):
         self.seek, self.tell, self._file = file.seek, file.tell, file
@@ -168,7 +175,7 @@ class _Headers:
 
 
 def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """(name, offset, size) of every file in a tar file; of one that is a link to another the size is ``_LINK``."""
+    """Yield (name, offset, size) of every file in a tar file. The size of a link to another file is ``_LINK``."""
     head, total = file.read(2), file.seek(0, os.SEEK_END)
     file.seek(0)
     if head in _COMPRESSED:
@@ -190,7 +197,7 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
                 if member.isreg() or member.islnk() or member.issym():
                     size = member.size if member.isreg() else _LINK
                     yield member.name.encode(errors="surrogateescape"), member.offset_data, size
-            # tarfile takes a damaged header for the end.
+            # tarfile mistakes a damaged header for the end.
             file.seek(tar.offset)
             if file.read(_BLOCK).strip(b"\0"):
                 raise ValueError(f"it is damaged at byte {tar.offset}")
@@ -204,27 +211,27 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
 
 
 class WebDataset(Sharded):
-    """Images in tar files, as the webdataset package writes them. Consecutive members whose names are the same up to
-    the first dot form one sample: ``0001.jpg`` and ``0001.cls``, which holds the class number.
+    """Images in tar files, as the webdataset package writes them. Consecutive members whose names are equal up to the
+    first dot form one sample: ``0001.jpg`` and ``0001.cls``, which contains the class number.
 
     The tar files are indexed once, so samples are shuffled over all of them, sizes are known, an epoch is resumed
-    exactly, and every sample is named ``shards/000.tar:0001.jpg``.
+    exactly, and every sample is named like ``shards/000.tar:0001.jpg``.
 
-    Not supported: compressed tar files, since nothing leads to their middle; files that are cut or go on behind their
+    Not supported: compressed tar files, which do not allow random access; files that are cut or continue after their
     end; sparse members. A sample with a link is a bad sample.
 
     Args:
         paths: The tar files: a path, a URL, a pattern such as ``"shards/*.tar"``, a name with braces such as
-            ``"shards/{000..127}.tar"``, a folder, several of these with ``::`` between them, or a list; or the
+            ``"shards/{000..127}.tar"``, a folder, several of these separated by ``::``, or a list; or the
             ``index.json`` that lists them for wids. A ``pipe:`` command that copies one object is read as its URL; any
-            other is refused, and none is run.
-        image: Extensions of images, separated by ``;`` or in a list. A sample's image is the first that it has.
+            other raises an error. No command is run.
+        image: Extensions of images, separated by ``;`` or in a list. The first that a sample has is used.
         label: The extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
-            with a number or the name of a class (``"json:label"``, ``"json:meta.class"``). ``None``: no labels. The
-            default may be missing in all samples; a name that you give must be there.
+            with a number or a class name (``"json:label"``, ``"json:meta.class"``). ``None``: no labels. The default
+            may be missing in all samples; a name that you pass must exist.
         columns: Further members: texts (``"txt"``), arrays (``"npy"``), or fields of a JSON member (``"json:weight"``,
-            ``"json:meta.box"``); ``"__key__"`` is the sample's name without extension. A sample that lacks one is a bad
-            sample.
+            ``"json:meta.box"``); ``"__key__"`` is the sample's name without extension. A sample without a value is a
+            bad sample.
 
     Raises:
         DatasetError: A file is missing, compressed, not a tar file, or cut.

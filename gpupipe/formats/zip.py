@@ -1,4 +1,4 @@
-"""ZIP archives of images. What is stored in one is a range of bytes; what is deflated is inflated when it is read."""
+"""ZIP archives of images. A stored member is a range of bytes; a deflated one is inflated when it is read."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ from .base import PathsLike, Sharded, ShardOptions, Unpack
 __all__ = ["Zip", "ZipFiles"]
 
 _FAT = 0
-"""The system that made a member, if it is MS-DOS or Windows."""
+"""System that made a member: MS-DOS or Windows."""
 _LOCAL = struct.Struct("<4s22xHH")
 _END = struct.Struct("<4sH16x")
 _MANY = 0xFFFF
-"""In the place of a number that is in the record of Zip64."""
+"""Placeholder for a number that is in the Zip64 record."""
 _MOST = 1032
-"""Bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
+"""Maximum number of bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
 _LONGEST = 1 << 20
-"""Bytes of a member with columns."""
+"""Maximum number of bytes of a member with columns."""
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
 
 
 @dataclass(frozen=True, eq=False)
 class ZipFiles(Shards):
-    """Args:
-    extensions: endings of images, in lower case.
-    root: the folder in the archive that holds the class folders; ``None``: the one that all images have in common.
+    """Rows of ZIP archives.
+
+    Args:
+        extensions: endings of images, in lower case.
+        root: the folder in the archive that contains the class folders; ``None``: the one that all images share.
     """
 
     extensions: tuple[str, ...]
@@ -55,14 +57,14 @@ class ZipFiles(Shards):
             raise ValueError("it is one part of several; join them: zip -s 0 parts.zip --out whole.zip")
         members = archive.infolist()
         for member in members:
-            # Some programs for Windows write names so, against the rules.
+            # Some programs for Windows write such names, against the specification.
             if member.create_system == _FAT and "/" not in member.filename:
                 member.filename = member.filename.replace("\\", "/")
-        # Of several with one name the last is there after unpacking; what macOS adds for itself are no images.
+        # Of several members with one name, the last remains after unpacking. Members that macOS adds are not images.
         named = {m.filename: m for m in members if not m.is_dir() and not m.filename.startswith("__MACOSX/")}
         images = [m for m in named.values() if m.filename.lower().endswith(self.extensions)]
         root = self._root([m.filename for m in images])
-        # As torchvision's ImageFolder has them after unpacking.
+        # The order of torchvision's ImageFolder after unpacking.
         inside = [m for m in images if m.filename.startswith(root)]
         images = [m for m in inside if _class(m.filename, root)] or inside
         images.sort(key=lambda m: (_class(m.filename, root), *posixpath.split(m.filename)))
@@ -70,11 +72,11 @@ class ZipFiles(Shards):
         for member in images:
             read = self._read(file, beside.get(_stem(member.filename), {}))
             values = [member_value(read, name) for name in self.columns]
-            # Also that of a bad one: it is a class after unpacking, too.
+            # Count the class of a bad member as well: it would be a class after unpacking.
             yield self._row(file, member)._replace(label=_class(member.filename, root) or None, values=values)
 
     def _beside(self, members: Iterable[zipfile.ZipInfo]) -> dict[str, dict[str, zipfile.ZipInfo]]:
-        """By what the members of a sample have in common in their names, and by extension: members with columns."""
+        """Return the members with columns, by the common part of the names of a sample's members, and by extension."""
         wanted = {name.partition(":")[0].lower() for name in self.columns}
         found: dict[str, dict[str, zipfile.ZipInfo]] = {}
         for member in members if wanted else ():
@@ -104,7 +106,7 @@ class ZipFiles(Shards):
             return self.root.strip("/") + "/" if self.root.strip("/") else ""
         folders = {posixpath.dirname(name) for name in names}
         common = posixpath.commonpath(folders) if folders and "" not in folders else ""
-        # All images in one folder are of no class, and not of one.
+        # Images that are all in one folder have no class.
         return f"{common}/" if common else ""
 
     def _row(self, file: IO[bytes], member: zipfile.ZipInfo) -> Row:
@@ -136,7 +138,7 @@ class ZipFiles(Shards):
 
 
 def _part(file: IO[bytes], archive: zipfile.ZipFile) -> int:
-    """Which part of an archive in several files this is, from 0 on; 0 if the end of the file does not say so."""
+    """Return which part of a multi-part archive this is, counted from 0; 0 if the end of the file does not say so."""
     at = file.seek(0, os.SEEK_END) - _END.size - len(archive.comment)
     file.seek(max(at, 0))
     magic, number = _END.unpack(file.read(_END.size))
@@ -144,30 +146,30 @@ def _part(file: IO[bytes], archive: zipfile.ZipFile) -> int:
 
 
 def _stem(name: str) -> str:
-    """The name of a member up to the first dot, which all members of a sample have in common."""
+    """Return the name of a member up to the first dot, which all members of a sample share."""
     folder, file = posixpath.split(name)
     return posixpath.join(folder, file.partition(".")[0])
 
 
 def _class(name: str, root: str) -> str:
-    """The folder below ``root`` that a member is in."""
+    """Return the folder below ``root`` that a member is in."""
     below = name[len(root) :]
     return below.partition("/")[0] if "/" in below else ""
 
 
 class Zip(Sharded):
-    """Images in ZIP archives, in the order and with the classes that ``ImageFolder`` finds after unpacking one. Stored
+    """Images in ZIP archives, in the order and with the classes that ``ImageFolder`` finds after unpacking. Stored
     members are read in place; deflated ones are inflated each time, which costs about half as much as decoding them.
 
-    Not supported: archives in several parts. Links, encrypted members, and members that are compressed in another way
-    than by deflate are bad samples.
+    Not supported: archives in several parts. Links, encrypted members, and members with compression other than deflate
+    are bad samples.
 
     Args:
-        root: The folder in the archive that holds the class folders. ``None``: the one that all images have in common.
+        root: The folder in the archive that contains the class folders. ``None``: the one that all images share.
             Without folders in it there are no labels.
-        extensions: Endings of the names of images, in any case.
-        columns: Members beside an image that have its name up to the first dot: texts (``"txt"``), arrays (``"npy"``),
-            or fields of a JSON member (``"json:weight"``). A sample that lacks one is a bad sample.
+        extensions: Endings of the names of images, case-insensitive.
+        columns: Members next to an image that share its name up to the first dot: texts (``"txt"``), arrays
+            (``"npy"``), or fields of a JSON member (``"json:weight"``). A sample without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, not a ZIP archive, or cut.

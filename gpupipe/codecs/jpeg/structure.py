@@ -1,7 +1,7 @@
 """Walk the segments of a JPEG file to find out whether all decoders will read it alike.
 
-In a baseline file only the segments before the first scan are walked, which Pillow has read already. A progressive file is
-walked to its end: libjpeg guesses the content of missing scans, and guesses differently if it decodes a window.
+In a baseline file only the segments before the first scan are walked, which Pillow has read already. A progressive file
+is walked to its end: libjpeg guesses the content of missing scans, and guesses differently if it decodes a window.
 
 Standard library only, because a probing process loads it. ITU-T T.81 defines the format: section B.2 its syntax, G.1
 the order of progressive scans.
