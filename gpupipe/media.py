@@ -1,7 +1,8 @@
-"""What a sample shows, and how a batch of it lies in memory: :class:`Image` and :class:`Clip`.
+"""Media of a sample, and their memory layout in a batch: :class:`Image` and :class:`Clip`.
 
 A sample has one or more pictures: an image has one, and a clip has T frames. All pictures of a sample get the same
-numbers of a plan. Engines work on a flat batch of pictures [B * T, C, H, W]; only here is it a batch of samples.
+numbers of a plan. Engines work on a flat batch of pictures [B * T, C, H, W]; only this module converts it to a batch of
+samples.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ Layout = Literal["CTHW", "TCHW"]
 
 
 class Medium(ABC):
-    """What a sample shows."""
+    """Kind of a sample's content."""
 
     noun: ClassVar[str]
-    """What a sample is called."""
+    """Word for a sample."""
     picture: ClassVar[str]
-    """What one of its pictures is called."""
+    """Word for one of its pictures."""
     moves: ClassVar[bool] = False
-    """Whether pictures follow each other in time, so that transforms may choose among them."""
+    """Whether pictures are consecutive in time, so that transforms may select among them."""
 
     @abstractmethod
     def arrange(self, pictures: Any, count: int, memory_format: str) -> Any:
-        """A batch of samples out of a tensor [B * T, C, H, W].
+        """Build a batch of samples from a tensor [B * T, C, H, W].
 
         Args:
             pictures: in the order of the samples.
@@ -39,11 +40,14 @@ class Medium(ABC):
 
     @abstractmethod
     def flatten(self, batch: Any) -> Any:
-        """The pictures [B * T, C, H, W] of a batch that :meth:`arrange` made."""
+        """Return the pictures [B * T, C, H, W] of a batch that :meth:`arrange` made."""
 
     def turn(self, tall: Any, count: int) -> Any | None:
-        """The batch out of a tensor [B, C, T * H, W] whose images are all pictures of a sample one below the other;
-        ``None`` if that order does not lead to the batch."""
+        """Build a batch from a tensor [B, C, T * H, W] whose images contain all pictures of a sample, one below the
+        other.
+
+        Returns ``None`` if the batch cannot be built from that order.
+        """
         return None
 
 
@@ -88,7 +92,7 @@ class Clip(Medium):
             )
 
     def arrange(self, pictures: Any, count: int, memory_format: str) -> Any:
-        """Costs a copy only for contiguous ``CTHW``."""
+        """Build a batch of clips. Copies only for contiguous ``CTHW``."""
         clips = pictures.view(len(pictures) // count, count, *pictures.shape[1:])
         if self.layout == "TCHW":
             return clips

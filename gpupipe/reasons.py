@@ -1,6 +1,6 @@
-"""Why gpupipe leaves work to torch, and other things that a script should change: a code and a line of advice each.
+"""Reasons why gpupipe leaves work to torch, and other things that a script should change, with codes and advice.
 
-:data:`ADVICE` is the one table of codes. ``docs/warnings.md`` explains every code at length.
+:data:`ADVICE` is the only table of codes. ``docs/warnings.md`` explains every code at length.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ADVICE = {
     "whole-batches": "leave __getitems__ out, so that __getitem__ is used",
     "worker-option": 'leave worker_init_fn, timeout and multiprocessing_context out, or use engine="torch"',
 }
-"""What to change in the script, by code. Codes are stable: filters and issue reports name them."""
+"""Advice for the script, by code. Codes are stable: filters and issue reports refer to them."""
 
 _NAME = r"([\w.]+(?:<(?:locals|lambda)>[\w.]*)*)"
 _ADDRESS = re.compile(
@@ -71,10 +71,10 @@ _INTERNAL = re.compile(r"\b(StandIn|Standing|Mark|Pending\w*|Unread\w*|Traced\w*
 
 
 class GpupipeWarning(UserWarning):
-    """What a script should change to have all of gpupipe.
+    """Tells what a script should change to use gpupipe fully.
 
     Attributes:
-        reasons: what it is about, each with its code.
+        reasons: the causes, each with its code.
     """
 
     def __init__(self, message: str, reasons: Iterable[Reason] = ()):
@@ -83,26 +83,26 @@ class GpupipeWarning(UserWarning):
 
     @property
     def code(self) -> str:
-        """The code of the first reason; see ``docs/warnings.md``."""
+        """Code of the first reason; see ``docs/warnings.md``."""
         return self.reasons[0].code if self.reasons else "other"
 
 
 class FallbackWarning(GpupipeWarning):
-    """DALI does not do the work: torch's own loader or gpupipe's torch engine does it."""
+    """DALI does not do the work: torch's DataLoader or gpupipe's torch engine does it."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something is not as a user may expect.
+    """Why something differs from what a user may expect.
 
     >>> print(Reason("batch_size=None gives single samples", "single-samples"))
     use batch_size=1, because batch_size=None gives single samples [single-samples]
     """
 
     text: str
-    """What was found, in one line."""
+    """The finding, in one line."""
     code: str = "other"
-    """In :data:`ADVICE`."""
+    """A code in :data:`ADVICE`."""
 
     def __post_init__(self) -> None:
         if self.code not in ADVICE:
@@ -111,7 +111,7 @@ class Reason:
 
     @staticmethod
     def of(found: Reason | str | Exception) -> Reason:
-        """A reason from an exception that may carry a code."""
+        """Build a reason from an exception that may carry a code."""
         return found if isinstance(found, Reason) else Reason(str(found), getattr(found, "code", "other"))
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class Reason:
 
 
 def sentence(reasons: Iterable[Reason]) -> str:
-    """What to change, and why: one part for each code."""
+    """Join advice and causes in a sentence, with one part for each code."""
     texts: dict[str, list[str]] = {}
     for reason in reasons:
         texts.setdefault(reason.code, []).append(reason.text)
@@ -128,7 +128,7 @@ def sentence(reasons: Iterable[Reason]) -> str:
 
 
 def about(name: str, why: str) -> str:
-    """A sentence about ``name`` from one about "it".
+    """Make a sentence about ``name`` from one about "it".
 
     >>> about("Frames", "its samples differ"), about("Frames", "no image is there")
     ("Frames's samples differ", 'Frames: no image is there')
@@ -140,7 +140,8 @@ def about(name: str, why: str) -> str:
 
 
 def failure(e: BaseException) -> str:
-    """What user code raised, in one line; without its words if it met one of gpupipe's objects in place of an image.
+    """Describe an error of user code in one line, without its text if one of gpupipe's objects in place of an image
+    caused it.
 
     >>> failure(ValueError("no such label"))
     'ValueError: no such label'
@@ -150,7 +151,7 @@ def failure(e: BaseException) -> str:
 
 
 def without_addresses(text: str) -> str:
-    """Objects by their names alone.
+    """Replace representations of objects by their names.
 
     >>> without_addresses("<function f at 0x7f00> of <__main__.A object at 0x7f01>")
     'f of A'

@@ -1,4 +1,4 @@
-"""The boundary between planning and executing: an engine turns plans into batches, in order. That is all it does."""
+"""Interface between planning and execution: an engine turns plans into batches, in order, and does nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Engine", "EngineConfig", "Run", "names_of"]
 
 
 def names_of(ops: Sequence[Op]) -> list[str]:
-    """The names of ops, and of those in their branches."""
+    """Return the names of ops, including those in their branches."""
     names = []
     for op in ops:
         if isinstance(op, Views):
@@ -26,11 +26,10 @@ def names_of(ops: Sequence[Op]) -> list[str]:
 
 
 class Run(ABC):
-    """One pass over a sequence of plans. Iterating gives one :class:`Batch` per plan, in order.
+    """One pass over a sequence of plans. Iterating yields one :class:`Batch` per plan, in order.
 
-    ``next()`` raises :class:`gpupipe.errors.SampleError` in place of a batch whose samples could not be read; the
-    ``next()`` after it
-    gives the batch of the following plan.
+    ``next()`` raises :class:`gpupipe.errors.SampleError` if samples of a batch could not be read. The following
+    ``next()`` returns the batch of the next plan.
     """
 
     def __iter__(self) -> Run:
@@ -41,14 +40,14 @@ class Run(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is still in flight. The engine can run again afterwards. Closing twice is fine."""
+        """Discard everything in flight. The engine can run again afterwards. Closing twice is allowed."""
 
 
 class Engine(ABC):
     """Executes plans. Costs nothing until the first :meth:`run`."""
 
     most: int | None = None
-    """Samples of a batch at most; ``None``: any number."""
+    """Maximum number of samples in a batch; ``None`` for any number."""
 
     @abstractmethod
     def run(self, plans: Iterator[Plan]) -> Run:
@@ -56,44 +55,50 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop every thread and process and free all memory. Closing twice is fine."""
+        """Stop every thread and process and free all memory. Closing twice is allowed."""
 
     def renew(self) -> None:  # noqa: B027, most engines have nothing to do
-        """End worker processes in which user code runs, so that the next epoch has it as it is then."""
+        """End worker processes that run user code, so that the next epoch uses its current state."""
 
     def rest(self) -> None:  # noqa: B027, most engines have nothing to do
-        """An epoch is over: time for what takes some milliseconds. There may be a run, at work for the next epoch."""
+        """Do work of a few milliseconds at the end of an epoch. A run may already work for the next epoch."""
 
     def forked(self) -> None:  # noqa: B027, most engines have nothing to do
-        """Called in a forked child, where this engine is the parent's: see that nothing of it is ended here at exit."""
+        """Prevent the end of the parent's engine at exit, in a forked child."""
 
     def facts(self) -> dict[str, Any]:
-        """What a person wants to know: versions, threads, decoder, staging; for ``repr`` and ``doctor``."""
+        """Facts for users: versions, threads, decoder, staging; for ``repr`` and ``doctor``."""
         return {}
 
     def remarks(self) -> list[str]:
-        """Sentences about what happened so far that a person should know; for ``repr`` and the report."""
+        """Notes on what happened so far, for ``repr`` and the report."""
         return []
 
 
 class EngineConfig(ABC):
-    """An engine's own options: a frozen dataclass, passed as ``DataLoader(engine=...)``."""
+    """Options of an engine: a frozen dataclass, passed as ``DataLoader(engine=...)``."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def check(self, setup: Setup) -> None:
-        """Raise :class:`PipelineError` or :class:`ConfigError` if this engine cannot run the setup, or
-        :class:`MissingDependency` if it is not installed. Starts nothing."""
+        """Raise an error if this engine cannot run the setup. Starts nothing.
+
+        Raises:
+            PipelineError, ConfigError: the engine cannot run it.
+            MissingDependency: the engine is not installed.
+        """
 
     @abstractmethod
     def build(self, setup: Setup) -> Engine: ...
 
     def remarks(self, setup: Setup) -> list[str]:
-        """Sentences about how it will run the setup that a person should know; for ``repr`` and the report."""
+        """Notes on how the engine will run the setup, for ``repr`` and the report."""
         return []
 
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        """The memory that the engine will hold for a workload, as far as it can be told before anything is read.
-        Costs milliseconds and starts nothing."""
+        """Return the memory that the engine will hold for a workload, as far as it is known before anything is read.
+
+        Takes milliseconds and starts nothing.
+        """
         return ()

@@ -1,4 +1,4 @@
-"""Plans applied: the ops on one image in Pillow and numpy, and the rest of them on the batch in torch."""
+"""Applies plans: ops on one image in Pillow and numpy, and the remaining ops on the batch in torch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Arrays = Array | tuple[Array, ...]
 
 
 def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """(ops for each sample, tail for the batch)
+    """Split ops into (ops for each sample, tail for the batch).
 
-    The tail is the longest suffix of what is cheaper on the batch. Mirroring and cutting out commute with arithmetic on
-    single values, so they are moved before it: a pipeline that flips after ``ToTensor`` still ships bytes from the
-    workers instead of floats. Of several views each has its own tail.
+    The tail is the longest suffix of ops that are cheaper on the batch. Flips and crops commute with pointwise
+    arithmetic, so they are moved before it: a pipeline that flips after ``ToTensor`` still sends bytes from the workers
+    instead of floats. Each of several views has its own tail.
     """
     head: list[Op] = []
     tail: list[Op] = []
@@ -48,7 +48,7 @@ def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
             return (*head, next(views)), (next(views),)
         if is_arithmetic(op) or isinstance(op, Erase) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
-            tail.append(op)  # after a function that gets the whole batch there are no single images any more
+            tail.append(op)  # after a function of the whole batch there are no single images
         elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(is_arithmetic, tail)):
             head.append(op)
         else:
@@ -58,24 +58,24 @@ def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 
 def _matters(op: Crop | Flip) -> bool:
-    """Whether it writes values of its own, for which it matters what was done before."""
+    """Return whether the op writes values of its own, so that the ops before it matter."""
     return isinstance(op, Crop) and op.padded
 
 
 def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[Op], Form] = FORMS) -> Arrays:
-    """Row ``i`` of ``ops`` on one image.
+    """Apply row ``i`` of ``ops`` to one image.
 
     Args:
         image: u8 or f32[H, W, C], or a PIL image in mode RGB or L.
-        ops: any, in order; see :func:`head_and_tail` for those that are cheaper on the batch.
-        i: which row of the ops' arrays.
-        forms: of each op; those of the reference by default.
+        ops: any ops, in order; :func:`head_and_tail` gives those that are cheaper on the batch.
+        i: row of the ops' arrays.
+        forms: form of each op; by default those of the reference.
 
     Returns:
-        u8, f16 or f32[H', W', C'], possibly a view of ``image``, or what a function of the user's made of it; of
-        several views a tuple of such.
+        u8, f16 or f32[H', W', C'], possibly a view of ``image``, or the result of a user's function; a tuple of these
+        for several views.
     """
-    levels: Tensor | None = None  # f32[1, C, H, W] in the image's place: what level forms made
+    levels: Tensor | None = None  # f32[1, C, H, W], replaces the image after level forms
     for op in ops:
         if op.passes(i):
             continue
@@ -96,24 +96,25 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
 
 
 def _as_batch(image: Picture, op: Op, i: int) -> Picture:
-    """An op that has a form for batches alone."""
+    """Apply an op that only has a batch form."""
     one = op.take(slice(i, i + 1))
-    # What torchvision computes of a tensor depends, in the last bit of floats, on how it lies in memory.
+    # The last bit of torchvision's floats depends on the memory layout of a tensor.
     x = planes(image) if getattr(op, "kind", None) == "pil" else chw(image)
     if is_arithmetic(op):
         return hwc(apply_batch(x[None], (one,))[0])
-    return hwc(change_of(op)(x.clone()[None], one)[0])  # which may write to what it gets
+    return hwc(change_of(op)(x.clone()[None], one)[0])  # the form may write to its input
 
 
 def apply_together(x: Tensor, ops: Sequence[Op], forms: Mapping[type[Op], Form] = FORMS) -> Tensor | tuple[Tensor, ...]:
-    """:func:`apply_sample` of several images of one size, on the CPU: what makes the same bits of all of them in one
-    call does so, and the rest is done image by image.
+    """Apply ops to several images of one size, on the CPU, with the results of :func:`apply_sample`.
+
+    Ops that give bit-identical results for several images in one call use one; the others run image by image.
 
     Args:
-        x: [n, C, H, W], which may be written to.
-        ops: with n rows.
+        x: [n, C, H, W], which may be modified.
+        ops: ops with n rows.
 
-    Returns [n, C', H', W'], or a tuple of such for several views. Raises ValueError if images come out in different
+    Returns [n, C', H', W'], or a tuple of these for several views. Raises ValueError if images come out in different
     sizes.
     """
     at = 0
@@ -134,7 +135,7 @@ def apply_together(x: Tensor, ops: Sequence[Op], forms: Mapping[type[Op], Form] 
 
 
 def _at_once(op: Op) -> bool:
-    """Whether all images of a group go through the op in one call."""
+    """Return whether all images of a group go through the op in one call."""
     if isinstance(op, Crop):
         return bool((op.height == op.height[0]).all() and (op.width == op.width[0]).all())
     return is_arithmetic(op) or works_together(op)
@@ -148,15 +149,15 @@ def _one_by_one(x: Tensor, ops: Sequence[Op], forms: Mapping[type[Op], Form]) ->
 
 
 def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_format") -> Any:
-    """The second part of :func:`head_and_tail` on a whole batch, on its device.
+    """Apply the tail from :func:`head_and_tail` to a whole batch, on its device.
 
     Args:
-        batch: [B, H, W, C], or what functions made of images; or a tuple of such for several views; left as it is.
-        ops: the second part of :func:`head_and_tail`.
+        batch: [B, H, W, C], or the results of functions; or a tuple of these for several views. It is not modified.
+        ops: the tail.
         memory_format: ``"contiguous_format"`` or ``"channels_last"``.
 
     Returns:
-        [B, C, H, W] in that memory format, or a tuple of such.
+        [B, C, H, W] in that memory format, or a tuple of these.
     """
     if isinstance(batch, tuple):
         (views,) = ops
@@ -168,13 +169,15 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
 def apply_batch(
     batch: Tensor, ops: Sequence[Op], memory_format: str = "preserve_format", out: Tensor | None = None
 ) -> Tensor:
-    """Ops on a batch [B, C, H, W] on any device, which is left as it is unless it lies in ``out``; arithmetic also on
-    one image [C, H, W]. Returns it in ``memory_format``; or ``out``, which has the type and the shape that the ops
-    make. What functions made that is no image is contiguous."""
+    """Apply ops to a batch [B, C, H, W] on any device. Arithmetic also works on one image [C, H, W].
+
+    The batch is not modified unless it lies in ``out``. Returns the result in ``memory_format``, or ``out``, which must
+    have the resulting type and shape. Results of functions that are not images are contiguous.
+    """
     layout = getattr(torch, memory_format if batch.ndim == 4 else "contiguous_format")
     x, inplace = batch, out is not None and out.data_ptr() == batch.data_ptr()
     for op in ops:
-        ours = inplace or x.data_ptr() != batch.data_ptr()  # the caller's memory is not written to
+        ours = inplace or x.data_ptr() != batch.data_ptr()  # never write to the caller's memory
         if out is not None and isinstance(op, ToDtype) and not ours:
             x = to_dtype(x, op, layout, ours, out)
         elif is_arithmetic(op):

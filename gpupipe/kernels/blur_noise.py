@@ -20,7 +20,7 @@ __all__ = ["blur_by_axes", "smooth"]
 
 
 def _kernel(size: int, sigma: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[n, size]: torchvision's Gaussians of ``sigma`` [n]; its places are divided by the root of two, not by two."""
+    """[n, size]: torchvision's Gaussians of ``sigma`` [n]; its positions are divided by the root of two, not by two."""
     end = (size - 1) / (2.0 * math.sqrt(2.0))
     x = torch.linspace(-end, end, steps=size, dtype=dtype, device=device)
     return torch.softmax(x.div(on(np.asarray(sigma, np.float64), device).to(dtype)[:, None]).pow(2).neg(), dim=1)
@@ -33,12 +33,12 @@ def blur(image: Picture, op: ops.Blur, i: int) -> Picture:
 
 @batch_form(ops.Blur)
 def blur_batch(x: Tensor, op: ops.Blur) -> Tensor:
-    """torchvision's ``gaussian_blur``: one convolution in two dimensions."""
+    """Compute torchvision's ``gaussian_blur``: one two-dimensional convolution."""
     sigma, kernel_size = op.sigma, op.kernel_size
     n, channels, height, width = x.shape
     dtype = x.dtype if x.is_floating_point() else torch.float32
     across, down = (_kernel(size, sigma, dtype, x.device) for size in kernel_size)
-    # All channels of all images are channels of one image, each with a kernel of its own.
+    # All channels of all images become channels of one image, each with its own kernel.
     kernel = (down[:, :, None] * across[:, None]).repeat_interleave(channels, dim=0)[:, None]
     values = _reflected(x.to(dtype), kernel_size).reshape(1, n * channels, height + kernel_size[1] - 1, -1)
     values = conv2d(values, kernel, groups=n * channels).view(n, channels, height, width)
@@ -52,7 +52,7 @@ def _reflected(x: Tensor, kernel_size: tuple[int, int]) -> Tensor:
 
 @form(ops.Blur, exact=False)
 def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
-    """:func:`blur` along one axis after the other: within one grey level of it, and a hundred times faster."""
+    """Compute :func:`blur` along one axis after the other: within one gray level, and a hundred times faster."""
     x = chw(image)
     whole = not x.is_floating_point()
     values = _reflected(planes(image).to(torch.float32) if whole else x, op.kernel_size)
@@ -67,9 +67,9 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
 
 
 def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """[n, C, H, W] filtered along an axis by kernels [n or 1, size], all within the image.
+    """Filter [n, C, H, W] along an axis with kernels [n or 1, size], only where they fit into the image.
 
-    For GPUs, where cuDNN's convolutions of float32 keep 10 bits of each number unless a script forbids it (TF32).
+    For GPUs, where cuDNN's float32 convolutions keep 10 bits of each number unless a script forbids it (TF32).
     """
     size = x.shape[axis] - kernel.shape[1] + 1
     total: Tensor | None = None
@@ -81,7 +81,8 @@ def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
 
 
 def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) -> Tensor:
-    """f32[n, 1, H, W] blurred, one axis after the other: much cheaper than torchvision's way, and other last bits."""
+    """Blur f32[n, 1, H, W] along one axis after the other: much cheaper than torchvision's method, but not
+    bit-identical."""
     across, down = (_kernel(n, [s], x.dtype, x.device) for n, s in zip(kernel_size, sigma, strict=True))
     values = _reflected(x, kernel_size)
     if x.device.type == "cuda":
@@ -93,14 +94,14 @@ def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) 
 def noise_batch(x: Tensor, op: ops.Noise) -> Tensor:
     values = normal(op.seed, x[0].numel(), x.device).view_as(x)
     if x.dtype == torch.uint8:
-        # int16 holds what leaves 0..255; without clipping it wraps around.
+        # int16 holds values outside 0..255; without clipping they wrap around.
         made = x + values.mul_(op.sigma * 255).add_(op.mean * 255).to(torch.int16)
         return (made.clamp_(0, 255) if op.clip else made).to(torch.uint8)
     made = x + values.to(x.dtype).mul_(op.sigma).add_(op.mean)
     return made.clamp_(0, 1) if op.clip else made
 
 
-# ---- Pillow's blur by boxes
+# ---- Pillow's box blur
 
 
 @form(ops.BoxBlur)
@@ -123,10 +124,13 @@ _PASSES = 3
 
 
 def _box_radius(radius: float) -> np.float32:
-    """Of a box that, used three times, has the variance of a Gaussian (Gwosdek et al., *Theoretical foundations of
-    Gaussian convolution by extended box filtering*, 2011); in single precision, as Pillow has it."""
-    # A box of length L has the variance (L² - 1) / 12, and three of them three times that. The length that gives the
-    # variance is not whole, so the outermost pixels count in part.
+    """Radius of a box that, applied three times, has the variance of a Gaussian.
+
+    See Gwosdek et al., *Theoretical foundations of Gaussian convolution by extended box filtering*, 2011. Computed in
+    single precision, as in Pillow.
+    """
+    # A box of length L has the variance (L² - 1) / 12, and three of them three times that. The length with the required
+    # variance is not an integer, so the outermost pixels have a fractional weight.
     variance = np.float32(np.float32(radius) * np.float32(radius) / _PASSES)
     length = np.float32(np.sqrt(12.0 * float(variance) + 1.0))
     whole = np.float32(np.floor((float(length) - 1.0) / 2.0))
@@ -136,13 +140,13 @@ def _box_radius(radius: float) -> np.float32:
 
 
 def _boxed(x: Tensor, radius: np.float32) -> Tensor:
-    """One box along the last axis of an i64 tensor, in fixed point of 24 bits; the edge is repeated."""
+    """Apply one box filter along the last axis of an i64 tensor, in 24-bit fixed point; the edge is repeated."""
     whole, size = int(radius), x.shape[-1]
     weight = int(np.float32(1 << 24) / (radius * 2 + 1))
     edge = ((1 << 24) - (whole * 2 + 1) * weight) // 2
     reach = torch.arange(-whole - 1, size + whole + 1, device=x.device).clamp_(0, size - 1)
-    # Sums of windows are differences of a running sum. The box is a little longer than whole pixels: the pixel beyond
-    # it on both sides has the rest of the weight.
+    # Sums over windows are differences of a running sum. The pixel beyond the window on each side has the fractional
+    # weight.
     wide = x[..., reach]
     sums = torch.nn.functional.pad(wide.cumsum(-1), (1, 0))
     inner = sums[..., 2 * whole + 2 : -1] - sums[..., 1 : size + 1]

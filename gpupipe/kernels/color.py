@@ -1,7 +1,7 @@
-"""Ops that change colours: blends with a picture that has less of something, and gray.
+"""Ops that change colors: blends with a reduced version of an image, and gray.
 
-If the op is of PIL images, Pillow's own integers and floats are computed in torch, plane by plane, which gives the same
-bytes in a third of Pillow's time.
+For PIL images, torch computes Pillow's integers and floats plane by plane, which gives the same bytes in a third of
+Pillow's time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .registry import batch_form, level_form
 __all__ = ["Factor", "blend", "largest", "number", "pil_blend"]
 
 Factor = float | Tensor
-"""One number, or f[n, 1, 1, 1]: one for each image."""
+"""One number, or f[n, 1, 1, 1] with one number per image."""
 
 
 def number(values: np.ndarray[Any, Any], x: Tensor) -> Factor:
-    """One number per image, as the arithmetic takes it."""
+    """Convert one number per image to the form that the arithmetic takes."""
     if len(values) == 1:
         return float(values[0])
     return on(values.astype(np.float32), x.device).view(-1, 1, 1, 1)
 
 
 def largest(x: Tensor) -> int:
-    """Of the values that an image of this type can have."""
+    """Return the largest value of an image of this type."""
     return 1 if x.is_floating_point() else 255
 
 
@@ -41,13 +41,14 @@ def largest(x: Tensor) -> int:
 @batch_form(ops.Gray, together="pil")
 def gray(x: Tensor, op: ops.Gray) -> Tensor:
     found = to_bytes(_pil_luma(x.to(torch.float32))) if op.kind == "pil" else _back(luma(x), x)
-    return found if op.channels == 1 else found.repeat(1, 3, 1, 1)  # not expanded: it may be written to
+    return found if op.channels == 1 else found.repeat(1, 3, 1, 1)  # not expanded, since it may be written to
 
 
 def luma(x: Tensor) -> Tensor:
-    """Of a tensor [..., C, H, W]: [..., 1, H, W], in float32 of uint8. One channel is its own.
+    """Convert a tensor [..., C, H, W] to gray [..., 1, H, W], in float32 for uint8. A single channel is returned as it
+    is.
 
-    The weights are those of ITU-R BT.601, with as many digits as torchvision has.
+    The weights are those of ITU-R BT.601, with as many digits as in torchvision.
     """
     if x.shape[-3] == 1:
         return x
@@ -56,8 +57,11 @@ def luma(x: Tensor) -> Tensor:
 
 
 def _pil_luma(values: Tensor) -> Tensor:
-    """f32[n, 1, H, W] of bytes in float32, as ``convert("L")``: the weights of ITU-R BT.601 in fixed point of 16 bits,
-    rounded. All of these sums have 24 bits at most, so float32 holds them exactly."""
+    """Compute f32[n, 1, H, W] from bytes in float32 like ``convert("L")``: 16-bit fixed-point weights of ITU-R BT.601,
+    rounded.
+
+    All of these sums have at most 24 bits, so float32 holds them exactly.
+    """
     if values.shape[1] == 1:
         return values.clone()
     red, green, blue = values.unbind(1)
@@ -65,11 +69,12 @@ def _pil_luma(values: Tensor) -> Tensor:
     return total.add_(0.5).floor_().unsqueeze_(1)
 
 
-# ---- blends with less of something
+# ---- blends with a reduced image
 
 
 def blend(x: Tensor, less: Tensor | None, factor: Factor) -> Tensor:
-    """torchvision's: ``factor * x + (1 - factor) * less`` of tensors, clipped. ``less`` is black if ``None``."""
+    """Blend tensors as torchvision does: ``factor * x + (1 - factor) * less``, clipped. ``less`` is black if
+    ``None``."""
     out = x.mul(factor)
     if less is not None:
         out = torch.addcmul(out, less, 1.0 - factor) if isinstance(factor, Tensor) else out.add_(less, alpha=1 - factor)
@@ -77,12 +82,12 @@ def blend(x: Tensor, less: Tensor | None, factor: Factor) -> Tensor:
 
 
 def _back(values: Tensor, x: Tensor) -> Tensor:
-    """In the type of ``x``."""
+    """Convert to the type of ``x``."""
     return to_bytes(values) if x.dtype == torch.uint8 else values.to(x.dtype)
 
 
 def pil_blend(values: Tensor, less: Tensor | None, factor: Factor) -> Tensor:
-    """``Image.blend`` of bytes in float32, which are written to: each step rounded by itself. The fraction is left."""
+    """Compute ``Image.blend`` of bytes in float32, in place, with each step rounded by itself. The fraction is kept."""
     if less is None:
         values.mul_(factor)
     else:
@@ -115,16 +120,16 @@ def contrast(x: Tensor, op: ops.Contrast) -> Tensor:
 
 
 def _less_contrast(x: Tensor) -> Tensor:
-    """The mean in gray, [..., 1, 1, 1]."""
+    """Return the mean of the gray image, [..., 1, 1, 1]."""
     flat = luma(x)
-    # torchvision cuts the fraction of gray off before it takes the mean.
+    # torchvision truncates gray before it takes the mean.
     if not x.is_floating_point():
         flat = flat.floor_() if x.shape[-3] == 3 else flat.to(torch.float32)
     return flat.mean(dim=(-3, -2, -1), keepdim=True)
 
 
 def _pil_less_contrast(values: Tensor) -> Tensor:
-    """The same as Pillow has it: of whole numbers, and rounded."""
+    """Return Pillow's mean of the gray image: a mean of integers, rounded."""
     flat = _pil_luma(values)
     mean = flat.sum((1, 2, 3), keepdim=True, dtype=torch.float64).div_(flat[0].numel())
     return mean.add_(0.5).floor_().to(torch.float32)
@@ -145,7 +150,7 @@ def saturation(x: Tensor, op: ops.Saturation) -> Tensor:
 
 
 def _less_saturation(x: Tensor) -> Tensor:
-    """The image in gray, [..., 1, H, W]."""
+    """Return the image in gray, [..., 1, H, W]."""
     flat = luma(x)
     return flat if x.is_floating_point() else flat.floor_()
 

@@ -1,4 +1,4 @@
-"""Ops on values and histograms: sharpness, fewer levels, inversions, stretched and even histograms, JPEG."""
+"""Ops on values and histograms: sharpness, posterize, inversions, autocontrast, equalization, JPEG."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
     if min(values.shape[-2:]) > 2:
         inner = values[..., 1:-1, 1:-1]
         total = _sum_of_nine(values).add_(inner, alpha=4)
-        # Thirteenths are never half.
+        # Thirteenths are never halves, so rounding is unambiguous.
         pil_blend(inner, total.add_(6.5).div_(13).floor_(), number(op.factor, values))
     return values
 
@@ -38,15 +38,15 @@ def sharpness(x: Tensor, op: ops.Sharpness) -> Tensor:
 
 
 def _sum_of_nine(x: Tensor) -> Tensor:
-    """Of each pixel and its neighbours, [..., H - 2, W - 2]."""
+    """Sum each pixel and its eight neighbors, [..., H - 2, W - 2]."""
     rows = (x[..., :-2, :] + x[..., 1:-1, :]).add_(x[..., 2:, :])
     return (rows[..., :-2] + rows[..., 1:-1]).add_(rows[..., 2:])
 
 
 def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
-    """torchvision's, of tensors [..., C, H, W]. The outermost pixels stay.
+    """Compute torchvision's sharpness for tensors [..., C, H, W]. The outermost pixels do not change.
 
-    ``factor * x + (1 - factor) * smooth`` is computed as ``x + (1 - factor) * (smooth - x)``, as there.
+    ``factor * x + (1 - factor) * smooth`` is computed as ``x + (1 - factor) * (smooth - x)``, as in torchvision.
     """
     if min(x.shape[-2:]) <= 2:
         return x
@@ -70,7 +70,7 @@ def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
 
 
 def _smooth_by_sums(x: Tensor) -> Tensor:
-    """The same filter without a convolution, for which cuDNN may round to TF32."""
+    """Apply the smoothing filter without a convolution, for which cuDNN may round to TF32."""
     return _sum_of_nine(x).add_(x[..., 1:-1, 1:-1], alpha=4).div_(13)
 
 
@@ -86,7 +86,7 @@ def posterize(x: Tensor, op: ops.Posterize) -> Tensor:
         return _tensor_posterize(x, int(op.bits[0]))
     if not x.is_floating_point():
         return x.bitwise_and(on((256 - (1 << (8 - op.bits))).astype(np.uint8), x.device).view(-1, 1, 1, 1))
-    # Of floats: as many levels as so many bits have.
+    # Floats have as many levels as the given number of bits.
     levels = on((1 << op.bits).astype(np.float32), x.device).view(-1, 1, 1, 1)
     return x.mul(levels).floor_().clamp_(min=0).minimum(levels - 1).div_(levels)  # powers of two: exact
 
@@ -103,15 +103,15 @@ def solarize(x: Tensor, op: ops.Solarize) -> Tensor:
     if x.is_floating_point():
         return torch.where(x >= number(op.threshold, x), _inverse(x), x)
     bright = _reaches(x, np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
-    # All bits are turned, or none if no byte reaches the threshold.
+    # All bits are inverted, or none if no byte reaches the threshold.
     bits = on(np.where(op.threshold > 255, 0, 255).astype(np.uint8), x.device).view(-1, 1, 1, 1)
     return x.bitwise_xor_(bright.mul_(bits))
 
 
 def _reaches(x: Tensor, least: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
-    """Of bytes, 1 if they are not less than ``least`` u8[n] of their image, else 0; u8[n, C, H, W]."""
+    """Return u8[n, C, H, W], 1 for bytes that are at least ``least`` u8[n] of their image, else 0."""
     least = least[:, None, None, None]
-    if x.device.type == "cpu":  # torch compares bytes twenty times as slowly
+    if x.device.type == "cpu":  # torch takes twenty times as long to compare bytes
         return torch.from_numpy(np.greater_equal(x.numpy(), least).view(np.uint8))
     return (x >= on(least, x.device)).view(torch.uint8)
 
@@ -135,7 +135,7 @@ def _inverse(x: Tensor) -> Tensor:
 def autocontrast(x: Tensor, op: ops.AutoContrast) -> Tensor:
     if op.kind == "tensor":
         return _tensor_autocontrast(x)
-    # Pillow makes a table of 256 levels in float64, and cuts its entries off.
+    # Pillow computes a table of 256 levels in float64, and truncates its entries.
     low, high = (f(x.flatten(2), -1).to(torch.float64)[..., None] for f in (torch.amin, torch.amax))
     scale = torch.full_like(high, 255.0).div_(high - low)  # 255.0 / x would multiply by the reciprocal
     table = (_levels(x.device) * scale).add_(-low * scale).clamp_(0, 255)
@@ -144,7 +144,7 @@ def autocontrast(x: Tensor, op: ops.AutoContrast) -> Tensor:
 
 
 def _looked_up(x: Tensor, table: Tensor) -> Tensor:
-    """``table[..., level]`` of bytes [..., C, H, W]; table u8[..., C, 256]."""
+    """Return ``table[..., level]`` for bytes [..., C, H, W]; table u8[..., C, 256]."""
     if x.device.type != "cpu":
         return table.gather(-1, x.flatten(-2).long()).view_as(x)
     out = torch.empty(x.shape, dtype=torch.uint8, device="cpu")
@@ -155,15 +155,15 @@ def _looked_up(x: Tensor, table: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _levels(device: torch.device) -> Tensor:
-    # From the host, which waits for it: what is kept may be read from other streams.
+    # Copied from the host, which waits for it: a cached tensor may be read from other streams.
     return torch.arange(256, dtype=torch.float64, device="cpu").to(device)
 
 
 def _tensor_autocontrast(x: Tensor) -> Tensor:
-    """torchvision's, of tensors [..., C, H, W]."""
+    """Compute torchvision's autocontrast for tensors [..., C, H, W]."""
     values = x if x.is_floating_point() else x.to(torch.float32)
     low, high = values.amin(dim=(-2, -1), keepdim=True), values.amax(dim=(-2, -1), keepdim=True)
-    flat = high == low  # there is nothing to stretch, and nothing to divide by
+    flat = high == low  # nothing to stretch, and a division by zero
     step = high.sub_(low).mul_(1.0 / largest(x)).masked_fill_(flat, 1.0)
     return values.sub(low.masked_fill_(flat, 0.0)).div_(step).clamp_(0, largest(x)).to(x.dtype)
 
@@ -174,14 +174,15 @@ def equalize(x: Tensor, op: ops.Equalize) -> Tensor:
 
 
 def _tensor_equalize(x: Tensor) -> Tensor:
-    """Pillow's ``ImageOps.equalize`` of tensors [..., C, H, W], and torchvision's. Floats go through uint8.
+    """Compute ``equalize`` of Pillow and torchvision for tensors [..., C, H, W]. Floats are converted to uint8 in
+    between.
 
     A level becomes the number of values below it, in steps of a 255th of all but the highest ones, rounded.
     """
     levels = x.mul(256.0 - 1e-3).to(torch.uint8) if x.is_floating_point() else x
     counts = _histograms(levels)
     up_to = counts.cumsum(-1)
-    last = counts.gather(-1, up_to.argmax(-1, keepdim=True))  # how many have the highest value that there is
+    last = counts.gather(-1, up_to.argmax(-1, keepdim=True))  # number of pixels with the highest value
     step = (x.shape[-2] * x.shape[-1] - last).div_(255, rounding_mode="floor")
     below = up_to.sub_(counts)
     table = below.add_(step.div(2, rounding_mode="floor")).div_(step.clamp(min=1), rounding_mode="floor")
@@ -191,7 +192,7 @@ def _tensor_equalize(x: Tensor) -> Tensor:
 
 
 def _histograms(x: Tensor) -> Tensor:
-    """i64[..., C, 256] of bytes [..., C, H, W]."""
+    """Compute i64[..., C, 256] of bytes [..., C, H, W]."""
     flat = x.flatten(-2)
     if x.device.type == "cpu":
         counts = [torch.bincount(plane, minlength=256) for plane in flat.flatten(0, -2)]

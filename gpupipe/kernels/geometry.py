@@ -31,7 +31,7 @@ def crop(image: Picture, op: ops.Crop, i: int) -> Picture:
 def window(
     image: Picture, top: int, left: int, height: int, width: int, fill: tuple[float, ...], mode: str = "constant"
 ) -> Picture:
-    """That part of an image; what is outside of it is filled."""
+    """Return a window of an image, filled outside of it."""
     have_height, have_width = size_of(image)
     if (top, left, height, width) == (0, 0, have_height, have_width):
         return image
@@ -44,7 +44,7 @@ def window(
         rows, columns = _reach(top, height, have_height, mode), _reach(left, width, have_width, mode)
         return values[rows][:, columns]
     out = np.empty((height, width, values.shape[2]), values.dtype)
-    out[:] = np.array(fill).astype(values.dtype)  # a fraction of a grey level is cut off, as by torchvision
+    out[:] = np.array(fill).astype(values.dtype)  # fractions of a gray level are truncated, as in torchvision
     y0, x0 = max(top, 0), max(left, 0)
     inside = values[y0 : max(top + height, 0), x0 : max(left + width, 0)]
     out[y0 - top : y0 - top + inside.shape[0], x0 - left : x0 - left + inside.shape[1]] = inside
@@ -53,7 +53,7 @@ def window(
 
 @batch_form(ops.Crop, rows="all", together="always")
 def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
-    """A window of each image, all of one size. On a GPU what is outside of an image is one colour.
+    """Crop a window from each image, all of one size. On a GPU, pixels outside of an image have one color.
 
     Raises :class:`PipelineError` if the windows differ in size, or for other modes on a GPU.
     """
@@ -67,11 +67,11 @@ def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
     inside = max(above, left_of, below, right_of) <= 0
     if inside and -above == max(tops) and -left_of == max(lefts):  # a view is enough
         return x[:, :, -above : height - above, -left_of : width - left_of]
-    if x.device.type == "cpu" and x.dtype != torch.bfloat16:  # which numpy does not have
+    if x.device.type == "cpu" and x.dtype != torch.bfloat16:  # numpy has no bfloat16
         values, top, left = x.numpy(), op.top.astype(np.int64), op.left.astype(np.int64)
         if not inside and op.mode != "constant":
             return torch.from_numpy(_mirrored(values, op))
-        if not inside:  # no window needs more than its own size around an image
+        if not inside:  # a window needs at most its own size around an image
             reach = ((above, height), (below, height), (left_of, width), (right_of, width))
             around = [min(max(0, pixels), most) for pixels, most in reach]
             values = _surrounded(values, around, op.fill)
@@ -92,11 +92,14 @@ def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
 
 
 def _surrounded(values: Array, around: Sequence[int], fill: tuple[float, ...]) -> Array:
-    """[n, C, H, W] with so many pixels of one colour above, below, left and right, which lie as the values lie."""
+    """Surround [n, C, H, W] by the given number of pixels of one color above, below, left and right. Keeps the
+    memory layout."""
     above, below, left, right = around
     n, channels, height, width = values.shape
     height, width = above + height + below, left + width + right
-    colour = np.broadcast_to(np.array(fill).astype(values.dtype), channels)  # a fraction is cut off, as by torchvision
+    colour = np.broadcast_to(
+        np.array(fill).astype(values.dtype), channels
+    )  # fractions are truncated, as in torchvision
     if values.strides[1] > values.strides[3]:  # planes
         out = np.empty((n, channels, height, width), values.dtype)
         out[:] = np.repeat(colour, width).reshape(channels, 1, width)
@@ -109,11 +112,11 @@ def _surrounded(values: Array, around: Sequence[int], fill: tuple[float, ...]) -
 
 
 def _windows(values: Array, top: I64, left: I64, height: int, width: int) -> Array:
-    """[n, C, height, width] of [n, C, H, W], which lies as the values lie."""
+    """Copy windows [n, C, height, width] from [n, C, H, W]. Keeps the memory layout."""
     n, channels, have_height, have_width = values.shape
     places = n, have_height - height + 1, have_width - width + 1
     image, channel, row, pixel = values.strides
-    if channel == values.itemsize and pixel == channels * channel:  # whole rows of a window are copied at once
+    if channel == values.itemsize and pixel == channels * channel:  # copy whole rows of a window at once
         each = as_strided(values, (*places, height, width * channels), (image, row, pixel, row, channel))
         return each[np.arange(n), top, left].reshape(n, height, width, channels).transpose(0, 3, 1, 2)
     each = as_strided(values, (*places, channels, height, width), (image, row, pixel, channel, row, pixel))
@@ -121,7 +124,7 @@ def _windows(values: Array, top: I64, left: I64, height: int, width: int) -> Arr
 
 
 def _mirrored(values: Array, op: ops.Crop) -> Array:
-    """Windows of [n, C, H, W], whose pixels outside are those of the image, as the mode says."""
+    """Copy windows of [n, C, H, W] whose outside pixels are taken from the image, as the mode specifies."""
     rows, columns = (
         np.stack([_reach(start, length, have, op.mode) for start in starts.tolist()])
         for starts, length, have in (
@@ -134,11 +137,11 @@ def _mirrored(values: Array, op: ops.Crop) -> Array:
 
 
 def _reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int64]:
-    """Which of ``have`` pixels lies at each of ``length`` places from ``start`` on: i64[length]."""
+    """Return i64[length]: which of ``have`` pixels is at each of ``length`` positions from ``start`` on."""
     at = np.arange(start, start + length)
     if mode == "edge" or have == 1:
         return np.clip(at, 0, have - 1)
-    # Mirrored again and again: the period is twice the length, less the two ends if these are not repeated.
+    # Repeated reflection: the period is twice the length, minus the two ends if they are not repeated.
     if mode == "reflect":
         at = np.abs(at) % (2 * have - 2)
         return np.minimum(at, 2 * have - 2 - at)
@@ -160,8 +163,10 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
 
 @form(ops.Resize, exact=False)
 def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
-    """Pillow's bilinear and bicubic filters as torch has them for bytes, with vector instructions: a quarter of the
-    time and less. Pillow's weights have 22 bits, and torch's 16 at most."""
+    """Resize with torch's vectorized bilinear and bicubic filters for bytes, in at most a quarter of Pillow's time.
+
+    Pillow's weights have 22 bits, and torch's at most 16.
+    """
     if op.kind != "pil" or not resizes_by_torch(op):
         return resize(image, op, i)
     height, width = int(op.height[i]), int(op.width[i])
@@ -171,7 +176,7 @@ def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
 
 
 def resizes_by_torch(op: ops.Resize) -> bool:
-    """Whether :data:`FAST_FORMS` resize bytes by torch's function with antialias."""
+    """Return whether :data:`FAST_FORMS` resize bytes with torch's antialiased function."""
     antialias = op.kind == "pil" or (op.kind == "tensor" and op.antialias)
     return antialias and op.interpolation in _FILTERS_OF_TORCH and _has_uint8_kernel(op.interpolation)
 
@@ -180,7 +185,7 @@ _FILTERS_OF_TORCH = ("bilinear", "bicubic")
 
 
 def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: bool) -> Array:
-    """torchvision's ``resize_image``: [H, W, C] to [height, width, C]."""
+    """Resize [H, W, C] to [height, width, C] like torchvision's ``resize_image``."""
     nearest = mode in ("nearest", "nearest-exact")
     x = nchw(image)
     dtype = x.dtype
@@ -192,19 +197,19 @@ def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: 
     )
     if not native:
         if dtype == torch.uint8:
-            # Filters with negative weights overshoot.
+            # Filters with negative weights can overshoot.
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
     return hwc(x[0])
 
 
 def _by_opencv(image: Array, height: int, width: int, mode: str) -> Array:
-    """Who has arrays resized has a script that uses OpenCV; what it computes depends on how it was built."""
+    """Resize with OpenCV, which scripts that resize arrays use. Its results depend on how it was built."""
     import cv2
 
     flag = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}[mode]
     made: Array = cv2.resize(image, (width, height), interpolation=flag)
-    return made.reshape(height, width, -1)  # of one channel it leaves out the axis
+    return made.reshape(height, width, -1)  # OpenCV drops the axis of a single channel
 
 
 @lru_cache
@@ -218,14 +223,14 @@ def _has_uint8_kernel(mode: str) -> bool:
 @form(ops.Flip)
 def flip(image: Picture, op: ops.Flip, i: int) -> Picture:
     sideways = op.axis == "horizontal"
-    if isinstance(image, np.ndarray):  # torch writes the mirror image ten times as fast as numpy copies a reversed view
+    if isinstance(image, np.ndarray):  # torch flips ten times as fast as numpy copies a reversed view
         return hwc(chw(image).flip(-1 if sideways else -2))
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT if sideways else Image.Transpose.FLIP_TOP_BOTTOM)
 
 
 @form(ops.Flip, exact=False)
 def flip_at_once(image: Picture, op: ops.Flip, i: int) -> Picture:
-    """A copy, not a view: of a row that goes backwards a copy is slow."""
+    """Flip into a copy rather than a view: copying a reversed row later is slow."""
     if not isinstance(image, np.ndarray) or not image.flags.writeable:
         return flip(image, op, i)
     return torch.from_numpy(image).flip(1 if op.axis == "horizontal" else 0).numpy()

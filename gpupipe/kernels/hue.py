@@ -1,10 +1,11 @@
-"""Hue turned, on images and on batches.
+"""Hue adjustment for images and batches.
 
-Of tensors it is the arithmetic of HSV in float32. Of PIL images, Pillow's HSV in bytes: it turns RGB into HSV of one
-byte each, the hue byte is turned, and HSV becomes RGB again (``Convert.c``: ``rgb2hsv_row``, ``hsv2rgb``). Here that is
-done with tables and whole planes, in a third of Pillow's time: the orders of the channels, the spread of their values
-and the distance from the highest to the middle one decide the hue byte; that decides how much of ``value * saturation``
-each channel lacks. All 2^24 triples agree with Pillow in both directions; a test goes through a fifth of them.
+For tensors it is HSV arithmetic in float32. For PIL images it is Pillow's HSV in bytes, which converts RGB to HSV with
+one byte each, changes the hue byte, and converts HSV back to RGB (``Convert.c``: ``rgb2hsv_row``, ``hsv2rgb``). Here
+tables and whole planes do that in a third of Pillow's time: the order of the channels, the spread of their values and
+the distance from the highest to the middle one determine the hue byte, which determines how much of
+``value * saturation`` each channel lacks. All 2^24 triples agree with Pillow in both directions; a test checks a fifth
+of them.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ def hue(x: Tensor, op: ops.Hue) -> Tensor:
 
 
 def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
-    """torchvision's, of tensors [..., 3, H, W]: the formulas of HSV in float32, without rounding between."""
+    """Adjust the hue of tensors [..., 3, H, W] as torchvision does: HSV formulas in float32, without
+    intermediate rounding."""
     image = x if x.dtype == torch.float32 else x.to(torch.float32)
     if x.dtype == torch.uint8:
         image = image.mul_(1.0 / 255)
     red, green, blue = image.unbind(-3)
-    # The hexcone of A. R. Smith, *Color gamut transform pairs*, 1978: which channel is the highest says which two of
-    # six sectors of the circle the hue is in, and the distances of the two others from it say where.
+    # The hexcone of A. R. Smith, *Color gamut transform pairs*, 1978: the highest channel selects two of six sectors of
+    # the circle of hues, and the distances of the two others from it give the position there.
     value, lowest = torch.maximum(torch.maximum(red, green), blue), torch.minimum(torch.minimum(red, green), blue)
     spread = value - lowest
     no_colour = spread == 0
@@ -51,13 +53,13 @@ def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
     is_green = (value == green) & ~is_red
     h = (b - g).mul_(is_red)
     h.add_((r + 2.0).sub_(b).mul_(is_green)).add_((g + 4.0).sub_(r).mul_(~(is_red | is_green)))
-    # Turned: whole turns are nothing, and then from the circle to its six sectors.
+    # Add the change modulo whole turns, then convert from the circle to its six sectors.
     h = h.mul_(1.0 / 6.0).add_(1.0).fmod_(1.0)
     h = h.add_(factor.squeeze(-3) if isinstance(factor, Tensor) else factor).remainder_(1.0).mul_(6)
     sector = h.floor()
     part = h.sub_(sector)
     sector.remainder_(6)
-    # Within a sector one channel is the value, one lowest, and one rises or falls between them.
+    # Within a sector one channel is the value, one is the lowest, and one rises or falls between them.
     down = sat * part
     rest = 1.0 - sat
     falling = (1.0 - down).mul_(value).clamp_(0.0, 1.0)
@@ -69,18 +71,20 @@ def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
 
 
 _SECTORS = ((0, 2, 1, 1, 3, 0), (3, 0, 0, 2, 1, 1), (1, 1, 3, 0, 0, 2))
-"""What red, green and blue are in each sixth of the circle of hues: 0 value, 1 low, 2 falling, 3 rising. Red is value,
-falling, low, low, rising, value; green and blue follow two sectors later each."""
+"""Role of red, green and blue in each sixth of the circle of hues: 0 value, 1 low, 2 falling, 3 rising.
+
+Red is value, falling, low, low, rising, value; green and blue follow two sectors later each.
+"""
 
 
 @lru_cache(maxsize=16)
 def _sectors(device: torch.device) -> Tensor:
-    """i64[3, 6], kept: making one on a GPU waits for the stream."""
+    """i64[3, 6], cached, since creating it on a GPU waits for the stream."""
     return torch.tensor(_SECTORS, device=device)
 
 
 def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """float32 in 0..1 to ``dtype``, as torchvision's ``to_dtype`` does."""
+    """Convert float32 in 0..1 to ``dtype``, as torchvision's ``to_dtype`` does."""
     return x.mul_(256.0 - 1e-3).to(dtype) if dtype == torch.uint8 else x.to(dtype)
 
 
@@ -89,9 +93,9 @@ def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 class _Tables(NamedTuple):
     hue: Tensor
-    """u8[8 * 65536]: the hue byte by (orders, highest - lowest, highest - middle)."""
+    """u8[8 * 65536]: the hue byte by (order, highest - lowest, highest - middle)."""
     lack: Tensor
-    """f32[3, 256]: by hue byte, what red, green and blue lack of ``value * saturation``."""
+    """f32[3, 256]: how much of ``value * saturation`` red, green and blue lack, by hue byte."""
 
 
 @lru_cache(maxsize=8)
@@ -101,12 +105,14 @@ def _tables(device: torch.device) -> _Tables:
 
 
 def _hue_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """u8[8, 256, 256]"""
+    """u8[8, 256, 256]: the hue byte by (order, highest - lowest, highest - middle)."""
     spread, middle = np.meshgrid(np.arange(256, dtype=np.float32), np.arange(256, dtype=np.float32), indexing="ij")
     share = (middle / np.maximum(spread, 1)).astype(np.float64)
     table = np.empty((8, 256, 256), np.uint8)
     for orders in range(8):
-        red_green, green_blue, red_blue = (bool(orders >> k & 1) for k in range(3))  # whether the first is not less
+        red_green, green_blue, red_blue = (
+            bool(orders >> k & 1) for k in range(3)
+        )  # whether the first is at least the second
         if red_green and red_blue:
             h = 1 - share if green_blue else share - 1
         elif green_blue:
@@ -115,12 +121,12 @@ def _hue_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
             h = 5 - share if red_green else 3 + share
         h = np.fmod(h.astype(np.float32).astype(np.float64) / 6.0 + 1.0, 1.0).astype(np.float32)
         table[orders] = np.clip((h.astype(np.float64) * 255.0).astype(np.int64), 0, 255)
-    table[:, 0] = 0  # no colour
+    table[:, 0] = 0  # no color
     return table
 
 
 def _lack_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """f32[3, 256]"""
+    """f32[3, 256]: how much of ``value * saturation`` red, green and blue lack, by hue byte."""
     sixths = np.arange(256) * 6.0 / 255.0
     sector = np.floor(sixths).astype(np.int64)
     part = (sixths - sector).astype(np.float32)
@@ -129,9 +135,11 @@ def _lack_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 
 
 def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
-    """Args:
+    """Adjust the hue of bytes as Pillow does.
+
+    Args:
         x: u8[n, 3, H, W].
-        turn: u8[n], what is added to the hue byte.
+        turn: u8[n], added to the hue byte.
 
     Returns:
         u8[n, 3, H, W], a new tensor.
@@ -141,7 +149,7 @@ def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
 
 
 def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Three u8[n, H, W] of u8[n, 3, H, W]."""
+    """Convert u8[n, 3, H, W] to hue, saturation and value, u8[n, H, W] each."""
     red, green, blue = x.contiguous().unbind(1)
     value = torch.maximum(torch.maximum(red, green), blue)
     lowest = torch.minimum(torch.minimum(red, green), blue)
@@ -149,7 +157,7 @@ def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     orders = orders.add_((green >= blue).view(torch.uint8), alpha=2).add_((red >= blue).view(torch.uint8), alpha=4)
     below = value.add(value).add_(lowest).sub_(red).sub_(green).sub_(blue)  # modulo 256: highest - middle
     spread = value - lowest
-    # One number for each triple of (orders, spread, distance of the middle one): where its hue stands in the table.
+    # The index in the table, computed from (order, spread, distance of the middle channel).
     index = orders.to(torch.int32).mul_(256).add_(spread.to(torch.int32)).mul_(256).add_(below.to(torch.int32))
     hue = _tables(x.device).hue.index_select(0, index.view(-1)).view_as(value)
     share = spread.to(torch.float32).div_(value.to(torch.float32).clamp_(min=1))
@@ -157,7 +165,7 @@ def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
-    """u8[n, 3, H, W] of three u8[n, H, W]."""
+    """Convert hue, saturation and value, u8[n, H, W] each, to u8[n, 3, H, W]."""
     index, share = hue.to(torch.int32).view(-1), saturation.to(torch.float32).div_(255.0)
     high = value.to(torch.float64)
     out = torch.empty((len(hue), 3, *hue.shape[1:]), dtype=torch.uint8, device=hue.device)

@@ -1,10 +1,10 @@
-"""Who does what: the forms that every op has, on one image and on a batch.
+"""Registry of the forms of every op, on one image and on a batch.
 
-A form says what its op does, and nothing else. Which images an op works on, and how those of a batch are taken out and
-put back, is the same for all ops, and is done here::
+A form only defines what its op does. Selecting the images of an op, and taking those of a batch out and putting them
+back, is common to all ops and done here::
 
     @form(ops.Invert)
-    def invert(image, op, i): ...       # one image, which the op's row i is for
+    def invert(image, op, i): ...       # one image, for row i of the op
 
     @batch_form(ops.Invert)
     def invert_batch(x, op): ...        # [n, C, H, W], and an op of n rows
@@ -58,40 +58,47 @@ _LevelForm = TypeVar("_LevelForm", bound=Callable[..., Tensor])
 _Arithmetic = TypeVar("_Arithmetic", bound=Callable[..., Tensor])
 
 FORMS: dict[type[Op], Form] = {}
-"""``FORMS[type(op)](image, op, i)``: row ``i`` of the op on one image, bit by bit as torchvision does it if the numbers
-are the same. What the mask leaves out comes out as it came in."""
+"""``FORMS[type(op)](image, op, i)``: apply row ``i`` of the op to one image.
+
+Bit-identical to torchvision for equal numbers. Images outside the mask are returned unchanged.
+"""
 
 FAST_FORMS: dict[type[Op], Form] = {}
-"""Other ways to the same within a few grey levels (see the promises of the ops), for ops whose exact form takes many
-times as long."""
+"""Alternative forms with results within a few gray levels (see the promises of the ops), for ops with a slow
+exact form."""
 
 BATCH_FORMS: dict[type[Op], BatchForm] = {}
-"""``BATCH_FORMS[type(op)](x, op)``: the op on [B, C, H, W] on any device. It may write to ``x``, and returns it or
-another tensor; what the mask leaves out comes out as it came in."""
+"""``BATCH_FORMS[type(op)](x, op)``: apply the op to [B, C, H, W] on any device.
+
+It may write to ``x``, and returns it or another tensor. Images outside the mask are returned unchanged.
+"""
 
 LEVEL_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {}
-"""``LEVEL_FORMS[type(op)](values, op)``: an op of kind ``"pil"`` on f32[n, C, H, W], bytes in float32, which it may
-write to. What comes out is in 0..255, and becomes bytes when its fractions are cut off. Several of such ops one after
-another need not go through bytes in between."""
+"""``LEVEL_FORMS[type(op)](values, op)``: apply an op of kind ``"pil"`` to f32[n, C, H, W], bytes in float32.
+
+It may write to the values. The result is in 0..255, and becomes bytes by truncation. Several such ops in sequence need
+no conversion to bytes in between.
+"""
 
 ARITHMETIC: dict[type[Op], Callable[..., Tensor]] = {}
-"""What works on single values, all alike, and so commutes with moving pixels: ``f(x, op, layout, inplace)`` on
-[..., C, H, W]. ``layout`` is the memory format to change to if ``x`` is copied in any case, ``inplace`` says that
-``x`` may be written to."""
+"""Pointwise ops, which commute with moving pixels: ``f(x, op, layout, inplace)`` on [..., C, H, W].
+
+``layout`` is the memory format to use if ``x`` is copied anyway, ``inplace`` says that ``x`` may be written to.
+"""
 
 
 _TOGETHER: dict[type[Op], Together] = {}
 
 _AT_ONCE = 1 << 19
-"""Values of images that are worked on at once. With more, what is computed of them would leave the cache; with fewer,
-calls cost more than the work (``benchmarks/small_loaders.py``)."""
+"""Values of images that are processed at once. With more, intermediate results would leave the cache; with
+fewer, calls cost more than the work (``benchmarks/small_loaders.py``)."""
 
 
 def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
-    """Register what an op does to one image: ``function(image, op, i)``, called if the mask is set for ``i``.
+    """Register the form of an op for one image: ``function(image, op, i)``, called if the mask is set for ``i``.
 
     Args:
-        exact: whether it is bit by bit what torchvision does; otherwise it goes to :data:`FAST_FORMS`.
+        exact: whether it is bit-identical to torchvision; otherwise it is added to :data:`FAST_FORMS`.
     """
 
     def register(function: _Form) -> _Form:
@@ -108,14 +115,15 @@ def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
 def batch_form(
     kind: type[Op], *, rows: Rows = "drawn", together: Together = "never"
 ) -> Callable[[_BatchForm], _BatchForm]:
-    """Register what an op does to a batch: ``function(x, op)``, which may write to ``x``.
+    """Register the form of an op for a batch: ``function(x, op)``, which may write to ``x``.
 
     Args:
-        rows: which images ``function`` gets. ``"drawn"``: those that the mask selects, on a GPU at once, on the CPU
-            see ``together``. ``"each"``: the same, but one after another on every device. ``"all"``: the whole batch;
-            for ops that have no mask, or need all of it.
-        together: whether ``function`` makes the same bits of several images on the CPU as of one: ``"always"``, only
-            if the op is of PIL images, or ``"never"``. If so, it gets as many small images as the cache holds.
+        rows: which images ``function`` gets. ``"drawn"``: those that the mask selects, at once on a GPU, see
+            ``together`` for the CPU. ``"each"``: those that the mask selects, one by one on every device. ``"all"``:
+            the whole batch, for ops that have no mask or need all images.
+        together: whether ``function`` gives bit-identical results for several images and for one on the CPU:
+            ``"always"``, only if the op is of PIL images, or ``"never"``. If so, it gets as many small images as fit
+            into the cache.
     """
 
     def register(function: _BatchForm) -> _BatchForm:
@@ -131,7 +139,7 @@ def batch_form(
 
 
 def level_form(kind: type[Op]) -> Callable[[_LevelForm], _LevelForm]:
-    """Register what an op does to bytes in float32, see :data:`LEVEL_FORMS`."""
+    """Register the form of an op for bytes in float32; see :data:`LEVEL_FORMS`."""
 
     def register(function: _LevelForm) -> _LevelForm:
         LEVEL_FORMS[kind] = function
@@ -141,7 +149,7 @@ def level_form(kind: type[Op]) -> Callable[[_LevelForm], _LevelForm]:
 
 
 def change_of(op: Op) -> BatchForm:
-    """What :data:`BATCH_FORMS` has, of images that all drew the op."""
+    """Return the form from :data:`BATCH_FORMS` for images that all drew the op."""
     masked = BATCH_FORMS.get(type(op))
     if masked is None:
         raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
@@ -150,7 +158,7 @@ def change_of(op: Op) -> BatchForm:
 
 
 def arithmetic(kind: type[Op]) -> Callable[[_Arithmetic], _Arithmetic]:
-    """Register an op on single values, see :data:`ARITHMETIC`."""
+    """Register a pointwise op; see :data:`ARITHMETIC`."""
 
     def register(function: _Arithmetic) -> _Arithmetic:
         ARITHMETIC[kind] = function
@@ -160,28 +168,28 @@ def arithmetic(kind: type[Op]) -> Callable[[_Arithmetic], _Arithmetic]:
 
 
 def is_arithmetic(op: Op) -> bool:
-    """Whether it works on single values, all alike."""
+    """Return whether the op is pointwise."""
     return type(op) in ARITHMETIC
 
 
 def has_batch_form(op: Op) -> bool:
-    """Whether it can be done to a whole batch; of functions only those that were made for one."""
+    """Return whether the op can be applied to a whole batch; for functions, whether they were made for batches."""
     return is_arithmetic(op) or (type(op) in BATCH_FORMS and (not isinstance(op, Call) or op.batch))
 
 
 def works_together(op: Op) -> bool:
-    """Whether its batch form makes the same bits of several images on the CPU as of one."""
+    """Return whether the batch form gives bit-identical results for several images and for one on the CPU."""
     together = _TOGETHER.get(type(op), "never")
     return together == "always" or (together == "pil" and getattr(op, "kind", None) == "pil")
 
 
 def group_size(values: int) -> int:
-    """How many images of so many values a CPU works on at once."""
+    """Return how many images of ``values`` values a CPU processes at once."""
     return max(1, _AT_ONCE // max(values, 1))
 
 
 def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor:
-    """``change`` done to the rows whose mask is set."""
+    """Apply ``change`` to the rows whose mask is set."""
     drawn = np.flatnonzero(op.mask)
     whole = len(drawn) == len(x)
     if not len(drawn):
@@ -199,22 +207,22 @@ def _drawn(x: Tensor, op: Any, change: BatchForm, *, one_by_one: bool) -> Tensor
 
 
 def _in_groups(x: Tensor, op: Any, change: BatchForm, drawn: npt.NDArray[np.int64], size: int) -> Tensor:
-    """``change`` done to the rows ``drawn``, ``size`` of them at once."""
+    """Apply ``change`` to the rows ``drawn``, ``size`` at a time."""
     out = x
     for start in range(0, len(drawn), size):
         some = drawn[start : start + size]
         neighbours = some[-1] - some[0] == len(some) - 1
         rows: Any = slice(int(some[0]), int(some[-1]) + 1) if neighbours else some
-        part = x[rows] if neighbours else torch.from_numpy(x.numpy()[rows])  # torch needs six times as long
+        part = x[rows] if neighbours else torch.from_numpy(x.numpy()[rows])  # torch takes six times as long
         made = change(part, op.take(rows))
-        # A form may change the size, if it does so to all images.
+        # A form may change the size, but of all images.
         if made.shape[1:] != out.shape[1:]:
             if start or len(drawn) < len(x):
                 raise different_sizes()
             out = x.new_empty((len(x), *made.shape[1:]))
         if not neighbours:
             out.numpy()[rows] = made.numpy()
-        elif made.data_ptr() != out[rows].data_ptr():  # else it was changed where it lies
+        elif made.data_ptr() != out[rows].data_ptr():  # otherwise it was changed in place
             out[rows] = made
     return out
 

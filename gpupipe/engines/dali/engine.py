@@ -30,8 +30,8 @@ from .executors import Executor, Started
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
 from .messages import clean
 from .nvdec import NvdecReader
+from .repair import make_as_reference
 from .runner import Failed, Runner
-from .second_look import make_as_reference
 
 __all__ = ["DaliEngine"]
 

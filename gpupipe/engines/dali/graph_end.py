@@ -1,14 +1,14 @@
-"""Where DALI's graph ends, and who goes on.
+"""Decides where DALI's graph ends and what continues after it.
 
-On a GPU the graph is whole: it does all that DALI has, and torch does the rest on the batch, on the device. On a CPU
-threads of the host go on image by image (:mod:`gpupipe.engines.host.image_threads`) as soon as that is cheaper, which
-it mostly is right after the decoder. The costs of every op are in ``lowering/costs.json``, in
-milliseconds of one core per image of 224 x 224 pixels; the graph ends before the op from which on the sum of the costs
-is the least. ``benchmarks/op_costs.py`` measures them, and its table is in docs/promises.md.
+On a GPU the graph does everything that DALI supports, and torch does the rest on the batch, on the device. On a CPU,
+threads of the host continue image by image (:mod:`gpupipe.engines.host.image_threads`) as soon as that is cheaper,
+which is usually right after the decoder. The costs of every op are in ``lowering/costs.json``, in milliseconds of one
+core per image of 224 x 224 pixels. The graph ends before the op that minimizes the total cost.
+``benchmarks/op_costs.py`` measures them, and its table is in docs/promises.md.
 
 User code on single images ends the graph on every device: DALI then decodes on the CPU, no more than the window of a
-first crop, and all else is done on the host by the reference's own forms. What is cheaper on a batch, and what stands
-behind a function of batches, is done on the device.
+first crop, and the host does everything else with the forms of the reference. Ops that are cheaper on a batch, and
+those after a function of batches, run on the device.
 """
 
 from __future__ import annotations
@@ -32,47 +32,47 @@ __all__ = ["GraphEnd", "graph_end"]
 Size: TypeAlias = tuple[int, int] | None
 
 _CALL = 0.015
-"""Milliseconds of Python for an op on an image, which only one thread at a time can spend."""
+"""Milliseconds of Python for an op on an image. Only one thread at a time can run Python."""
 _FED = 0.002
-"""The same for an op of the graph: its numbers are fed."""
+"""Milliseconds of Python for an op of the graph, to feed its numbers."""
 _CLOSER = 1.1
-"""The host is closer to the reference. So much more may it cost."""
+"""Factor by which the host may be more expensive, since it is closer to the reference."""
 _MEASURED_ON = 224 * 224
-"""Pixels."""
+"""Pixels per image in the measurements."""
 
 
 @dataclass(frozen=True)
 class GraphEnd:
-    """Where the graph ends: the number of ops it does, and of several views of each."""
+    """End of the graph: the number of ops that it does, for several views in each branch."""
 
     shared: int
     branches: tuple[int, ...] = ()
     then_threads: bool = False
-    """Whether threads of the host go on, image by image; then the graph is one for the CPU, on every device."""
+    """Whether threads of the host continue image by image. The graph then runs on the CPU, whatever the device."""
     why: str = ""
-    """Why the graph is not whole; empty if that is only cheaper."""
+    """Why the graph is not whole; empty if ending it is only cheaper."""
 
     def rest(self, ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
-        """What is left, for each output of the graph. ``ops`` are a plan's."""
+        """Return the remaining ops of a plan for each output of the graph."""
         if not self.branches:
             return (tuple(ops[self.shared :]),)
         return tuple(branch[n:] for branch, n in zip(ops[self.shared].branches, self.branches, strict=True))
 
     def names(self, ops: Sequence[Op]) -> list[str]:
-        """The ops that are left, each once."""
+        """Return the names of the remaining ops, each once."""
         return list(dict.fromkeys(name for rest in self.rest(ops) for name in names_of(rest)))
 
 
 def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = lambda: None) -> GraphEnd:
-    """Where the graph has to end for a skeleton.
+    """Return where the graph must end for the ops of a pipeline.
 
     Args:
-        ops: of a pipeline.
-        whole: whether DALI is to do all that it can, as on a GPU.
-        common: asked for the size (height, width) of the images as decoded if it is the same for all, when that
-            matters; it may have to look at all of them.
+        ops: ops of a pipeline.
+        whole: whether DALI must do everything that it supports, as on a GPU.
+        common: returns the size (height, width) of the decoded images if all are equal. Only called if needed, since it
+            may have to check all of them.
 
-    Raises :class:`PipelineError` naming what nobody can do.
+    Raises :class:`PipelineError` that names an op that cannot be done.
     """
     window = int(window_of(ops) is not None)  # readers keep no more of an image than this
     function = next(_functions(ops), None)
@@ -90,7 +90,7 @@ def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = la
 
 
 def _functions(ops: Sequence[Op]) -> Iterator[Call]:
-    """User code on single images."""
+    """Yield the user code on single images."""
     for op in ops:
         if isinstance(op, Call) and not op.batch:
             yield op
@@ -102,11 +102,12 @@ def _functions(ops: Sequence[Op]) -> Iterator[Call]:
 
 
 def _cheapest(ops: Sequence[Op], first: int) -> GraphEnd:
-    """Where the graph ends on a CPU, after ``first`` ops at least."""
+    """Return where the graph ends on a CPU, after at least ``first`` ops."""
     reach, _ = _reach(ops, None)
     reach = next((n for n, op in enumerate(ops[:reach]) if _is_far(op)), reach)
     costs = [_Costs.of(op, area) for op, area in zip(ops, _areas(ops), strict=True)]
-    # After ToDtype the graph would have to write floats as they lie, and the host to read them: all of them, or none.
+    # After ToDtype the graph would write floats in its layout, and the host would read them: do all of the ops, or
+    # none.
     floats = next((n for n, op in enumerate(ops) if isinstance(op, ToDtype)), len(ops))
     ends = [*range(first, min(reach, floats) + 1), *([len(ops)] if reach == len(ops) else [])] or [first]
     totals = {n: sum(c.dali for c in costs[:n]) + sum(c.host for c in costs[n:]) for n in ends}
@@ -129,7 +130,7 @@ class _Costs:
 
     @classmethod
     def of(cls, op: Any, area: float) -> _Costs:
-        """Milliseconds for an image of so many times the pixels that were measured."""
+        """Milliseconds for an image with ``area`` times the pixels of the measurements."""
         lowering = LOWERINGS.get(type(op))
         drawn = 1.0 if getattr(op, "always", False) or not hasattr(op, "mask") else float(np.mean(op.mask))
         inner = [cls.of(one, area) for branch in op.branches for one in branch]
@@ -142,7 +143,7 @@ class _Costs:
 
 
 def _areas(ops: Sequence[Op]) -> list[float]:
-    """Pixels that each op makes, in units of what was measured. Sizes that are not known count as one."""
+    """Pixels that each op produces, relative to the measurements. Unknown sizes count as one."""
     areas, size = [], None
     for op in ops:
         size = _after(op, size)
@@ -150,7 +151,7 @@ def _areas(ops: Sequence[Op]) -> list[float]:
     return areas
 
 
-# ---- as on a GPU
+# ---- on a GPU
 
 
 def _whole(ops: Sequence[Op], common: Callable[[], Size]) -> GraphEnd:
@@ -180,7 +181,7 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
 
 
 def _reach(ops: Sequence[Op], size: Size) -> tuple[int, Size]:
-    """(how many of the ops DALI can do, size of the image there if it is the same for all)"""
+    """Return (number of ops that DALI can do, the image size after them if it is equal for all)."""
     floats = False
     for n, op in enumerate(ops):
         if lacks(op, floats):

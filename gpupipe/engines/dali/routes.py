@@ -1,14 +1,14 @@
-"""The ways through the DALI engine: for each setup, what decodes its samples, and what makes batches of them.
+"""The routes through the DALI engine: what decodes the samples of a setup, and what makes their batches.
 
 | samples | decoded by | batches made by |
 |---|---|---|
-| clips that are only cropped, resized, flipped and normalised, on a CPU | PyAV | the thread that decoded a frame |
-| images that ``cache=`` keeps, on a CPU | Pillow, once | the thread that read an image |
-| images in memory, on a CPU | nobody | the thread that looks them up |
+| clips that are only cropped, resized, flipped and normalized, on a CPU | PyAV | the thread that decoded a frame |
+| images cached by ``cache=``, on a CPU | Pillow, once | the thread that read an image |
+| images in memory, on a CPU | not needed | the thread that looks them up |
 | all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
 | all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |
 
-DALI, whose import takes most of a loader's start, is imported only to see where its graph ends.
+Importing DALI takes most of a loader's start, so it is imported only to find where its graph ends.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ log = logging.getLogger("gpupipe")
 
 
 class Route(ABC):
-    """One of the ways. Starts nothing before the engine runs."""
+    """A route through the engine. Starts nothing before the engine runs."""
 
     @abstractmethod
     def build(self) -> Engine: ...
 
     @abstractmethod
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        """See :meth:`gpupipe.engines.base.EngineConfig.memory_uses`."""
+        """Return uses of memory; see :meth:`gpupipe.engines.base.EngineConfig.memory_uses`."""
 
     def remark(self) -> str:
-        """A sentence about the way that a person should know; empty if there is nothing to say."""
+        """A note on the route for users; empty if there is none."""
         return ""
 
 
 def route_of(setup: Setup, options: Options) -> Route:
-    """Raises :class:`~gpupipe.errors.PipelineError` naming what no way can do."""
+    """Return the route of a setup. Raises :class:`~gpupipe.errors.PipelineError` that names what no route can do."""
     clips = ClipBatches.of(setup)
     if clips is not None:
         return _Clips(setup, clips)
@@ -67,14 +67,14 @@ def route_of(setup: Setup, options: Options) -> Route:
 
     end = end_of(setup, options)
     images = KeptImages.of(setup)
-    # A graph would only pass on what a first crop takes of a kept image.
+    # A graph would only pass on the window that a first crop takes of a cached image.
     if images is not None and end.then_threads and end.shared == int(window_of(setup.pipeline.skeleton) is not None):
         return _Kept(setup, images, end)
     return _Graph(setup, options, GraphThenThreads(setup, end) if end.then_threads else GraphAlone(setup, end))
 
 
 def end_of(setup: Setup, options: Options) -> GraphEnd:
-    """Where DALI's graph ends."""
+    """Return where DALI's graph ends."""
     from .graph_end import graph_end
 
     whole = setup.cuda or options.graph == "whole"
@@ -154,7 +154,7 @@ class _Graph(Route):
         return on_gpu and self._decodes_windows() and decoder.windows_work(self._setup.device, fancy=fancy)
 
     def _decodes_windows(self) -> bool:
-        """Whether DALI decodes files of which a first crop takes a window."""
+        """Return whether DALI decodes files of which a first crop takes a window."""
         from .graph import ACCEPTS
 
         feed = feed_of(self._setup, ACCEPTS, is_safe)

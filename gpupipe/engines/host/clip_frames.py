@@ -1,5 +1,8 @@
-"""Clips on the CPU: the thread that decoded a frame crops, resizes, mirrors and normalises it while it is in the cache,
-and writes it to its place in the batch."""
+"""Clips on the CPU: the thread that decoded a frame also transforms it while it is in the cache, and writes it to the
+batch.
+
+The transforms are crops, resizes, flips and normalization.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ __all__ = ["ClipBatches"]
 
 
 class ClipBatches:
-    """Makes what takes the frames of a plan; see the module. :meth:`of` says whether it can.
+    """Makes objects that receive the frames of a plan; see the module. :meth:`of` tells whether it can.
 
-    Batches lie in memory that is used again once the consumer has let go of them.
+    Batches use memory that is reused once the consumer has released them.
     """
 
     def __init__(self, setup: Setup):
@@ -33,8 +36,11 @@ class ClipBatches:
 
     @classmethod
     def of(cls, setup: Setup) -> ClipBatches | None:
-        """``None`` unless these are clips on the CPU, the pipeline has but crops, resizes, flips and arithmetic on
-        single values, and all images come out in one size."""
+        """Build for a setup, or return ``None`` if it does not qualify.
+
+        It must have clips on the CPU, a pipeline of crops, resizes, flips and pointwise arithmetic only, and images
+        that all come out in one size.
+        """
         if setup.cuda or not isinstance(setup.dataset.medium, Clip):
             return None
         outputs = setup.pipeline.outputs
@@ -46,12 +52,12 @@ class ClipBatches:
         return _Batch(self._setup, plan, self._pool)
 
     def close(self) -> None:
-        """Free what is not handed out."""
+        """Free the memory that is not in use."""
         self._pool.close()
 
 
 class _Batch(FrameTaker):
-    """``media`` is the batch, in the dataset's layout and the pipeline's memory format."""
+    """Receives frames. ``media`` is the batch, in the dataset's layout and the pipeline's memory format."""
 
     def __init__(self, setup: Setup, plan: Plan, pool: BatchPool):
         assert plan.ops is not None and plan.frames is not None
@@ -68,12 +74,12 @@ class _Batch(FrameTaker):
             places = pool.empty((clips, frames, height, width, output.channels), dtype).permute(0, 1, 4, 2, 3)
             self.media = places if by_time else places.transpose(1, 2)
         else:
-            self._tensor = planes  # bytes are brought into the order of the batch, and not floats
+            self._tensor = planes  # reorder bytes rather than floats
             order = (frames, output.channels) if by_time else (output.channels, frames)
             self.media = pool.empty((clips, *order, height, width), dtype)
             places = self.media if by_time else self.media.transpose(1, 2)
         self._places = [clip.unbind() for clip in places.unbind()]
-        """[C, H, W]: where each frame of each clip belongs."""
+        """[C, H, W]: the destination of each frame of each clip."""
         here = Moves.last_of(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
         self._moves = Moves(self._head if here else ())
         self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None

@@ -1,4 +1,4 @@
-"""The executor of the host: the thread that read or decoded an image makes its row of the batch."""
+"""Executor on the host: the thread that read or decoded an image makes its row of the batch."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = ["HostEngine"]
 
 
 class HostEngine(Engine):
-    """Hands out what its reader makes. Starts nothing before the first :meth:`run`.
+    """Delivers the batches that its reader makes. Starts nothing before the first :meth:`run`.
 
-    Clips (``benchmarks/video_clips.py``): DALI's graph takes more CPU time for crop, resize and normalise than torch on
-    a frame that the decoder just wrote, and resizes further from Pillow at the borders. Images that are kept decoded
-    (``benchmarks/decoded_cache.py``), and images in memory (``benchmarks/small_loaders.py``): a graph would only copy
-    them, from thread to thread.
+    Clips (``benchmarks/video_clips.py``): DALI's graph takes more CPU time for crop, resize and normalize than torch on
+    a frame that the decoder just wrote, and its resize differs more from Pillow at the borders. Cached decoded images
+    (``benchmarks/decoded_cache.py``) and images in memory (``benchmarks/small_loaders.py``): a graph would only copy
+    them from thread to thread.
 
     Args:
-        reader: whose media are finished batches.
-        batches: what makes them for it, if it does not do so itself.
-        facts: about what is done.
+        reader: reader whose media are finished batches.
+        batches: makes the batches for the reader, if it does not do so itself.
+        facts: facts about the work.
     """
 
     def __init__(self, setup: Setup, reader: Reader, batches: ClipBatches | KeptImages | None, facts: dict[str, str]):

@@ -1,4 +1,4 @@
-"""A batch on the CPU that images are put into one by one, each by the thread that has it."""
+"""A batch on the CPU whose images are written one by one, each by the thread that has it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ _STAY = Moves(())
 
 
 class ImageBatch:
-    """With user code for single images, all is to the reference's last bit. Else :data:`~.registry.FAST_FORMS` are
-    used.
+    """A batch under construction.
+
+    With user code for single images, results are bit-identical to the reference. Otherwise
+    :data:`~.registry.FAST_FORMS` are used.
 
     Args:
-        count: how many images come.
-        ops: with a row for each image.
-        memory: what the batch lies in.
-        memory_format: ``"contiguous_format"`` or ``"channels_last"``, of the batch.
-        whole: whether what is cheaper on a batch is done too; else it is left, as bytes are faster to copy.
-        pinned: whether the batch is made in pinned memory.
+        count: number of images.
+        ops: ops with a row for each image.
+        memory: memory of the batch.
+        memory_format: memory format of the batch, ``"contiguous_format"`` or ``"channels_last"``.
+        whole: whether to run the ops that are cheaper on a batch as well; otherwise they are left, as bytes are faster
+            to copy.
+        pinned: whether the batch is in pinned memory.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class ImageBatch:
         tails = tail[0].branches if self.has_views else (tail,)
         ends = [_until_batch(tail) if whole else 0 for tail in tails]
         self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
-        """What is left for the whole batch, for each view."""
+        """Remaining ops for the whole batch, for each view."""
         fast = all(op.sendable for op in self.head)
         self.forms = _ALL if fast else FORMS
         last = Moves.last_of(self.head) if fast and not self.has_views else 0
@@ -67,23 +70,26 @@ class ImageBatch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """[B, C, H, W] of each view, with :attr:`rest` to do, when all images were put."""
+        """[B, C, H, W] of each view after all images were put, before the ops in :attr:`rest`."""
         return tuple(batch for batch in self._tensors if batch is not None)
 
     def put(self, image: Array, row: int, ops: Sequence[Op] | None = None, view: int = 0) -> None:
-        """Image ``row``, u8 or f32[H, W, C], which is left as it is: the ``ops`` are done to it, by default all of
-        :attr:`head`, and then what comes after them."""
+        """Transform image ``row``, u8 or f32[H, W, C], and write it to the batch. The image is not modified.
+
+        ``ops`` are applied, by default all of :attr:`head`, and then the ops after them.
+        """
         first, moves = (self._first, self._moves) if ops is None else (ops, _STAY)
         made = apply_sample(image, first, row, self.forms)
         for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
             self._put(one, row, k, moves)
 
     def group_of(self, shape: tuple[int, ...]) -> int:
-        """How many images of that shape [H, W, C] are best put at once."""
+        """Return how many images of shape [H, W, C] are best put at once."""
         return group_size(math.prod(shape)) if self._in_groups and len(shape) == 3 else 1
 
     def put_group(self, images: Array, row: int) -> None:
-        """Images ``row`` to ``row + n``, u8[n, H, W, C], which may be written to: the same as :meth:`put` of each."""
+        """Put images ``row`` to ``row + n``, u8[n, H, W, C], which may be modified; equivalent to :meth:`put`
+        for each."""
         if images.dtype != np.uint8:
             raise TypeError(f"images are put together as uint8, not as {images.dtype}")
         if self.group_of(images.shape[1:]) == 1:
@@ -112,14 +118,14 @@ class ImageBatch:
                 apply_batch(place[None], _mine(end.rest, slice(row, row + 1)), out=place[None])
             return
         image = apply_sample(image, moves.ops, row, self.forms)  # type: ignore[assignment]
-        # Where the batch has planes, bytes are brought into that order, and not floats.
+        # If the batch has planes, reorder bytes rather than floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
         place = self._place(row, view, x.shape, x.dtype)
         apply_batch(x[None], _mine(end.ops, slice(row, row + 1)), out=place[None])
 
     def _place(self, row: int, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Of an image of that shape, which had ``dtype`` before the end."""
+        """Return the destination of an image of that shape, which had ``dtype`` before the end."""
         batch = self._tensors[view]
         if batch is None:
             batch = self._batch(view, shape, dtype)
@@ -128,7 +134,7 @@ class ImageBatch:
         return batch[row]
 
     def _batch(self, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """[B, C, H, W], allocated for the first image that is there."""
+        """Return [B, C, H, W], allocated for the first image."""
         with self._allocating:
             batch = self._tensors[view]
             if batch is None:
@@ -139,7 +145,7 @@ class ImageBatch:
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         layout = self._layout
-        if len(shape) != 4:  # no images, but what a function made of them
+        if len(shape) != 4:  # not images, but the result of a function
             layout = torch.contiguous_format
         if self._pinned:
             return torch.empty(shape, dtype=dtype, device="cpu", memory_format=layout, pin_memory=True)
@@ -150,30 +156,31 @@ class ImageBatch:
 
 
 class _End:
-    """What is done to an image where it is put to its place: the tail, or its first part at once and the rest."""
+    """Ops that run when an image is written to the batch: the tail, or its first part; the rest runs later."""
 
     def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
-        # Whether an op has rows is asked once, and not for every image.
+        # Check once whether an op has rows, not for every image.
         self.ops = [(op, bool(op.rows)) for op in tail]
         n = AtOnce.first_of(tail)
-        again = any(isinstance(op, ToDtype) for op in tail[n:])  # then the places are not of the type in between
+        again = any(isinstance(op, ToDtype) for op in tail[n:])  # then the batch does not have the intermediate type
         self.at_once = AtOnce(tail[:n], layout) if (n or not tail) and not again else None
         self.rest = self.ops[n:]
-        """What is left after it."""
+        """Remaining ops after it."""
 
 
 def _mine(ops: Sequence[tuple[Op, bool]], rows: slice) -> list[Op]:
-    """The ops of some images, of (op, whether it has rows)."""
+    """Return the ops of some images, from (op, whether it has rows)."""
     return [op.take(rows) if has_rows else op for op, has_rows in ops]
 
 
 def _resizes(op: Op) -> bool:
-    """Whether images change their size one by one, for which :class:`~gpupipe.kernels.at_once.AtOnce` is quicker."""
+    """Return whether images change their size one by one, for which :class:`~gpupipe.kernels.at_once.AtOnce` is
+    faster."""
     if isinstance(op, Crop):
         return len({*zip(op.height.tolist(), op.width.tolist(), strict=True)}) > 1
     return isinstance(op, Resize) or any(_resizes(inner) for branch in op.branches for inner in branch)
 
 
 def _until_batch(tail: Sequence[Op]) -> int:
-    """How many of the ops come before a function of the whole batch."""
+    """Return the number of ops before a function of the whole batch."""
     return next((n for n, op in enumerate(tail) if isinstance(op, Call)), len(tail))

@@ -1,13 +1,12 @@
-"""Images on the CPU, one in each thread, into a batch that is allocated once.
+"""Images on the CPU, one per thread, written into a batch that is allocated once.
 
-Whole batches are for GPUs. On a CPU an image at a time stays in the cache from the first op to the last one, Pillow's
-own functions can be used, and torch's parallel loops, which wait for each other after every few microseconds, do not
-meet the threads of a decoder.
+Whole batches suit GPUs. On a CPU a single image stays in the cache from the first op to the last, Pillow's own
+functions can be used, and torch's parallel loops, which synchronize every few microseconds, do not compete with the
+threads of a decoder.
 
-User code does not run in these threads but in the one that asks for the batch, image after image in the order of the
-batch, as in the reference engine without workers: there its random numbers are lent to it (see
-:mod:`gpupipe.global_rng`), and what it keeps from image to image comes in the same order. What stands before
-and after it is done in the threads.
+User code does not run in these threads but in the one that asks for the batch, image by image in the order of the
+batch, as in the reference engine without workers. There it gets its random numbers (see :mod:`gpupipe.global_rng`), and
+state that it keeps changes in the same order. The ops before and after it run in the threads.
 """
 
 from __future__ import annotations
@@ -35,8 +34,10 @@ __all__ = ["ImageThreads", "Making"]
 
 
 class ImageThreads:
-    """``threads`` of them, started at the first use. The memory of up to ``keep`` batches that nobody has any more is
-    used again: fresh memory costs the time of its pages."""
+    """A pool of ``threads`` threads, started on first use.
+
+    The memory of up to ``keep`` released batches is reused, since fresh memory costs page faults.
+    """
 
     def __init__(self, threads: int, *, keep: int = 2):
         self._count = threads
@@ -53,12 +54,12 @@ class ImageThreads:
         whole: bool = True,
         pinned: bool = False,
     ) -> Making:
-        """Begin on the ops; does not wait. What was started before comes first.
+        """Start the ops without waiting. Batches started before come first.
 
         Args:
-            count: of the images.
-            images: u8 or f32[H, W, C], which are left as they are, each with what it points into: that lives until a
-                thread is done with the image. They are asked for in the threads, by one at a time, which may wait.
+            count: number of images.
+            images: u8 or f32[H, W, C], which are not modified, each with the owner of its memory, which is kept until a
+                thread is done with the image. The threads iterate over them, one at a time, and may wait.
             ops, memory_format, whole, pinned: see :class:`~.image_batch.ImageBatch`.
         """
         batch = ImageBatch(count, ops, self._memory, memory_format, whole=whole, pinned=pinned)
@@ -72,7 +73,7 @@ class ImageThreads:
         return self._pool
 
     def close(self) -> None:
-        """End the threads. They start again when they are needed."""
+        """End the threads. They start again when needed."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
@@ -80,7 +81,7 @@ class ImageThreads:
 
 
 class Making:
-    """A batch on its way; see :meth:`ImageThreads.start`."""
+    """A batch in progress; see :meth:`ImageThreads.start`."""
 
     def __init__(self, count: int, images: Iterable[tuple[Array, Any]], batch: ImageBatch):
         self._batch = batch
@@ -89,7 +90,7 @@ class Making:
         first = next((n for n, op in enumerate(head) if not op.sendable), len(head))
         self._before, self._after = head[:first], head[first:]
         self.row = 0
-        """The image that user code gets, or got last; or the one that went wrong."""
+        """The image that user code gets, or got last; or the one that failed."""
         self.in_threads = not self._after
         """Whether there is no user code, so that :meth:`result` only waits."""
         self._made: deque[Future[Any]] = deque([Future() for _ in range(count)] if self._after else [])
@@ -109,8 +110,8 @@ class Making:
     # ---- in the threads
 
     def _take(self, *, several: bool = False) -> list[tuple[int, tuple[Array, Any]]]:
-        """The next row and its image, for which it may wait, or ``several`` that are best done at once; none if there
-        are no more."""
+        """Take the next row and its image, or, with ``several``, those that are best done at once. May wait;
+        empty at the end."""
         with self._taking:
             if self._cancelled or gave_up() or (first := next(self._images, None)) is None:
                 return []
@@ -124,7 +125,8 @@ class Making:
             pass
 
     def _put_some(self) -> bool:
-        """Whether there were some. Nothing of them is kept while the next ones are waited for."""
+        """Put some images. Returns whether there were any. Keeps no reference to them while it waits for the
+        next ones."""
         taken = self._take(several=True)
         if not taken:
             return False
@@ -141,7 +143,8 @@ class Making:
         return True
 
     def _put_together(self, taken: Sequence[tuple[int, tuple[Array, Any]]]) -> bool:
-        """Whether that could be done. If not, which image does not fit shows one by one."""
+        """Put images at once. Returns whether that was possible; otherwise they are put one by one to find the
+        one that does not fit."""
         if len(taken) > 1:
             with suppress(Exception):
                 self._batch.put_group(np.stack([image for _, (image, _) in taken]), taken[0][0])
@@ -152,7 +155,7 @@ class Making:
         try:
             while self._make_one():
                 pass
-        except BaseException as e:  # of the images that would have come
+        except BaseException as e:  # raised by the iterator of images
             for future in self._unmade.values():
                 future.set_exception(e)
             self._unmade.clear()
@@ -167,19 +170,21 @@ class Making:
             future.set_result(apply_sample(image, self._before, row, self._batch.forms))
         except BaseException as e:
             future.set_exception(e)
-            # The error knows this frame, so a future in it would make a circle of all that both know; and what only the
-            # collector finds may be found in a forked process, where DALI must not be ended.
+            # The error refers to this frame, so storing it in a future would make a reference cycle. The garbage
+            # collector could run in a forked process, where DALI must not be ended.
             del future
         return True
 
     # ---- in the thread that asks for the batch
 
     def result(self) -> tuple[Tensor, ...]:
-        """[B, C, H, W] of each view, with :attr:`rest` to do. Runs user code, and waits."""
+        """Return [B, C, H, W] of each view, before the ops in :attr:`rest`. Runs user code, and waits."""
         try:
             for row in range(len(self._made)):
                 self.row = row
-                image = self._made.popleft().result()  # named, a future would make a circle with its error
+                image = (
+                    self._made.popleft().result()
+                )  # a variable would make a reference cycle of the future and its error
                 self._run_user_code(image, self._after, row, 0)
             while self._working:
                 self._working.popleft().result()
@@ -189,7 +194,7 @@ class Making:
         return self._batch.tensors
 
     def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int) -> None:
-        """The ops up to the last user code here, and the rest of them in the threads."""
+        """Run the ops up to the last user code here, and the rest of them in the threads."""
         end = max((n for n, op in enumerate(ops, 1) if not op.sendable), default=0)
         if end and isinstance(ops[end - 1], Views):
             shared = apply_sample(image, ops[: end - 1], row, self._batch.forms)
@@ -201,5 +206,5 @@ class Making:
         self._working.append(self._pool.submit(self._batch.put, made, row, ops[end:], view))  # type: ignore[arg-type]
 
     def cancel(self) -> None:
-        """Begin no other image."""
+        """Start no other image."""
         self._cancelled = True

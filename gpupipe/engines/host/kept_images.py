@@ -1,4 +1,4 @@
-"""Images that are kept decoded, on the CPU: the thread that read one does all ops to it."""
+"""Cached decoded images on the CPU: the thread that read one applies all ops to it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["KeptImages"]
 
 
 class KeptImages:
-    """Makes what takes the images of a plan. :meth:`of` says whether it can.
+    """Makes objects that receive the images of a plan. :meth:`of` tells whether it can.
 
-    Batches lie in memory that is used again once the consumer has let go of them.
+    Batches use memory that is reused once the consumer has released them.
     """
 
     def __init__(self, setup: Setup):
@@ -27,7 +27,7 @@ class KeptImages:
 
     @classmethod
     def of(cls, setup: Setup) -> KeptImages | None:
-        """``None`` unless decoded images are kept, for the CPU, and no function of the script's is among the ops."""
+        """Return ``None`` unless decoded images are cached, for the CPU, and no op is a function of the script."""
         if setup.cuda or setup.cache is None or any(map(_has_function, setup.pipeline.skeleton)):
             return None
         return cls(setup)
@@ -36,7 +36,7 @@ class KeptImages:
         return _Taker(ImageBatch(count, ops, self._memory, self._memory_format))
 
     def close(self) -> None:
-        """Free what is not handed out."""
+        """Free the memory that is not in use."""
         self._memory.close()
 
 

@@ -1,4 +1,4 @@
-"""Images in memory, on the CPU: a thread takes several of them and does all ops to them."""
+"""Images in memory, on the CPU: a thread takes several of them and applies all ops."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .image_batch import ImageBatch
 __all__ = ["PixelImages"]
 
 _SINGLE = 8
-"""Images that a thread takes at a time if it does them one after another."""
+"""Images that a thread takes at a time if it processes them one by one."""
 
 
 class PixelImages(AheadReader[None]):
-    """Makes finished batches of images in memory. :meth:`of` says whether it can.
+    """Makes finished batches of images in memory. :meth:`of` tells whether it can.
 
-    Of small images a call costs more than its work, so as many as the cache holds go through each op at once. Batches
-    lie in memory that is used again once the consumer has let go of them.
+    For small images a call costs more than its work, so as many as fit into the cache go through each op at once.
+    Batches use memory that is reused once the consumer has released them.
     """
 
     def __init__(self, setup: Setup, images: InMemory):
@@ -36,7 +36,7 @@ class PixelImages(AheadReader[None]):
 
     @classmethod
     def of(cls, setup: Setup) -> PixelImages | None:
-        """``None`` unless images lie in memory, for the CPU, and no function of the script's is among the ops.
+        """Return ``None`` unless images are in memory, for the CPU, and no op is a function of the script.
 
         Raises :class:`PipelineError` if no engine can run the ops.
         """
@@ -54,14 +54,14 @@ class PixelImages(AheadReader[None]):
         batch = ImageBatch(len(plan), plan.ops[is_gray:], self._memory, self._memory_format)
         channels = 1 if is_gray else 3
         group = batch.group_of((*self._images.images.shape[1:3], channels))
-        # Several small parts would cost more than the threads gain, which have other batches to work on.
+        # Several small parts would cost more than the threads gain, since they have other batches to work on.
         step = math.ceil(len(plan) / math.ceil(len(plan) / (_SINGLE if group == 1 else group)))
         parts = iter([slice(start, start + step) for start in range(0, len(plan), step)])
         threads = range(min(self.threads, math.ceil(len(plan) / step)))
         return Pending(plan, [pool.submit(self._put, plan, batch, channels, parts) for _ in threads], owner=batch)
 
     def _put(self, plan: Plan, batch: ImageBatch, channels: int, parts: Iterator[slice]) -> None:
-        """Those of the ``parts`` of a plan, which all threads take from, that come to this one."""
+        """Process parts of a plan. All threads take from ``parts``."""
         for rows in parts:
             batch.put_group(self._images.copy(plan.indices[rows], channels), rows.start)
 
@@ -81,6 +81,6 @@ def _has_function(op: Op) -> bool:
 
 
 def _makes_gray(ops: tuple[Op, ...]) -> bool:
-    """Whether images of three equal channels first become one of these, as torchvision's MNIST has them."""
+    """Return whether images of three equal channels are first reduced to one channel, as for torchvision's MNIST."""
     first = next(iter(ops), None)
     return isinstance(first, Gray) and first.kind == "pil" and first.channels == 1 and first.always

@@ -1,6 +1,6 @@
-"""Ops to DALI operators, fused the way a DALI expert would write them by hand.
+"""Lowers ops to DALI operators, fused as a DALI expert would write them by hand.
 
-The modules named here register the lowerings of their ops (:mod:`.registry`).
+The modules listed here register the lowerings of their ops (:mod:`.registry`).
 """
 
 from . import blur_noise, color, dtype, enhance, geometry, structure, warp

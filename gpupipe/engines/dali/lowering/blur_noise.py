@@ -1,4 +1,4 @@
-"""Gaussian blur: two filters of one dimension, which takes a third of the time of ``gaussian_blur``."""
+"""Gaussian blur as two one-dimensional filters, which takes a third of the time of ``gaussian_blur``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .registry import lowering
 
 @lowering(ops.Blur)
 def blur(drawn: Selected, op: ops.Blur) -> Any:
-    out = drawn.image  # the filter is symmetric, so flips may wait
+    out = drawn.image  # the filter is symmetric, so flips may be deferred
     width, height = op.kernel_size
     for name, size, axis in (("across", width, 1), ("down", height, 0)):
         kernel = drawn.number(name, types.FLOAT, 2, _kernels(size, axis))
@@ -25,7 +25,7 @@ def blur(drawn: Selected, op: ops.Blur) -> Any:
 
 
 def _kernels(size: int, axis: int) -> Callable[[ops.Blur], Array]:
-    """f32[B, 1, size] or f32[B, size, 1]: normalised Gaussians, reflected at the edges without repeating them."""
+    """f32[B, 1, size] or f32[B, size, 1]: normalized Gaussians, reflected at the edges without repeating them."""
 
     def read(op: ops.Blur) -> Array:
         place = np.arange(size) - size // 2

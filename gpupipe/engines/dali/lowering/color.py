@@ -1,7 +1,7 @@
-"""Ops that change colours.
+"""Ops that change colors.
 
-DALI rounds where Pillow and torch cut fractions off. ``brightness_contrast`` takes a shift, which turns its rounding
-into that; ``slice`` cuts off and clips when it changes the type, which is the fastest way from floats to bytes.
+DALI rounds where Pillow and torch truncate. A shift in ``brightness_contrast`` turns its rounding into truncation;
+``slice`` truncates and clips when it changes the type, which is the fastest way from floats to bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .registry import canvas_lowering, lowering
 __all__ = ["CUT_OFF", "blend", "contrasted", "factor_of", "to_bytes"]
 
 CUT_OFF = -0.5 + 1e-3
-"""Added before rounding. The thousandth is for sums that come out a little less than whole."""
+"""Added before rounding. The thousandth is for sums that come out slightly below an integer."""
 _FLOORED = 0.5
-"""By how much torchvision's gray, whose fraction is cut off, is darker than DALI's on the average."""
+"""Average difference between DALI's gray and torchvision's, which is truncated and therefore darker."""
 
 
 @canvas_lowering(ops.Gray, only="uint8")
@@ -53,13 +53,13 @@ def contrast(drawn: Selected, op: ops.Contrast) -> Any:
         mean = mean - _FLOORED
     factor = factor_of(drawn)
     if drawn.canvas.device == "gpu":
-        # As an argument the mean would have to come back to the CPU, and DALI's threads would wait for it.
+        # As an argument, the mean would have to be copied to the CPU, and DALI's threads would wait for it.
         return contrasted(image, factor.gpu(), mean, channels)
     return fn.brightness_contrast(image, contrast=factor, contrast_center=mean, brightness_shift=CUT_OFF / 255)
 
 
 def contrasted(image: Any, factor: Any, mean: Any, channels: int) -> Any:
-    """``factor * image + (1 - factor) * mean`` in bytes, the fraction cut off; ``mean`` is one number per image."""
+    """Compute ``factor * image + (1 - factor) * mean`` in bytes, truncated; ``mean`` is one number per image."""
     return to_bytes(image * factor + ((1.0 - factor) * mean + 1e-3), channels)
 
 
@@ -72,22 +72,22 @@ def saturation(drawn: Selected, op: ops.Saturation) -> Any:
 
 
 def blend(image: Any, less: Any, factor: Any, channels: int, *, lower: float = 0.0) -> Any:
-    """``factor * image + (1 - factor) * (less - lower)`` in bytes, the fraction cut off; ``less`` is as large as
+    """Compute ``factor * image + (1 - factor) * (less - lower)`` in bytes, truncated; ``less`` is as large as
     ``image``."""
     rest = 1.0 - factor
-    # Arithmetic with a type that is converted takes several times as long as these.
+    # Arithmetic that converts types takes several times as long as these operators.
     more = fn.brightness_contrast(image, brightness=factor, brightness_shift=1e-3, dtype=types.FLOAT)
     less = fn.brightness_contrast(less, brightness=rest, brightness_shift=rest * -lower, dtype=types.FLOAT)
     return to_bytes(more + less, channels)
 
 
 def to_bytes(image: Any, channels: int) -> Any:
-    """Clipped, and the fraction cut off."""
+    """Convert to bytes by clipping and truncating."""
     return fn.slice(image, start=[0], shape=[channels], axes=[2], dtype=types.UINT8)
 
 
 def factor_of(drawn: Selected) -> Any:
-    """The op's factors, fed."""
+    """Add an input with the factors of an op."""
     return drawn.number("factor", types.FLOAT, 0, lambda op: op.factor.astype(np.float32))
 
 

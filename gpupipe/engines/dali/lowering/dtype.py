@@ -1,4 +1,4 @@
-"""Data type and range of values: held back, so that one operator does all of it at the end."""
+"""Data type and range of values, which are deferred, so that one operator at the end does both."""
 
 from __future__ import annotations
 

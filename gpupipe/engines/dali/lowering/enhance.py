@@ -1,4 +1,4 @@
-"""Ops on values and histograms: sharpness, fewer levels, inversions, stretched and even histograms, JPEG."""
+"""Ops on values and histograms: sharpness, posterize, inversions, autocontrast, equalization, JPEG."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 @lowering(ops.Sharpness, only="uint8")
 def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
     factor, image = factor_of(drawn), drawn.image
-    # What smoothing changes, but not in the outermost rows and columns.
+    # Smoothing changes everything but the outermost rows and columns.
     kernel = drawn.number("kernel", types.FLOAT, 2, lambda op: np.tile(_SMOOTH, (len(op.mask), 1, 1)))
     changed = image ^ fn.filter(image, drawn.beside(kernel))
     size = fn.cast(image.shape(), dtype=types.FLOAT)
@@ -45,7 +45,7 @@ def posterize(drawn: Selected, op: ops.Posterize) -> Any:
 @lowering(ops.Solarize, only="uint8")
 def solarize(drawn: Selected, op: ops.Solarize) -> Any:
     least = drawn.number("least", types.UINT8, 0, lambda op: np.clip(np.ceil(op.threshold), 0, 255).astype(np.uint8))
-    # All bits are turned, or none if no byte reaches the threshold.
+    # All bits are inverted, or none if no byte reaches the threshold.
     bits = drawn.number("bits", types.UINT8, 0, lambda op: np.where(op.threshold > 255, 0, 255).astype(np.uint8))
     return drawn.image ^ ((drawn.image >= drawn.beside(least)) * drawn.beside(bits))
 
@@ -54,7 +54,7 @@ def solarize(drawn: Selected, op: ops.Solarize) -> Any:
 def solarize_add(drawn: Selected, op: ops.SolarizeAdd) -> Any:
     addend = drawn.number("addend", types.UINT8, 0, lambda op: op.addend.astype(np.uint8))
     dark = fn.cast(drawn.image < 128, dtype=types.UINT8)
-    return drawn.image + dark * addend  # 127 + 128 is the most: nothing overflows
+    return drawn.image + dark * addend  # at most 127 + 128: nothing overflows
 
 
 @lowering(ops.Invert, only="uint8")
@@ -74,25 +74,30 @@ def autocontrast(drawn: Selected, op: ops.AutoContrast) -> Any:
         fn.cast(reduce(image, axes=[0, 1], keep_dims=True), dtype=types.FLOAT)
         for reduce in (fn.reductions.min, fn.reductions.max)
     )
-    flat = low == high  # a channel of one value stays
+    flat = low == high  # a channel of one value does not change
     mean, spread = low * (1.0 - flat), high - low + flat * 255.0
-    if drawn.canvas.device == "gpu":  # as arguments they would have to come back to the CPU
+    if drawn.canvas.device == "gpu":  # as arguments they would have to be copied to the CPU
         return stretched(image, mean, spread, drawn.canvas.channels)
     return fn.normalize(image, mean=mean, stddev=spread, axes=[0, 1], scale=255.0, shift=CUT_OFF, dtype=types.UINT8)
 
 
 def stretched(image: Any, low: Any, spread: Any, channels: int) -> Any:
-    """``255 * (image - low) / spread`` in bytes, the fraction cut off; [1, 1, C] numbers for each image."""
+    """Compute ``255 * (image - low) / spread`` in bytes, truncated; ``low`` and ``spread`` are [1, 1, C] for
+    each image."""
     return to_bytes((image - low) * (255.0 / spread) + 1e-3, channels)
 
 
 @lowering(ops.Equalize, only="uint8")
 def equalize(drawn: Selected, op: ops.Equalize) -> Any:
-    """Pillow counts the values below each, in whole steps of 1/255 of all but the highest; OpenCV, which DALI calls,
-    those up to it, in fractions of all but the lowest. Of the inverted image that is the same, but for the step."""
+    """Equalize histograms with OpenCV's operator, which differs from Pillow's.
+
+    Pillow counts the values below each one, in integer steps of 1/255 of all but the highest. OpenCV, which DALI calls,
+    counts the values up to it, in fractions of all but the lowest. On the inverted image both agree, except for the
+    step.
+    """
     image = drawn.image
     even = _inverse(fn.equalize(_inverse(image)))
-    # How many values are the highest, and of those below them a 255th is a step.
+    # The number of pixels with the highest value; a 255th of the others is a step.
     highest = image == fn.reductions.max(image, axes=[0, 1])
     last = fn.reductions.sum(fn.cast(highest, dtype=types.UINT8), axes=[0, 1], dtype=types.FLOAT)
     size = fn.cast(image.shape(), dtype=types.FLOAT)
@@ -103,7 +108,7 @@ def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     return to_bytes(even * stretch + 0.5 + image * fn.cast(stays, dtype=types.FLOAT), drawn.canvas.channels)
 
 
-@lowering(ops.JPEG, only="uint8", upright=True)  # blocks begin at the upper left corner
+@lowering(ops.JPEG, only="uint8", upright=True)  # blocks start at the upper left corner
 def jpeg(drawn: Selected, op: ops.JPEG) -> Any:
     quality = drawn.number("quality", types.INT32, 0, lambda op: op.quality.astype(np.int32))
     image, channels = drawn.image, drawn.canvas.channels

@@ -41,8 +41,10 @@ def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
 
 
 def _is_another_filter(op: ops.Resize) -> bool:
-    """Of tensors and arrays, "nearest" takes other pixels than DALI; and torch's bicubic filter without antialias is
-    another one."""
+    """Return whether torch's filter differs from DALI's.
+
+    On tensors and arrays "nearest" takes other pixels, and torch's bicubic filter without antialias is different.
+    """
     if op.interpolation not in _INTERPOLATION:
         return True
     return op.kind != "pil" and (op.interpolation == "nearest" or (op.interpolation == "bicubic" and not op.antialias))
@@ -52,7 +54,7 @@ def _is_another_filter(op: ops.Resize) -> bool:
 def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     size: Any
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
-        # The same for images of all sizes, so it belongs to the graph; a plan that disagrees must not pass silently.
+        # Equal for images of all sizes, so it is part of the graph. A plan that disagrees must raise an error.
         size = [int(op.height[0]), int(op.width[0])]
         canvas.inputs.append(Input("", address, _expect(size)))
     else:

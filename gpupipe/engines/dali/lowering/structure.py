@@ -1,4 +1,4 @@
-"""Weighted sums of what several sequences of ops make of one image."""
+"""Weighted sums of the results of several sequences of ops on one image."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def mix(canvas: Canvas, address: OpAddress, op: ops.Mix) -> None:
         # A product in float32; arithmetic with a cast of the image takes four times as long.
         part = fn.brightness_contrast(view.settle(), contrast=weight, contrast_center=0.0, dtype=types.FLOAT)
         total = part if total is None else total + part
-    # It rounds, and torch cuts fractions off.
+    # DALI rounds, and torch truncates.
     mixed = fn.brightness_contrast(total, brightness_shift=CUT_OFF / 255, dtype=types.UINT8)
     if not op.always:
-        # The sums are taken of all: the ops within are fed for whole batches.
+        # The sums are computed for all samples, since the inner ops are fed for whole batches.
         mask = canvas.feed(address, "mask", types.BOOL, 0, lambda op: op.mask)
         drawn, _ = conditional.split(mixed, predicate=mask)
         _, rest = conditional.split(image, predicate=mask)

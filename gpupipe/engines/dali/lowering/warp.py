@@ -1,12 +1,12 @@
 """Affine maps and perspective.
 
 On the CPU ``warp_perspective`` does both: with float images it is as exact as ``warp_affine``, and a third faster. On a
-GPU it is another library's, so affine maps keep to ``warp_affine`` there.
+GPU it uses another library, so affine maps use ``warp_affine`` there.
 
-Pillow asks whether a place lies inside the image, fills it if not, takes neighbours from the edge, and cuts the
-fraction off. So: the image with its edge repeated, half a level less and rounded, under a mask that is the same map of
-the nearest pixels of a white image. Torch blends with black outside, and then with the fill by a mask that was blended
-alike.
+Pillow checks whether a position lies inside the image, fills it if not, takes neighbors from the edge, and truncates.
+This is reproduced by the image with its edge repeated, half a level less and rounded, under a mask that is the same map
+with nearest pixels of a white image. Torch blends with black outside, and then with the fill by a mask that was blended
+in the same way.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine:
 
 
 def _fill(drawn: Selected, op: Any, whole: bool) -> Any:
-    """What fills the outside, in the type that it is added in; ``None`` if that is zero."""
+    """Return the fill of the outside, in the type in which it is added; ``None`` if it is zero."""
     values = op.fill or (0.0,)
-    bits = whole and (op.kind == "pil" or op.interpolation != "bilinear")  # put in by bits
+    bits = whole and (op.kind == "pil" or op.interpolation != "bilinear")  # inserted by bit operations
     kind, name = (np.uint8, types.UINT8) if bits else (np.float32, types.FLOAT)
     numbers = np.array(values).astype(kind)
     if not numbers.any():
