@@ -17,6 +17,7 @@ from gpupipe import BlockShuffle, DataLoader, GpupipeWarning, Shard, datasets
 from gpupipe.errors import ConfigError, StateError
 from gpupipe.planning.blocks import BlockShuffled, quality, starts_of
 from gpupipe.planning.order import Sequential, Shuffle
+from gpupipe.sources.base import Pages
 from gpupipe.testing.formats import write_tar
 
 RNG = np.random.default_rng(0)
@@ -203,3 +204,11 @@ def test_a_sampler_around_that_of_a_loader_with_blocks_is_honoured_and_told(tmp_
         with DataLoader(data, **given, sampler=OfRank(plain.sampler, 0)):
             pass
     assert len(seen) == 1
+
+
+def test_no_page_is_cut() -> None:
+    pages = Pages(np.array([0, 0, 0, 1, 1, 2]), 2.0, 30, 60)
+    sizes = np.full(6, 10)
+    assert starts_of(sizes, 20, pages).tolist() == [0, 3, 5]
+    assert starts_of(sizes, 20).tolist() == [0, 2, 4]
+    assert starts_of(sizes, 1000, pages).tolist() == [0]
