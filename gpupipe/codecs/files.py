@@ -284,8 +284,11 @@ def unpacked_at(fd: int, place: Place) -> bytes:
 
 
 def page_part(key: Hashable, place: Place, stored: Callable[[], bytes | memoryview]) -> bytes:
-    """As :meth:`~gpupipe.codecs.page_cache.PageCache.part` of :data:`~gpupipe.codecs.page_cache.PAGES`. Raises
-    :class:`Undecodable`."""
+    """Return a part of an unpacked page like :meth:`~gpupipe.codecs.page_cache.PageCache.part` of
+    :data:`~gpupipe.codecs.page_cache.PAGES`.
+
+    Raises :class:`Undecodable`.
+    """
     assert place.packed is not None
     try:
         return PAGES.part(key, place.packed, place.length, stored)

@@ -182,7 +182,7 @@ class DataLoader(TorchLoader[Any]):
 
     @property
     def persistent_workers(self) -> bool:  # type: ignore[override]
-        """As in torch; see the argument."""
+        """Value of the argument, as in torch's loader."""
         return bool(self._session.arguments.persistent_workers)
 
     # ---- iterating

@@ -313,7 +313,7 @@ class NativeSession(Session):
         return resolved.config.remarks(setup) + happened + cache + scaled + self._unpacking()
 
     def _unpacking(self) -> list[str]:
-        """How often pages of compressed samples are unpacked, if that costs much."""
+        """Notes on how often pages of compressed samples are unpacked, if that costs much."""
         pages, shuffle = self.resolved.setup.dataset.pages, self.arguments.shuffle
         if pages is None or pages.nbytes <= CACHE_BYTES or self.batching.sampler.name == "sequential":
             return []

@@ -119,7 +119,7 @@ class ParquetWriter(ShardWriter):
     ``ClassLabel`` beside them. Not compressed, because images do not shrink, and so each is a range of bytes."""
 
     ROWS, BYTES = 100, 32 << 20
-    """Of a group of rows at most; the first is what Hugging Face writes for images."""
+    """Maximum number of rows and bytes in a row group. The number of rows is that of Hugging Face for images."""
 
     def __init__(self, file: IO[bytes], labelled: bool, classes: Sequence[str]):
         super().__init__(file, labelled, classes)
@@ -169,16 +169,16 @@ class Format:
     """A format of shards."""
 
     name: str
-    """As the field calls it."""
+    """Name used in the format's own documentation."""
     writer: type[ShardWriter]
     pattern: str
-    """Of the names of files: ``split``, ``number`` and ``count``."""
+    """Pattern of file names, with ``split``, ``number`` and ``count``."""
     raw: Raw
-    """What plain pixels are written in: a format that the usual readers decode."""
+    """Format for plain pixels, which the usual readers decode."""
     overhead: int
     """Bytes that a sample takes beside its image, about."""
     labels_file: bool
-    """Whether the names of classes are in a file beside the shards."""
+    """Whether the class names are in a file next to the shards."""
     open: Callable[[str], EncodedImages]
     """The dataset of a folder of shards."""
 

@@ -39,7 +39,7 @@ _ESTIMATED = 64
 
 @dataclass(frozen=True)
 class Job:
-    """What to write, in which form, and where."""
+    """Samples to write, their form and format, and the destination."""
 
     dataset: EncodedImages
     form: Form

@@ -16,7 +16,7 @@ __all__ = ["InMemory"]
 
 @dataclass(frozen=True)
 class InMemory:
-    """Those of a dataset, by its indices."""
+    """Images of a dataset in memory, by index."""
 
     images: npt.NDArray[np.uint8]
     """u8[N, H, W, C], C = 1 or 3."""

@@ -1,4 +1,4 @@
-"""What the decoder needs to know: the index entry of a video, and which shortcuts it may take."""
+"""Input of the decoder: the index entry of a video, and the shortcuts that may be taken."""
 
 from __future__ import annotations
 

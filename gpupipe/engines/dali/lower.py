@@ -19,7 +19,7 @@ class Output(NamedTuple):
     layout: str
     """``"HWC"`` or ``"CHW"``."""
     dtype: str
-    """What its values are to be; DALI writes no bfloat16."""
+    """Data type of the values; DALI cannot write bfloat16."""
 
 
 def lower(canvas: Canvas, ops: Sequence[Op], memory_format: str, end: GraphEnd) -> list[Output]:

@@ -1,7 +1,7 @@
-"""What the graph does itself, and what it does not: the lowering of every op that DALI has.
+"""Registry of the lowerings: how the graph does each op that DALI supports.
 
-A lowering says which operators do the work of its op, and nothing else. Images that did not draw the op pass it by, and
-that is the same for all ops, so it is done here::
+A lowering only defines the operators that do the work of its op. Images that did not draw the op pass it by. That is
+common to all ops, so it is done here::
 
     @lowering(ops.Invert, only="uint8")
     def invert(drawn, op): return drawn.image ^ np.uint8(255)
@@ -25,32 +25,32 @@ _OnCanvas = TypeVar("_OnCanvas", bound=Callable[[Canvas, OpAddress, Any], None])
 
 
 class Cost(NamedTuple):
-    """Milliseconds of one core for an image of 224 x 224 pixels, by which :mod:`..graph_end` decides."""
+    """Milliseconds of one core for an image of 224 x 224 pixels, which :mod:`..graph_end` uses to decide."""
 
     dali: float
-    """In DALI's graph on the CPU."""
+    """Cost in DALI's graph on the CPU."""
     pil: float
-    """By the form for one image (:mod:`gpupipe.kernels`), if torchvision would have a PIL image."""
+    """Cost of the form for one image (:mod:`gpupipe.kernels`), if torchvision would have a PIL image."""
     tensor: float
-    """By the form for one image, if torchvision would have a tensor."""
+    """Cost of the form for one image, if torchvision would have a tensor."""
 
 
 COSTS: dict[str, list[float]] = json.loads(Path(__file__).with_name("costs.json").read_text())
-"""The fields of :class:`Cost` by the name of the op, as ``benchmarks/op_costs.py --write`` measures them."""
+"""Fields of :class:`Cost` by the name of the op, as ``benchmarks/op_costs.py --write`` measures them."""
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """How the graph does an op."""
+    """The graph's implementation of an op."""
 
     paint: Callable[[Canvas, OpAddress, Any], None]
     only: Literal["uint8"] | None
-    """The type of values that it works on; any if ``None``."""
+    """Type of the values that it works on; any if ``None``."""
     unless: Callable[[Any], bool]
-    """Asked with the op: whether DALI lacks it as it is set."""
+    """Called with the op. Returns whether DALI does not support its settings."""
     cost: Cost
     far: bool
-    """Whether DALI is so far from the reference that a CPU's graph ends before the op whatever it costs."""
+    """Whether DALI differs so much from the reference that a CPU's graph ends before the op, whatever it costs."""
 
 
 def _cost(kind: type[Op]) -> Cost:
@@ -62,7 +62,7 @@ def _cost(kind: type[Op]) -> Cost:
 
 
 LOWERINGS: dict[type[Op], Lowering] = {}
-"""What is not here, and everything after it, is done without DALI; see :mod:`..graph_end`."""
+"""Lowerings by type of op. Ops without one, and all ops after them, run without DALI; see :mod:`..graph_end`."""
 
 
 def lowering(
@@ -73,15 +73,17 @@ def lowering(
     unless: Callable[[Any], bool] = lambda op: False,
     upright: bool = False,
 ) -> Callable[[_Drawn], _Drawn]:
-    """Register what the graph does to the images that drew an op: ``function(drawn, op)`` takes ``drawn.image`` and
-    numbers, and returns the changed image, or ``None`` if it has nothing to do.
+    """Register what the graph does to the images that drew an op.
+
+    ``function(drawn, op)`` takes ``drawn.image`` and numbers, and returns the changed image, or ``None`` if it changes
+    nothing.
 
     Args:
-        far: whether DALI is so far from the reference that a CPU's graph ends before the op whatever it costs.
-        only: the type of values that it works on; behind ``ToTensor`` torch does the rest.
-        unless: whether DALI lacks the op as it is set; torch does it then.
-        upright: whether it matters to the op where in the image a pixel is, so that flips cannot be held back. Of ops
-            that move pixels themselves it always does.
+        far: whether DALI differs so much from the reference that a CPU's graph ends before the op, whatever it costs.
+        only: type of the values that it works on; after ``ToTensor`` torch does the rest.
+        unless: whether DALI does not support the settings of the op; torch then runs it.
+        upright: whether the op depends on the positions of pixels, so that flips cannot be deferred. Ops that move
+            pixels always do.
     """
 
     def register(function: _Drawn) -> _Drawn:
@@ -104,8 +106,10 @@ def canvas_lowering(
     only: Literal["uint8"] | None = None,
     unless: Callable[[Any], bool] = lambda op: False,
 ) -> Callable[[_OnCanvas], _OnCanvas]:
-    """Register what the graph does with an op that has no mask, or looks at it itself: ``function(canvas, address,
-    op)`` changes the canvas."""
+    """Register what the graph does with an op that has no mask, or handles it itself.
+
+    ``function(canvas, address, op)`` changes the canvas.
+    """
 
     def register(function: _OnCanvas) -> _OnCanvas:
         LOWERINGS[kind] = Lowering(function, only, unless, _cost(kind), far)
@@ -115,7 +119,8 @@ def canvas_lowering(
 
 
 def lacks(op: Op, floats: bool) -> bool:
-    """Whether DALI has no form of an op, or of one within it. ``floats``: whether the image is no longer uint8."""
+    """Return whether DALI has no form of an op, or of one within it. ``floats``: whether the image is no longer
+    uint8."""
     found = LOWERINGS.get(type(op))
     if found is None or (floats and found.only == "uint8") or found.unless(op):
         return True
@@ -123,6 +128,6 @@ def lacks(op: Op, floats: bool) -> bool:
 
 
 def paint(canvas: Canvas, ops: Sequence[Op], address: OpAddress = ()) -> None:
-    """Put ops on the canvas; ``address`` is that of the sequence that they are part of."""
+    """Put ops on the canvas; ``address`` is that of the sequence that they belong to."""
     for i, op in enumerate(ops):
         LOWERINGS[type(op)].paint(canvas, (*address, i), op)
