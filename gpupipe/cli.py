@@ -160,6 +160,12 @@ def pack(
     kind: Kind = None,
     image: ImageColumn = None,
     label: LabelColumn = None,
+    columns: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--columns", metavar="A,B", help="Columns to copy; all by default, none for images and labels only."
+        ),
+    ] = None,
     num_workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
@@ -187,6 +193,7 @@ def pack(
             kind=kind,
             image=image,
             label=label,
+            columns=columns,
             num_workers=num_workers,
         )
     )

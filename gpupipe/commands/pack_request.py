@@ -33,7 +33,17 @@ class Request:
     """Kind of the source."""
     image: str | None = None
     label: str | None = None
+    columns: str | None = None
+    """Names of the columns to carry, separated by commas; ``None`` for all, ``""`` or ``"none"`` for none."""
     num_workers: int | None = None
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """The names of :attr:`columns`."""
+        if self.columns is None:
+            return None
+        names = [name.strip() for name in self.columns.split(",") if name.strip()]
+        return () if names == ["none"] else tuple(dict.fromkeys(names))
 
     @property
     def processes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -18,13 +19,13 @@ from ..datasets.images import EncodedImages
 from ..datasets.index.progress import Progress
 from ..errors import BadSample, DatasetError
 from ..pack.base import Form
+from ..pack.columns import Column, carry
 from ..pack.formats import Format
 from ..pack.journal import NAME, Journal
 from ..pack.shards import Job, ShardDone, pack_shards, plan_shards
 from ..pack.verify import verify
 from ..planning.order import Shuffle
 from ..sources.label_names import FILE as LABELS, text_of
-from ..sources.shards import Shards
 from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .pack_request import Request, placed, stopped
 from .sources import open_images
@@ -42,10 +43,35 @@ def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
         dataset = open_images(source, kind=request.kind, image=request.image, label=request.label)
     bad = list(dataset.index_summary().bad)
     labels_file = text_of(dataset.classes) if format.labels_file and dataset.classes else b""
-    job, indices = Job(dataset, form, format, destination), _order(dataset, bad, request)
+    indices = _order(dataset, bad, request)
+    with tempfile.TemporaryDirectory(prefix="gpupipe-pack-") as folder:
+        with Progress("Reading columns", len(dataset)) as progress, libraries_silenced():
+            carried = carry(
+                dataset,
+                folder,
+                request.column_names,
+                [it.index for it in bad],
+                format.writer.arrange,
+                format.writer.key_of,
+                progress,
+            )
+        job = Job(dataset, form, format, destination, carried)
+        return _pack(request, job, indices, bad, labels_file, shard_bytes)
+
+
+def _pack(
+    request: Request,
+    job: Job,
+    indices: np.ndarray[tuple[int], np.dtype[np.int64]],
+    bad: list[BadSample],
+    labels_file: bytes,
+    shard_bytes: int,
+) -> int:
+    dataset, destination = job.dataset, job.folder
     tasks = plan_shards(job, indices, split=request.split, shards=request.shards, shard_bytes=shard_bytes)
     about = {
-        "source": source, "samples": dataset.fingerprint, "form": str(form), "format": format.name,
+        "source": placed(request.source, request.destination)[0], "samples": dataset.fingerprint, "form": str(job.form),
+        "format": job.format.name, "columns": job.carried.digest,
         "split": request.split, "shards": len(tasks), "order": _seed(request),
     }  # fmt: skip
     began = time.monotonic()
@@ -126,7 +152,7 @@ def _report(
         ("shards", f"{len(done):,}, of {_spread(sizes, decimal)} and {_spread(counts, '{:,}'.format)} samples"),
         ("bytes", f"{decimal(before)} of images in {decimal(sum(sizes))} of shards"),
         ("classes", f"{len(packed.classes):,}" if packed.classes else "none named"),
-        *_fields_not_copied(job.dataset),
+        *_columns(job, sum(shard.changed_keys for shard in done)),
         ("left out", f"{quantity(len(bad), 'bad sample')}; all are in {LEFT_OUT}" if bad else "nothing"),
         ("this time", f"{now:,} in {seconds:.1f} s" + (f", {now / seconds:,.0f} images/s" if now else "")),
         ("verified", f"all shards and samples; {SUMS} is for sha256sum -c"),
@@ -138,10 +164,21 @@ def _report(
     bad_samples(out, bad, job.dataset.source.prefix, "left out")
 
 
-def _fields_not_copied(dataset: EncodedImages) -> list[tuple[str, str]]:
-    """Return the report row for fields of the first sample that shards do not store, if there are any."""
-    names = dataset.source.unused_names() if isinstance(dataset.source, Shards) else []
-    return [("not copied", f"{', '.join(names)}: shards hold only images and labels")] if names else []
+def _columns(job: Job, changed_keys: int) -> list[tuple[str, str]]:
+    """Return the rows of the report about columns and keys."""
+    carried = job.carried
+    rows = [("columns", ", ".join(map(_shown, carried.stored)) or "none")]
+    if carried.left_out:
+        rows.append(("not copied", "; ".join(f"{name}: {reason}" for name, reason in carried.left_out)))
+    if changed_keys:
+        text = f"{quantity(changed_keys, 'key')} changed, because keys in tar files are unique and have no dots"
+        rows.append(("keys", text))
+    return rows
+
+
+def _shown(column: Column) -> str:
+    stored = "" if column.stored == column.name else f" as {column.stored}"
+    return f"{column.name}{stored}" + (f" ({column.note})" if column.note else "")
 
 
 def _spread(values: Sequence[int], shown: object) -> str:

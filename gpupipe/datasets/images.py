@@ -161,6 +161,13 @@ class EncodedImages(Dataset):
         path, name = os.path.join(self._prefix, self._index.path(i)), self._index.name(i)
         return os.fsdecode(path + b":" + name if name else path)
 
+    def sample_name(self, index: int) -> str:
+        """Return the name within the container, or the path below the folder of the dataset if it has a file."""
+        i = self._checked(index)
+        name = self._index.name(i)
+        alone = not name or (name.isdigit() and self._index.containers == len(self))
+        return os.fsdecode(self._index.path(i) if alone else name)
+
     def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
         return self._named(self._index.bad(indices))
 

@@ -190,12 +190,32 @@ def _nested(table: Any, name: str) -> Any:
 def _values(column: Any) -> list[Any]:
     types = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow").types
     kind = column.type
+    if types.is_fixed_size_list(kind) and types.is_fixed_size_list(kind.value_type):
+        return [_nested_array(it) for it in column]
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         of = kind.value_type
         if types.is_integer(of) or types.is_floating(of) or types.is_boolean(of):
             return [it.values.to_numpy(zero_copy_only=False) if it.is_valid else None for it in column]
     values: list[Any] = column.to_pylist()
     return values
+
+
+def _nested_array(value: Any) -> Any:
+    """Return the array of fixed-size lists within one another, or lists if they hold anything but numbers."""
+    if not value.is_valid:
+        return None
+    values, shape = value.values, [len(value.values)]
+    while hasattr(values.type, "list_size"):
+        if values.null_count:
+            return value.as_py()
+        shape.append(values.type.list_size)
+        values = values.flatten()
+    if values.null_count or str(values.type) not in _NUMBERS:
+        return value.as_py()
+    return values.to_numpy(zero_copy_only=False).reshape(shape)
+
+
+_NUMBERS = {"bool", "halffloat", "float", "double", *(f"{u}int{bits}" for u in ("u", "") for bits in (8, 16, 32, 64))}
 
 
 def checked_labels(column: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -62,6 +62,10 @@ class Hdf5Files(Shards):
     def names(self, file: IO[bytes]) -> Iterable[str]:
         with opened(file) as root:
             return [*root]
+
+    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
+        with opened(file) as root:
+            return {name: 0 for name in self.unused(root) if hasattr(find(root, name), "dtype")}
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         h5 = h5py()

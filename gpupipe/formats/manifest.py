@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -50,6 +50,8 @@ class Manifested(Source):
     columns: tuple[str, ...] = ()
     values: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
     """Values of every row, in the order of ``columns``."""
+    file: str = ""
+    """Absolute path of the list."""
 
     whole_files: ClassVar[bool] = False
 
@@ -91,6 +93,17 @@ class Manifested(Source):
             return rows.listing(self.prefix, started, absolute=self.paths.absolute)
         except ValueError as e:
             raise DatasetError(f"Manifest: {e}; correct the list") from None
+
+    def field_counts(self) -> Mapping[str, int]:
+        names = dict.fromkeys(name for _, row in _lines(self.file) for name in row)
+        return {name: 0 for name in names if name not in _COLUMNS}
+
+    def values_of(self, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
+        rows = [row for _, row in _lines(self.file)]
+        values = [[row.get(name) for row in rows] for name in columns]
+        if rows and isinstance(rows[0], _Texts):
+            values = [*map(parsed, values)]
+        return zip(*values, strict=True)
 
     def __getstate__(self) -> dict[str, Any]:
         nothing = np.empty(0, np.int64)  # all of this is in the index
@@ -155,7 +168,16 @@ def read_manifest(
     if is_text:
         values = [list(row) for row in zip(*map(parsed, zip(*values, strict=True)), strict=True)]
     return Manifested(
-        paths, container, offset, length, _numbers(labels), names.texts(), storage, further, tuple(map(tuple, values))
+        paths,
+        container,
+        offset,
+        length,
+        _numbers(labels),
+        names.texts(),
+        storage,
+        further,
+        tuple(map(tuple, values)),
+        path,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -27,7 +27,8 @@ __all__ = ["RecordFiles", "RecordIO"]
 _PART = struct.Struct("<II")
 _MAGIC = 0xCED7230A
 _HEADER = struct.Struct("<IfQQ")
-"""Number of labels that follow, the label if there are none, two numbers of the record."""
+"""How many labels follow, the label if none does, two numbers of the record."""
+_COLUMNS = ("labels", "id", "id2")
 _LABELS = (4096 - _HEADER.size) // 4
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
@@ -116,6 +117,9 @@ class RecordFiles(Shards):
         row = row._replace(packed=packed, values=[about.get(column) for column in self.columns])
         return self._labelled(row, labels), at
 
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        return _COLUMNS
+
     def _labelled(self, row: Row, labels: npt.NDArray[Any]) -> Row:
         if self.label is None and len(labels) > 1:
             if "labels" in self.columns:
@@ -162,7 +166,7 @@ class RecordIO(Sharded):
     ):
         if label is not None and type(label) is not int:
             raise DatasetError(f"RecordIO: label must be the number of a label, such as 0, and is {label!r}")
-        wrong = [name for name in options.get("columns", ()) if name not in ("labels", "id", "id2")]
+        wrong = [name for name in options.get("columns", ()) if name not in _COLUMNS]
         if wrong:
             raise DatasetError(f"RecordIO: there is no column {wrong[0]!r}; there are 'labels', 'id' and 'id2'")
         super().__init__(partial(RecordFiles, label=label), self.files(paths, options), transform, options)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -41,6 +43,7 @@ class TFRecords(Shards):
 
     owner = "TFRecord"
     labels_file = True
+    samples_differ = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         checksum: Checksum = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
@@ -75,6 +78,19 @@ class TFRecords(Shards):
     def names(self, file: IO[bytes]) -> Iterable[str]:
         (length, _) = HEAD.unpack(file.read(HEAD.size))
         return sorted(features_of(file.read(min(length, MAX_BYTES))))
+
+    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
+        found, total = Counter[str](), file.seek(0, os.SEEK_END)
+        at = 0
+        while at + HEAD.size <= total:
+            file.seek(at)
+            (length, _) = HEAD.unpack(file.read(HEAD.size))
+            if at + HEAD.size + length + FOOT.size > total:
+                break  # rows() says what is wrong
+            with suppress(ValueError):  # a bad sample
+                found.update(self.unused(features_of(file.read(min(length, MAX_BYTES)))))
+            at += HEAD.size + length + FOOT.size
+        return found
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
         try:

@@ -7,6 +7,7 @@ import posixpath
 import stat
 import struct
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,7 @@ class ZipFiles(Shards):
     root: str | None
 
     owner = "Zip"
+    archive = samples_differ = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         try:
@@ -100,6 +102,16 @@ class ZipFiles(Shards):
         members = [member.filename for member in zipfile.ZipFile(file).infolist()]
         first = next(name for name in members if name.lower().endswith(self.extensions))
         return [name[len(_stem(name)) + 1 :] for name in members if _stem(name) == _stem(first) and name != first]
+
+    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
+        found: dict[str, list[str]] = {}
+        for member in zipfile.ZipFile(file).infolist():
+            if not member.is_dir() and not member.filename.startswith("__MACOSX/"):
+                stem = _stem(member.filename)
+                found.setdefault(stem, []).append(member.filename[len(stem) + 1 :].lower())
+        images = tuple(it.lstrip(".") for it in self.extensions)
+        samples = [those for those in found.values() if any(it in images for it in those)]
+        return Counter(it for those in samples for it in those if it not in images)
 
     def _root(self, names: list[str]) -> str:
         if self.root is not None:

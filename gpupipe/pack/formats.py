@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import re
 import tarfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from ..codecs.tfrecord import example, framed
 from ..datasets.images import EncodedImages
@@ -16,9 +20,10 @@ from ..formats.parquet import Parquet
 from ..formats.tfrecord import TFRecord
 from ..formats.webdataset import WebDataset
 from ..sources.extras import need
+from .columns import KEY, Column
 from .images import Raw
 
-__all__ = ["FORMATS", "Format", "Record", "ShardWriter"]
+__all__ = ["FORMATS", "Format", "Record", "ShardWriter", "member_key"]
 
 _EXTENSIONS = {
     "JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "PPM": "ppm", "BMP": "bmp", "TIFF": "tif",
@@ -37,6 +42,9 @@ class Record(NamedTuple):
     format: str
     """In Pillow's words."""
     label: int | None
+    key: str
+    values: Sequence[Any] = ()
+    """Of the columns."""
 
 
 class ShardWriter(ABC):
@@ -45,16 +53,66 @@ class ShardWriter(ABC):
     Args:
         labelled: whether samples have labels.
         classes: their names by number; empty if there are none.
+        columns: the columns that samples have values of.
+        keys: whether keys are stored in a column of their own.
     """
 
-    def __init__(self, file: IO[bytes], labelled: bool, classes: Sequence[str]):
+    taken: ClassVar[frozenset[str]] = frozenset()
+    """Names that columns cannot have."""
+    unique_keys: ClassVar[bool] = False
+    """Whether keys must differ."""
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        labelled: bool,
+        classes: Sequence[str],
+        columns: Sequence[Column] = (),
+        keys: bool = False,
+    ):
         self._file = file
         self._labelled = labelled
         self._classes = classes
+        self._columns = columns
+        self._keys = keys
+
+    @classmethod
+    def arrange(cls, columns: Sequence[Column], archive: bool) -> tuple[list[Column], list[tuple[str, str]]]:
+        """Return the columns with their names in shards, and (name, reason) of those that are left out.
+
+        Args:
+            archive: whether names are extensions of members.
+        """
+        stored, left_out = list[Column](), list[tuple[str, str]]()
+        names = {*cls.taken}
+        for column in cls._named(columns, archive):
+            if column.stored.lower() in names:
+                left_out.append((column.name, f"the shards have {column.stored!r} already"))
+            else:
+                names.add(column.stored.lower())
+                stored.append(column)
+        return stored, left_out
+
+    @classmethod
+    def _named(cls, columns: Sequence[Column], archive: bool) -> Iterator[Column]:
+        for column in columns:
+            ragged = column.kind == "arrays"
+            kind, note = ("json", "as JSON texts") if ragged or column.kind == "json" else (column.kind, "")
+            yield replace(column, kind=kind, stored=column.name, note=note)
+
+    @classmethod
+    def as_read(cls, column: Column, value: Any) -> Any:
+        """Return what ``columns=`` reads for a value."""
+        return value
 
     def refuses(self, format: str) -> str:
         """Why images of a format cannot be written; empty if they can."""
         return ""
+
+    @staticmethod
+    def key_of(key: str) -> str:
+        """Return the form of a key that shards can have."""
+        return key
 
     @abstractmethod
     def add(self, record: Record) -> None: ...
@@ -68,9 +126,42 @@ class TarWriter(ShardWriter):
     """``000000017.jpg`` and ``000000017.cls``, as the webdataset package has them. Nothing in a tar file depends on who
     writes it, and when."""
 
-    def __init__(self, file: IO[bytes], labelled: bool, classes: Sequence[str]):
-        super().__init__(file, labelled, classes)
-        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
+    taken = frozenset({"cls", *_EXTENSIONS.values(), "jpeg", "pgm", "tiff", "json"})
+    unique_keys = True
+
+    @staticmethod
+    def key_of(key: str) -> str:
+        return member_key(key)
+
+    def __init__(self, file: IO[bytes], *args: Any):
+        super().__init__(file, *args)
+        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+
+    @classmethod
+    def arrange(cls, columns: Sequence[Column], archive: bool) -> tuple[list[Column], list[tuple[str, str]]]:
+        whole = [replace(it, stored="json") for it in columns if archive and it.name == "json" and it.kind == "str"]
+        stored, left_out = super().arrange([it for it in columns if not whole or it.name != "json"], archive)
+        fields = [it.name for it in stored if it.stored.startswith("json:")]
+        if whole and fields:  # --columns names fields of the member as well
+            left_out += [(name, "the member 'json' has it") for name in fields]
+            stored = [it for it in stored if it.name not in fields]
+        return whole + stored, left_out
+
+    @classmethod
+    def _named(cls, columns: Sequence[Column], archive: bool) -> Iterator[Column]:
+        caption = [it.name for it in columns if it.kind == "str" and not it.name.startswith("json:")]
+        for column in columns:
+            name = column.name
+            if column.kind in ("array", "arrays"):
+                stem = "" if name.lower() == "npy" else name.removesuffix(".npy")
+                yield replace(column, stored=f"{_extension(stem)}.npy" if stem else "npy")
+            elif archive and column.kind == "str" and ":" not in name:
+                yield replace(column, stored=name.lower())
+            elif column.kind == "str" and caption == [name]:
+                yield replace(column, stored="txt")
+            else:
+                note = "as JSON texts" if column.kind == "json" else ""
+                yield replace(column, stored=f"json:{name.removeprefix('json:')}", note=note)
 
     def refuses(self, format: str) -> str:
         if format in _EXTENSIONS:
@@ -78,9 +169,23 @@ class TarWriter(ShardWriter):
         return f"readers of tar files know no extension for {format}; --format parquet takes it"
 
     def add(self, record: Record) -> None:
-        self._member(f"{record.number:09d}.{_EXTENSIONS[record.format]}", record.data)
+        self._member(f"{record.key}.{_EXTENSIONS[record.format]}", record.data)
         if record.label is not None:
-            self._member(f"{record.number:09d}.cls", b"%d" % record.label)
+            self._member(f"{record.key}.cls", b"%d" % record.label)
+        fields = {}
+        for column, value in zip(self._columns, record.values, strict=True):
+            if value is None:
+                continue
+            if column.stored.startswith("json:"):
+                fields[column.stored.removeprefix("json:")] = value
+            elif isinstance(value, np.ndarray):
+                array = io.BytesIO()
+                np.save(array, value, allow_pickle=False)
+                self._member(f"{record.key}.{column.stored}", array.getvalue())
+            else:
+                self._member(f"{record.key}.{column.stored}", value.encode())
+        if fields:
+            self._member(f"{record.key}.json", json.dumps(fields, ensure_ascii=False).encode())
 
     def _member(self, name: str, data: bytes) -> None:
         member = tarfile.TarInfo(name)
@@ -94,21 +199,56 @@ class TarWriter(ShardWriter):
 class TFRecordWriter(ShardWriter):
     """``tf.train.Example`` messages with the features of ImageNet's usual files."""
 
-    def __init__(self, file: IO[bytes], labelled: bool, classes: Sequence[str]):
-        super().__init__(file, labelled, classes)
+    taken = frozenset({"image/encoded", "image/format", "image/class/label"})
+
+    def __init__(self, file: IO[bytes], *args: Any):
+        super().__init__(file, *args)
         self._checksum = need("google_crc32c", "tfrecord", "records have checksums").value
 
     def add(self, record: Record) -> None:
-        features: dict[str, bytes | int | float] = {
-            "image/encoded": record.data,
-            "image/format": record.format.lower().encode(),
-            "image/filename": _encoded(record.name),
-        }
+        features: dict[str, Any] = {"image/filename": _encoded(record.name)}
+        if self._keys:
+            features[KEY] = record.key.encode()
+        features |= {"image/encoded": record.data, "image/format": record.format.lower().encode()}
         if record.label is not None:
             features["image/class/label"] = record.label
             if self._classes:
                 features["image/class/text"] = _encoded(self._classes[record.label])
+        for column, value in zip(self._columns, record.values, strict=True):
+            if isinstance(value, str):
+                features[column.stored] = value.encode()
+            elif isinstance(value, np.ndarray):
+                features[column.stored] = value.ravel().tolist()
+            elif value is not None:
+                features[column.stored] = value
         self._file.write(framed(example(features), self._checksum))
+
+    @classmethod
+    def _named(cls, columns: Sequence[Column], archive: bool) -> Iterator[Column]:
+        for column in super()._named(columns, archive):
+            notes = [column.note] if column.note else []
+            if column.kind == "bool" or (column.kind == "array" and column.dtype == "|b1"):
+                notes.append("as 0 and 1")
+            if column.kind == "float" or column.dtype == "<f8":
+                notes.append("rounded to float32")
+            elif column.kind == "array" and column.dtype[1] in "iu" and column.dtype != "<i8":
+                notes.append("as int64")
+            elif column.dtype == "<f2":
+                notes.append("as float32")
+            if column.shape and math.prod(column.shape) == 1:
+                notes.append("as a number")
+            elif len(column.shape) > 1:
+                notes.append("flattened")
+            yield replace(column, note=", ".join(notes))
+
+    @classmethod
+    def as_read(cls, column: Column, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            flat = value.ravel().astype(np.float32 if value.dtype.kind == "f" else np.int64)
+            return flat if flat.size > 1 else flat[0].item()
+        if isinstance(value, float):
+            return float(np.float32(value))
+        return int(value) if isinstance(value, bool) else value
 
     def close(self) -> None:
         pass
@@ -121,11 +261,15 @@ class ParquetWriter(ShardWriter):
     ROWS, BYTES = 100, 32 << 20
     """Maximum number of rows and bytes in a row group. The number of rows is that of Hugging Face for images."""
 
-    def __init__(self, file: IO[bytes], labelled: bool, classes: Sequence[str]):
-        super().__init__(file, labelled, classes)
+    taken = frozenset({"image", "label"})
+
+    def __init__(self, file: IO[bytes], *args: Any):
+        super().__init__(file, *args)
         pa = need("pyarrow", "parquet", "Parquet files are written with pyarrow")
         columns = [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]))]
-        columns += [("label", pa.int64())] if labelled else []
+        columns += [("label", pa.int64())] if self._labelled else []
+        columns += [(KEY, pa.string())] if self._keys else []
+        columns += [(column.stored, _arrow_type(pa, column)) for column in self._columns]
         self._schema = pa.schema(columns, metadata=self._metadata())
         self._table = pa.Table.from_pylist
         self._writer = need("pyarrow.parquet", "parquet", "Parquet files are written with pyarrow").ParquetWriter(
@@ -134,17 +278,29 @@ class ParquetWriter(ShardWriter):
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
 
+    @classmethod
+    def _named(cls, columns: Sequence[Column], archive: bool) -> Iterator[Column]:
+        for column in super()._named(columns, archive):
+            half = column.kind == "array" and column.dtype == "<f2"
+            yield replace(column, dtype="<f4", note="as float32") if half else column
+
     def _metadata(self) -> dict[str, str]:
         features: dict[str, Any] = {"image": {"_type": "Image"}}
         if self._labelled and self._classes:
             features["label"] = {"names": list(self._classes), "_type": "ClassLabel"}
         elif self._labelled:
             features["label"] = {"dtype": "int64", "_type": "Value"}
+        if self._keys:
+            features[KEY] = {"dtype": "string", "_type": "Value"}
+        features |= {column.stored: _feature(column) for column in self._columns}
         return {"huggingface": json.dumps({"info": {"features": features}})}
 
     def add(self, record: Record) -> None:
         image = {"bytes": record.data, "path": _encoded(record.name).decode()}
-        self._rows.append({"image": image, "label": record.label})
+        row = {"image": image, "label": record.label, KEY: record.key}
+        for column, value in zip(self._columns, record.values, strict=True):
+            row[column.stored] = value.tolist() if isinstance(value, np.ndarray) else value
+        self._rows.append(row)
         self._bytes += len(record.data)
         if len(self._rows) == self.ROWS or self._bytes >= self.BYTES:
             self._flush()
@@ -157,6 +313,46 @@ class ParquetWriter(ShardWriter):
         if self._rows:
             self._flush()
         self._writer.close()
+
+
+_TYPES = {"bool": "bool", "int": "int64", "float": "float64"}
+
+
+def _arrow_type(pa: Any, column: Column) -> Any:
+    if column.kind != "array":
+        return pa.type_for_alias(_TYPES.get(column.kind, "string"))
+    kind = pa.from_numpy_dtype(np.dtype(column.dtype))
+    for size in reversed(column.shape):
+        kind = pa.list_(kind, size)
+    return kind
+
+
+def _feature(column: Column) -> dict[str, Any]:
+    """Describe a column as Hugging Face's ``Features`` do."""
+    if column.kind != "array":
+        return {"dtype": _TYPES.get(column.kind, "string"), "_type": "Value"}
+    feature: dict[str, Any] = {"dtype": np.dtype(column.dtype).name, "_type": "Value"}
+    for size in reversed(column.shape):
+        feature = {"feature": feature, "length": size, "_type": "Sequence"}
+    return feature
+
+
+def _extension(name: str) -> str:
+    """Return a name as an extension of a member: in lower case, without slashes and control characters."""
+    return re.sub(r"[/\x00-\x1f\x7f]", "_", name.lower())
+
+
+def member_key(key: str) -> str:
+    """Return a key that names the members of a sample. Readers take all behind the first dot of the last part for the
+    extension, and skip names such as ``__meta__/``.
+
+    >>> member_key("a.b/c.d"), member_key("../x")
+    ('a.b/c_d', '_/x')
+    """
+    folder, slash, name = re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "_", key).lstrip("/").rpartition("/")
+    folder = "/".join("_" if part in ("", "..") else part for part in folder.split("/")) if folder else ""
+    whole = f"{folder}{slash}{name.replace('.', '_') or '_'}"
+    return f"_{whole[2:]}" if re.match(r"__[^/]*__/", whole) else whole
 
 
 def _encoded(text: str) -> bytes:

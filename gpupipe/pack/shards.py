@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -21,7 +21,8 @@ from ..codecs.files import Undecodable, read_place
 from ..datasets.images import EncodedImages
 from ..errors import ConfigError, DatasetError
 from .base import Form, Kept
-from .formats import Format, Record
+from .columns import Carried, canonical
+from .formats import Format, Record, ShardWriter
 from .images import Reencoded
 from .journal import Journal
 from .processes import Tell, in_processes
@@ -45,6 +46,7 @@ class Job:
     form: Form
     format: Format
     folder: str
+    carried: Carried
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class ShardDone:
     """Bytes of its samples in the source."""
     kept: dict[str, int] = field(default_factory=dict)
     """Number of samples that were copied unchanged, by kind."""
+    changed_keys: int = 0
+    """Number of samples whose key is another one than in the source."""
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
     """(index in the dataset, kind, reason) of samples that turned out to be bad."""
 
@@ -80,7 +84,7 @@ class ShardDone:
 
 
 class Content:
-    """Checksum of the labels and bytes of samples in order."""
+    """Checksum of the labels, bytes and columns of samples in order."""
 
     def __init__(self) -> None:
         self._hash = xxhash.xxh3_128()
@@ -88,6 +92,12 @@ class Content:
     def add(self, data: bytes, label: int | None) -> None:
         self._hash.update(struct.pack("<q?q", len(data), label is not None, label or 0))
         self._hash.update(data)
+
+    def add_values(self, values: Iterable[Any]) -> None:
+        """Add what ``columns=`` reads of a sample."""
+        for value in values:
+            self._hash.update(canonical(value))
+            self._hash.update(b"\n")
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -224,7 +234,7 @@ def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
         with open(part, "wb", buffering=0) as raw:
             hashed = _Hashed(raw)
             with io.BufferedWriter(hashed, 1 << 20) as file:
-                found = _fill(job, task, job.format.writer(file, *_labels(job.dataset)), tell)
+                found = _fill(job, task, _writer(job, file), tell)
                 file.flush()
                 os.fsync(raw.fileno())
         done = ShardDone(task.name, bytes=hashed.tell(), sha256=hashed.sha256.hexdigest(), **found)
@@ -235,19 +245,22 @@ def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
     return done
 
 
-def _labels(dataset: EncodedImages) -> tuple[bool, list[str]]:
-    return dataset.labels is not None, dataset.classes
+def _writer(job: Job, file: Any) -> ShardWriter:
+    dataset, carried = job.dataset, job.carried
+    return job.format.writer(file, dataset.labels is not None, dataset.classes, carried.stored, carried.keys)
 
 
-def _fill(job: Job, task: ShardTask, writer: Any, tell: Tell) -> dict[str, Any]:
+def _fill(job: Job, task: ShardTask, writer: ShardWriter, tell: Tell) -> dict[str, Any]:
     """Write the samples of a shard; return the fields of :class:`ShardDone` about them."""
-    dataset, content = job.dataset, Content()
+    dataset, content, values_content = job.dataset, Content(), Content()
+    carried, changed = job.carried, 0
     labels, prefix = dataset.labels, os.fsdecode(dataset.source.prefix)
     kept: dict[str, int] = {}
     left_out: list[tuple[int, str, str]] = []
     count = read_bytes = 0
     for some in chunks(task.indices, dataset.file_sizes):
-        for index, data, made in _made(job, some):
+        rows = carried.rows(some.tolist())
+        for (index, data, made), (given, values) in zip(_made(job, some), rows, strict=True):
             if isinstance(made, Kept):
                 kept[made.kind] = kept.get(made.kind, 0) + 1
             format = job.form.made if isinstance(made, bytes) and job.form.made else _format_of(dataset, index)
@@ -259,13 +272,21 @@ def _fill(job: Job, task: ShardTask, writer: Any, tell: Tell) -> dict[str, Any]:
                 continue
             label = None if labels is None else int(labels[index])
             new = made if isinstance(made, bytes) else data
-            writer.add(Record(index, dataset.describe(index).removeprefix(prefix), new, format, label))
+            key = writer.key_of(given)
+            if writer.unique_keys and carried.is_repeated(index):
+                key += f"-{index:09d}"
+            changed += key != given
+            writer.add(Record(index, dataset.describe(index).removeprefix(prefix), new, format, label, key, values))
             content.add(new, label)
+            stored = zip(carried.stored, values, strict=True)
+            read = (None if value is None else writer.as_read(column, value) for column, value in stored)
+            values_content.add_values((*((key,) if carried.keys else ()), *read))
             count, read_bytes = count + 1, read_bytes + len(data)
         tell(len(some))
     writer.close()
     return {
-        "samples": count, "content": content.digest(), "read_bytes": read_bytes, "kept": kept, "left_out": left_out,
+        "samples": count, "content": f"{content.digest()} {values_content.digest()}", "changed_keys": changed,
+        "read_bytes": read_bytes, "kept": kept, "left_out": left_out,
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy as np
 from ..codecs.files import Undecodable
 from ..datasets.images import EncodedImages
 from ..errors import DatasetError
+from ..sources.shards import Shards
 from ..sources.storage import LOCAL
+from .columns import KEY
 from .processes import Tell, in_processes
 from .shards import Content, Job, ShardDone, chunks, read
 
@@ -27,6 +29,8 @@ class _Task:
     shard: ShardDone
     first: int
     """Index of its first sample in the new dataset."""
+    columns: tuple[str, ...]
+    """Names of the columns that are read."""
 
 
 def verify(job: Job, done: Sequence[ShardDone], *, processes: int, progress: Tell) -> EncodedImages:
@@ -42,7 +46,8 @@ def verify(job: Job, done: Sequence[ShardDone], *, processes: int, progress: Tel
     if dataset.classes != job.dataset.classes:
         raise DatasetError(f"{job.folder}: other classes are read than were written; {_ADVICE}")
     firsts = np.cumsum([0, *(shard.samples for shard in done)]).tolist()
-    tasks = [_Task(job.folder, shard, first) for shard, first in zip(done, firsts, strict=False)]
+    columns = (*((KEY,) if job.carried.keys else ()), *(column.stored for column in job.carried.stored))
+    tasks = [_Task(job.folder, shard, first, columns) for shard, first in zip(done, firsts, strict=False)]
     with closing(in_processes(partial(_check, dataset), tasks, processes, progress)) as results:
         for wrong in filter(None, results):
             raise DatasetError(f"{job.folder}: {wrong}; {_ADVICE}")
@@ -73,4 +78,12 @@ def _check(dataset: EncodedImages, task: _Task, tell: Tell) -> str:
                 return f"{dataset.describe(index)} cannot be read: {data.reason}"
             content.add(data, None if labels is None else int(labels[index]))
         tell(len(some))
-    return "" if content.digest() == shard.content else f"{shard.name} is read as other samples than were written"
+    values, source = Content(), dataset.source
+    assert isinstance(source, Shards)
+    with open(path, "rb") as opened:
+        for row in replace(source, columns=task.columns).rows(opened, os.fsencode(path)) if task.columns else ():
+            values.add_values(row.values)
+    if f"{content.digest()} {values.digest()}" == shard.content:
+        return ""
+    what = "columns" if shard.content.startswith(content.digest()) else "samples"
+    return f"{shard.name} is read as other {what} than were written"

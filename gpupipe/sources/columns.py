@@ -16,16 +16,18 @@ from .base import TextList, Values
 from .extras import parse_json
 
 __all__ = [
+    "LONGEST",
     "GrowingColumn",
     "NoSuchColumn",
     "are_fractions",
+    "array_of",
     "checked_columns",
     "json_field",
     "member_value",
     "parsed",
 ]
 
-_LONGEST = (1 << 16) - 1
+LONGEST = (1 << 16) - 1
 """Maximum number of bytes of a text or an array."""
 _NUMBERS = {"bool": ("B", np.uint8), "int": ("q", np.int64), "float": ("d", np.float64)}
 
@@ -128,22 +130,22 @@ def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
         return None, f"it has no {name!r}, and other samples have one"
     kind = type(value).__name__
     if isinstance(value, list):
-        value = _array_of(value)
+        value = array_of(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size:
-        if value.nbytes > _LONGEST:
-            return None, f"its {name!r} has {value.nbytes:,} bytes; arrays have at most {_LONGEST:,}"
+        if value.nbytes > LONGEST:
+            return None, f"its {name!r} has {value.nbytes:,} bytes; arrays have at most {LONGEST:,}"
         return np.ascontiguousarray(value, value.dtype.newbyteorder("<")), ""
     if type(value) not in (bool, int, float, str):
         unfit.add(kind)
         return None, f"its {name!r} is of type {kind}; columns hold numbers, truth values, texts and arrays of numbers"
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         return None, f"its {name!r} is {value}, which does not fit into 64 bits"
-    if type(value) is str and len(value.encode(errors="surrogatepass")) > _LONGEST:
-        return None, f"its {name!r} has more than {_LONGEST:,} bytes"
+    if type(value) is str and len(value.encode(errors="surrogatepass")) > LONGEST:
+        return None, f"its {name!r} has more than {LONGEST:,} bytes"
     return value, ""
 
 
-def _array_of(values: list[Any]) -> Any:
+def array_of(values: list[Any]) -> Any:
     """Convert lists of numbers, all of one length, to an array i64, f64 or bool. Returns anything else unchanged."""
     try:
         found = np.array(values)
@@ -190,8 +192,13 @@ def _npy_array(data: bytes) -> npt.NDArray[Any]:
 
 
 def json_field(text: bytes, path: str) -> Any:
-    """Return a field of a JSON object, such as ``a.b``. Raises the errors of parsing and lookup."""
+    """Return a field of a JSON object by name, or ``a.b`` for a field of a field.
+
+    Raises the errors of parsing and lookup.
+    """
     value = parse_json(text)
+    if isinstance(value, dict) and path in value:
+        return value[path]
     for name in path.split("."):
         value = value[name]
     return value

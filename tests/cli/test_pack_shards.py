@@ -28,6 +28,7 @@ from gpupipe import DataLoader, datasets
 from gpupipe.commands import pack_shards as command
 from gpupipe.datasets.index.progress import Progress
 from gpupipe.pack.base import AsIs
+from gpupipe.pack.columns import Carried
 from gpupipe.pack.formats import FORMATS
 from gpupipe.pack.images import Reencoded
 from gpupipe.pack.journal import NAME
@@ -466,7 +467,7 @@ def test_shards_are_balanced(data: Path, kib: int) -> None:
     dataset = datasets.ImageFolder(data)
     indices = np.flatnonzero(dataset.sizes[:, 0] > 0)
     for form in (AsIs(), Reencoded(64), Reencoded(None, raw="PPM")):
-        job = Job(dataset, form, FORMATS["webdataset"], "nowhere")
+        job = Job(dataset, form, FORMATS["webdataset"], "nowhere", Carried("nowhere", (), ()))
         tasks = plan_shards(job, indices, split="x", shard_bytes=kib << 10)
         assert np.array_equal(np.concatenate([task.indices for task in tasks]), indices)
         assert min(len(task.indices) for task in tasks) >= 1

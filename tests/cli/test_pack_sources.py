@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import error, gpupipe
 from store import BUCKET, Store, store
@@ -45,18 +46,7 @@ def test_every_format_is_packed(name: str, images: list[bytes], tmp_path: Path) 
     assert all_of(datasets.Parquet(tmp_path / "packed")) == [(image, i) for i, image in enumerate(images)]
 
 
-def test_the_report_names_the_fields_that_are_not_copied(images: list[bytes], tmp_path: Path) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = [{"image": image, "label": i, "caption": "a", "width": 1} for i, image in enumerate(images)]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", compression="none", use_dictionary=False)
-    shown = gpupipe("pack", tmp_path / "a.parquet", tmp_path / "out", "--format", "webdataset").stdout
-    (line,) = [line for line in shown.splitlines() if "not copied" in line]
-    assert line.split("not copied")[1].strip() == "caption, width: shards hold only images and labels"
-    again = gpupipe("pack", tmp_path / "out", tmp_path / "again", "--format", "parquet").stdout
-    assert "not copied" not in again
-
-
-def test_a_first_sample_without_names_does_not_end_the_report(images: list[bytes], tmp_path: Path) -> None:
+def test_json_that_is_no_object_is_copied(images: list[bytes], tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for name, data in (("0.jpg", images[0]), ("0.json", b"3")):
             member = tarfile.TarInfo(name)
@@ -64,6 +54,7 @@ def test_a_first_sample_without_names_does_not_end_the_report(images: list[bytes
             tar.addfile(member, io.BytesIO(data))
     shown = gpupipe("pack", tmp_path / "a.tar", tmp_path / "out", "--format", "parquet").stdout
     assert "verified" in shown and "not copied" not in shown
+    assert [*datasets.Parquet(tmp_path / "out", columns=["json"]).columns["json"].of(np.arange(1))] == ["3"]
 
 
 def test_names_that_say_what_they_are(tmp_path: Path) -> None:
