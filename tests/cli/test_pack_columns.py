@@ -149,7 +149,7 @@ def write_hdf5(images: list[bytes], folder: Path) -> tuple[Path, dict[str, Any]]
 
 
 def write_mds(images: list[bytes], folder: Path) -> tuple[Path, dict[str, Any]]:
-    about = {"column_names": ["image", "label", "caption", "n", "other"]}
+    about: dict[str, Any] = {"column_names": ["image", "label", "caption", "n", "other"]}
     about |= {"column_encodings": ["jpeg", "int", "str", "int32", "pkl"], "column_sizes": [None, 8, None, 4, 1]}
     samples = []
     for i, image in enumerate(images):
@@ -237,6 +237,8 @@ def test_keys(target: str, images: list[bytes], tmp_path: Path) -> None:
     given, _ = write_tar(images, tmp_path)
     gpupipe("pack", given, tmp_path / "out", "--format", target)
     assert [row[0] for row in values_of(OPEN[target](tmp_path / "out"), ["__key__"])] == KEYS
+    gpupipe("pack", tmp_path / "out", tmp_path / "again", "--format", "tfrecord")
+    assert [row[0] for row in values_of(datasets.TFRecord(tmp_path / "again"), ["__key__"])] == KEYS
     for name in ("class 0/a.b.jpg", "class 0/a_b.jpg", "c/ü.jpg"):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / name).write_bytes(images[0])
