@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import FunctionType
 from typing import Any
 
 from ..reasons import without_addresses
@@ -62,7 +63,11 @@ def class_name(obj: Any) -> str:
 
 
 def shown(obj: Any) -> str:
-    """``repr`` in one line that is not too long, without addresses."""
+    """``repr`` in one line that is not too long, without addresses. A function is shown by its name, a lambda also by
+    its line."""
+    if isinstance(obj, FunctionType):
+        line = f":{obj.__code__.co_firstlineno}" if obj.__name__ == "<lambda>" else ""
+        return obj.__qualname__ + line
     try:
         text = without_addresses(" ".join(repr(obj).split()))
     except Exception:  # of a script's class, in the middle of a report about something else

@@ -7,12 +7,14 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import PurePath
 from types import CellType, CodeType
-from typing import Any
 
 __all__ = ["assigns_outside", "codes_of", "global_names", "is_full", "is_installed", "own_classes"]
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of packages, also of those installed for one user, and by an environment that another one builds on."""
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
@@ -50,15 +52,19 @@ def is_full(cell: CellType) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
 def is_installed(file: str | None) -> bool:
     """Whether a file with code belongs to Python or an installed package, rather than to the script."""
-    return file is None or file.startswith(_LIBRARIES)
+    return file is None or file.startswith(_LIBRARIES) or not _PACKAGES.isdisjoint(PurePath(file).parts)
 
 
-def own_classes(value: Any) -> Iterator[type]:
-    """The classes of an object that the script wrote."""
-    return (cls for cls in type(value).__mro__ if _is_own(cls))
+def own_classes(kind: type) -> Iterator[type]:
+    """A class and those that it inherits from, as far as the script wrote them."""
+    return (cls for cls in kind.__mro__ if _is_own(cls))
 
 
 def _is_own(cls: type) -> bool:
-    return not is_installed(getattr(sys.modules.get(cls.__module__), "__file__", None))
+    module = sys.modules.get(cls.__module__)
+    if module is None or cls.__module__ == "__main__":  # of a notebook it has no file
+        return True
+    return not is_installed(getattr(module, "__file__", None))

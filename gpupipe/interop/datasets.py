@@ -27,6 +27,7 @@ from .recorded import record
 from .replaced import replaced
 from .same_names import Refused
 from .transforms import translated
+from .user_functions import are_alike
 
 __all__ = ["translate_dataset"]
 
@@ -137,10 +138,7 @@ def _concatenated(ds: Any) -> Dataset:
         _refuse(
             ds, "not all of its parts are folders or lists of image files, with one image and one label", "unlike-parts"
         )
-    # Functions of user code that differ in what they hold look equal, so they must be in the same object.
-    one_object = len({id(_given_transform(part)) for part in ds.datasets}) == 1
-    sure = one_object or all(op.sendable for op in first.transform.skeleton)
-    if not sure or not all(part.transform == first.transform for part in parts):
+    if not all(are_alike(part.transform, first.transform) for part in parts):
         _refuse(ds, "its parts have different transforms", "unlike-parts")
     limits = {part.limits for part in parts}
     if len(limits) > 1 or len({part.labels is None for part in parts}) > 1:
@@ -148,12 +146,6 @@ def _concatenated(ds: Any) -> Dataset:
     paths = [os.fsdecode(path.tobytes()) for part in parts for path in part.encoded_paths(np.arange(len(part)))]
     labels = None if first.labels is None else np.concatenate([part.labels for part in parts])
     return ours.ImageList(paths, labels, transform=first.transform, **limits.pop()._asdict())
-
-
-def _given_transform(ds: Any) -> Any:
-    while exact_name(ds, "torch.utils.data") == "Subset":
-        ds = ds.dataset
-    return getattr(ds, "transform", ds)
 
 
 def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoReturn:

@@ -184,7 +184,7 @@ class Surroundings:
         self._samples = samples
         found = [(value, *place) for value in values for place in variables_reached(value)]
         self._variables = {(id(names), name): (names, name) for _, names, name in found}
-        self._classes = list(dict.fromkeys(cls for value in values for cls in own_classes(value)))
+        self._classes = list(dict.fromkeys(cls for value in values for cls in own_classes(type(value))))
         self._before: list[tuple[_Place, Any]] = []
         self._seen: list[tuple[_Place, Snapshot]] = []
 

@@ -216,32 +216,33 @@ class _MarksInCode(_Marks):
 
     def object(self, value: Any, depth: int) -> Any:
         other = super().object(value, depth)
-        methods = self._methods(value)
-        if not methods:
+        members = self._members(value)
+        if not members:
             return other
-        return _of_class(copy.copy(value) if other is value else other, methods)
+        return _of_class(copy.copy(value) if other is value else other, members)
 
-    def _methods(self, value: Any) -> dict[str, Any]:
+    def _members(self, value: Any) -> dict[str, Any]:
+        """Methods and transforms that its classes have, if they become others."""
         found: dict[str, Any] = {}
         if not hasattr(type(value), "__getitem__"):
             return found
-        for cls in own_classes(value):
-            for name, method in vars(cls).items():
-                made = self._method(method) if name not in found and name != "__init__" else method
-                if made is not method:
+        for cls in own_classes(type(value)):
+            for name, member in vars(cls).items():
+                made = self._member(member) if name not in found and name != "__init__" else member
+                if made is not member:
                     found[name] = made
         return found
 
-    def _method(self, method: Any) -> Any:
-        if isinstance(method, FunctionType):
-            return self.closed(method)
-        if isinstance(method, (staticmethod, classmethod)):
-            made = self._method(method.__func__)
-            return method if made is method.__func__ else type(method)(made)
-        if isinstance(method, property):
-            made = self._method(method.fget)
-            return method if made is method.fget else method.getter(made)
-        return method
+    def _member(self, member: Any) -> Any:
+        if isinstance(member, FunctionType):
+            return self.closed(member)
+        if isinstance(member, (staticmethod, classmethod)):
+            made = self._member(member.__func__)
+            return member if made is member.__func__ else type(member)(made)
+        if isinstance(member, property):
+            made = self._member(member.fget)
+            return member if made is member.fget else member.getter(made)
+        return self.variable(member)
 
 
 class _Outside(dict[str, Any]):
@@ -257,7 +258,7 @@ class _Outside(dict[str, Any]):
 
 
 class _Class(type):
-    """A class that is told from the one that it is made of by some methods only: what is set on it is set there."""
+    """A class that differs from the one that it inherits from by some members only: what is set on it is set there."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
         setattr(cls.__mro__[1], name, value)
@@ -266,15 +267,15 @@ class _Class(type):
         delattr(cls.__mro__[1], name)
 
 
-def _of_class(value: Any, methods: dict[str, Any]) -> Any:
-    """The object with other methods; as it is if its class runs code when another one inherits from it."""
+def _of_class(value: Any, members: dict[str, Any]) -> Any:
+    """The object with other members of its class; as it is if its class runs code when another one inherits from it."""
     cls = type(value)
     by = next(vars(base)["__init_subclass__"] for base in cls.__mro__ if "__init_subclass__" in vars(base))
     quiet = [vars(base).get("__init_subclass__") for base in (object, typing.Generic, IterableDataset)]
     if type(cls) is not type or not any(by is one for one in quiet):
         return value
     kept = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "__slots__": ()}
-    value.__class__ = _Class(cls.__name__, (cls,), {**kept, **methods})
+    value.__class__ = _Class(cls.__name__, (cls,), {**kept, **members})
     return value
 
 

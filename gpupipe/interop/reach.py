@@ -9,12 +9,16 @@ from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from .code import codes_of, global_names, is_full, is_installed
+from .code import codes_of, global_names, is_full, is_installed, own_classes
 from .marks import held, is_transform
 
 __all__ = ["asks_for_types", "calls_reached", "reached", "transforms_outside", "variables_reached"]
 
 _FEW = 100
+_DEEP = 6
+_COMPARISONS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
+_NO_IMAGES = {"bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "range", "set", "str", "tuple"}
+"""Classes that no image is of."""
 _NO_VARIABLES = (type, FunctionType, BuiltinFunctionType, ModuleType, functools.partial)
 
 
@@ -36,35 +40,58 @@ def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def transforms_outside(ds: Any) -> Iterator[Any]:
-    """Transforms, and containers of them, that a dataset's code names as global variables or encloses."""
+    """Transforms, and containers of them, that a dataset's code names as global variables or encloses, or its classes
+    hold."""
     if not hasattr(type(ds), "__getitem__"):
         return
-    for function in _functions(ds):
-        for part in held(function):
-            parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, (list, tuple)) else [part]
-            if len(parts) <= _FEW and any(map(is_transform, parts)):
-                yield part
+    parts = [part for function in _functions(ds) for part in held(function)]
+    for part in (*parts, *(member for cls in own_classes(type(ds)) for member in vars(cls).values())):
+        inner = part.values() if isinstance(part, Mapping) else part if isinstance(part, (list, tuple)) else [part]
+        if len(inner) <= _FEW and any(map(is_transform, inner)):
+            yield part
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
-    cls = type(value)
-    todo: list[Any] = [value, *(getattr(cls, name, None) for name in ("__getitem__", "__call__", "forward"))]
-    todo += getattr(value, "__dict__", {}).values()
+    """Those of a function or an object, and of the objects of the script's classes that it holds, such as the dataset
+    that a wrapper reads."""
     seen: set[int] = set()
-    while todo:
-        function = todo.pop()
-        function = function.__func__ if isinstance(function, (MethodType, staticmethod, classmethod)) else function
-        function = function.fget if isinstance(function, property) else function
-        if not isinstance(function, FunctionType) or id(function.__code__) in seen:
-            continue
-        if is_installed(function.__code__.co_filename):
-            continue
-        seen.add(id(function.__code__))
-        yield function
-        todo += [cell.cell_contents for cell in function.__closure__ or () if is_full(cell)]
-        for part in codes_of(function.__code__):
-            todo += [function.__globals__.get(name) for name in global_names(part)]
-            todo += [vars(base)[name] for name in part.co_names for base in cls.__mro__ if name in vars(base)]
+    for one in _objects(value, 0, set()):
+        cls = type(one)
+        todo: list[Any] = [one, *(getattr(cls, name, None) for name in ("__getitem__", "__call__", "forward"))]
+        todo += getattr(one, "__dict__", {}).values()
+        while todo:
+            function = todo.pop()
+            function = function.__func__ if isinstance(function, (MethodType, staticmethod, classmethod)) else function
+            function = function.fget if isinstance(function, property) else function
+            if not isinstance(function, FunctionType) or id(function.__code__) in seen:
+                continue
+            if is_installed(function.__code__.co_filename):
+                continue
+            seen.add(id(function.__code__))
+            yield function
+            todo += [cell.cell_contents for cell in function.__closure__ or () if is_full(cell)]
+            for part in codes_of(function.__code__):
+                todo += [function.__globals__.get(name) for name in global_names(part)]
+                todo += [vars(base)[name] for name in part.co_names for base in cls.__mro__ if name in vars(base)]
+
+
+def _objects(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    """An object, and those of the script's classes or of torch's that it holds."""
+    if id(value) in seen or depth > _DEEP:
+        return
+    seen.add(id(value))
+    if not depth or _has_code(type(value)):
+        yield value
+    parts = value if isinstance(value, (list, tuple)) else getattr(value, "__dict__", {})
+    if len(parts) <= _FEW:
+        for part in parts.values() if isinstance(parts, Mapping) else parts:
+            if isinstance(part, (list, tuple)) or _has_code(type(part)):
+                yield from _objects(part, depth + 1, seen)
+
+
+def _has_code(cls: type) -> bool:
+    """Whether the script wrote a class, or it is one of torch's around a dataset of the script's."""
+    return cls.__module__.startswith("torch.utils.data") or next(own_classes(cls), None) is not None
 
 
 def calls_reached(ds: Any) -> set[str]:
@@ -82,7 +109,8 @@ def _called(code: CodeType) -> Iterator[str]:
 
 
 def asks_for_types(ds: Any) -> bool:
-    """Whether that code compares the ``type()`` of something: no stand-in has the type of what it stands for."""
+    """Whether that code compares the ``type()`` of something that may be an image: no stand-in has the type of what it
+    stands for."""
     return any(_compares_types(code) for code in reached(ds))
 
 
@@ -92,7 +120,10 @@ def _compares_types(code: CodeType) -> bool:
     steps = list(dis.get_instructions(code))
     for i, step in enumerate(steps):
         if step.opname.startswith("LOAD_GLOBAL") and step.argval == "type":
-            after = [s.opname for s in steps[i + 1 : i + 12]]
-            if "IS_OP" in after or "COMPARE_OP" in after or "CONTAINS_OP" in after:
-                return True
+            after = next((n for n, s in enumerate(steps[i + 1 : i + 12], i + 1) if s.opname in _COMPARISONS), None)
+            if after is not None:
+                near = [*steps[max(0, i - 1) : i], *steps[i + 1 : after]]
+                others = {str(s.argval) for s in near if s.opname.startswith("LOAD_GLOBAL")}
+                if not others or not others <= _NO_IMAGES:
+                    return True
     return False

@@ -63,8 +63,8 @@ class SamplerPlan:
         return self.owner is not None
 
 
-def translate_sampler(sampler: Any, n: int) -> SamplerPlan:
-    """The order that a sampler stands for, over a dataset of ``n`` samples.
+def translate_sampler(sampler: Any, n: int | None) -> SamplerPlan:
+    """The order that a sampler stands for, over a dataset of ``n`` samples; ``None`` if any index may be right.
 
     torch's random samplers become functions of (seed, epoch), with the same distribution but not the same numbers as
     torch draws. A DistributedSampler has torch's own permutation. Anything else that is iterable is iterated once per
@@ -85,7 +85,7 @@ def is_batch_sampler_of_torch(batch_sampler: Any) -> bool:
 
 
 def translate_batch_sampler(
-    batch_sampler: Any, n: int, begin: Callable[[int, int], None] = lambda seed, epoch: None
+    batch_sampler: Any, n: int | None, begin: Callable[[int, int], None] = lambda seed, epoch: None
 ) -> SamplerPlan:
     """The order of any batch sampler, over a dataset of ``n`` samples: it is iterated once per epoch, one batch after
     another as they are needed.
@@ -102,10 +102,10 @@ def translate_batch_sampler(
     return SamplerPlan(type(batch_sampler).__name__, None, order, owner=_owner(batch_sampler))
 
 
-def _within(sampler: Any, source: Any, n: int) -> int:
+def _within(sampler: Any, source: Any, n: int | None) -> int:
     """The size of the data set that a sampler was made for; not more than the loader's ``n``."""
     m = len(source)
-    if m > n:
+    if n is not None and m > n:
         raise ConfigError(
             f"{type(sampler).__name__} was made for {m} samples, but this dataset has {n}; make the sampler from the "
             "dataset that the loader gets"
@@ -116,12 +116,12 @@ def _within(sampler: Any, source: Any, n: int) -> int:
 # ---- torch's samplers, one by one
 
 
-def _sequential(sampler: Any, n: int) -> SamplerPlan:
+def _sequential(sampler: Any, n: int | None) -> SamplerPlan:
     m = _within(sampler, sampler.data_source, n)
     return SamplerPlan.of("sequential", m, lambda seed, epoch: Sequential(m))
 
 
-def _random(sampler: Any, n: int) -> SamplerPlan:
+def _random(sampler: Any, n: int | None) -> SamplerPlan:
     m, count = _within(sampler, sampler.data_source, n), int(sampler.num_samples)
     if sampler.replacement:
 
@@ -144,7 +144,7 @@ def _random(sampler: Any, n: int) -> SamplerPlan:
     return SamplerPlan.of(f"{count} of {m}", count, permutations, sampler.generator)
 
 
-def _subset_random(sampler: Any, n: int) -> SamplerPlan:
+def _subset_random(sampler: Any, n: int | None) -> SamplerPlan:
     chosen = Explicit(_integers(sampler, sampler.indices), n).indices  # checks them
 
     def permuted(seed: int, epoch: int) -> Order:
@@ -154,7 +154,7 @@ def _subset_random(sampler: Any, n: int) -> SamplerPlan:
     return SamplerPlan.of(f"{len(chosen)} chosen, shuffled", len(chosen), permuted, sampler.generator)
 
 
-def _weighted_random(sampler: Any, n: int) -> SamplerPlan:
+def _weighted_random(sampler: Any, n: int | None) -> SamplerPlan:
     count, replacement = int(sampler.num_samples), sampler.replacement
     weights = checked_weights(sampler.weights, count, replacement)
     _within(sampler, weights, n)
@@ -166,7 +166,7 @@ def _weighted_random(sampler: Any, n: int) -> SamplerPlan:
     return SamplerPlan.of(f"{count} weighted, {how} replacement", count, drawn, sampler.generator)
 
 
-def _distributed(sampler: Any, n: int) -> SamplerPlan:
+def _distributed(sampler: Any, n: int | None) -> SamplerPlan:
     """With torch's own permutation; rank ``r`` takes every ``world_size``-th of it, from number ``r`` on."""
     m = _within(sampler, sampler.dataset, n)
     # Without drop_last the sampler pads to a multiple of the ranks; the slices of an order do that by themselves.
@@ -189,7 +189,7 @@ def _distributed(sampler: Any, n: int) -> SamplerPlan:
     )
 
 
-_RULES: dict[str, Callable[[Any, int], SamplerPlan]] = {
+_RULES: dict[str, Callable[[Any, int | None], SamplerPlan]] = {
     "SequentialSampler": _sequential,
     "RandomSampler": _random,
     "SubsetRandomSampler": _subset_random,
@@ -222,7 +222,7 @@ def _checked(sampler: Any, values: Iterable[Any]) -> Iterator[int]:
             ) from None
 
 
-def _listed(sampler: Any, n: int) -> SamplerPlan:
+def _listed(sampler: Any, n: int | None) -> SamplerPlan:
     """Any iterable of indices, iterated once in every epoch and as far as needed, as torch does."""
     if not hasattr(sampler, "__iter__") and not hasattr(sampler, "__getitem__"):
         raise ConfigError(f"sampler={shown(sampler)} must be a torch sampler or a list of indices")

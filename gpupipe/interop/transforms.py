@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import transforms as ours
 from ..datasets.sample_form import View, leaves, mapped
 from ..errors import GpupipeError, TranslationError
 from ..reasons import Reason
-from ..transforms import Compose, Transform
+from ..transforms import Compose, Lambda, Transform
 from ..transforms.albumentations import ToArray, ToTensorV2
 from ..transforms.ops.returned import Returned
 from . import albumentations
@@ -99,15 +101,12 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
         place.steps.append((_as_it_is, "pil", [ours.Grayscale(1)]))
     elif channels == 1:
         place.channels = 3
-    problems, reasons = [], []
-    for where, item in flat:
-        try:
-            translated = _translate(item, place)
-        except (Refused, GpupipeError, TypeError, ValueError, AttributeError) as e:
-            problems.append(f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}")
-            reasons.append(Reason(f"transform{where} {shown(item)}: {e}", getattr(e, "code", "transform-argument")))
-            continue
-        _follow(item, translated, place)
+    failed = _go_through(flat, place)
+    problems = [f"  {where or 'transform'}: {shown(item)} ({class_name(item)}): {e}" for where, item, e in failed]
+    reasons = [
+        Reason(f"transform{where} {shown(item)}: {e}", getattr(e, "code", "transform-argument"))
+        for where, item, e in failed
+    ]
     if place.kind == "array" and not problems:
         problems.append(_ARRAY)
         reasons.append(Reason(_ARRAY.strip(), "transform-order"))
@@ -267,15 +266,62 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
 
 def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
     outside, place.steps = place.steps, list(place.steps)
-    for step in steps:
-        for _, item in _flatten(step, ""):
-            try:
-                made = _translate(item, place)
-            except Refused as e:
-                raise Refused(f"{shown(item)}: {e}", e.code) from None
-            _follow(item, made, place)
+    for _, item, e in _go_through([found for step in steps for found in _flatten(step, "")], place):
+        raise Refused(f"{shown(item)}: {e}", getattr(e, "code", "transform-argument")) from None
     inside, place.steps = place.steps[len(outside) :], outside
     return [t for *_, made in inside for t in made]
+
+
+_CANNOT = (Refused, GpupipeError, TypeError, ValueError, AttributeError)
+"""What the translation of a transform raises."""
+
+
+def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, Any, Exception]]:
+    """Translate (where it stands, transform) one after another, and return those that could not be, with the reason.
+
+    A transform that gpupipe does not have is a function, which runs as it is. If no engine has what it returns, such as
+    an array or an image whose size depends on the one that it got, it is one function together with those that follow.
+    """
+    failed: list[tuple[str, Any, Exception]] = []
+    joined: list[Any] = []
+    for where, item in flat:
+        if not joined:
+            try:
+                _follow(item, _translate(item, place), place)
+                continue
+            except _CANNOT as e:
+                failed.append((where, item, e))
+        joined.append(item)
+        try:
+            made = _joined(joined, place)
+        except (Failed, Refused):
+            joined = []  # the reason is that of the first one
+            continue
+        if made is not None:
+            failed.pop()
+            _follow(made.lambd, [made], place)
+            joined = []
+    return failed
+
+
+def _joined(items: list[Any], place: _Place) -> Lambda | None:
+    """The function that these transforms are together; ``None`` if no engine has what it returns.
+
+    Raises:
+        Failed: it raised when it was tried.
+        Refused: it cannot be tried.
+    """
+    if place.views or any(isinstance(item, Transform) for item in items):
+        raise Refused("", "own-function")
+    if place.kind == "array" and _undone(place, ToArray):
+        items.insert(0, _as_array)
+    function = items[0] if len(items) == 1 else Chain(tuple(items))
+    try:
+        return Lambda(function, returns=_returned(function, place))
+    except Refused as e:
+        if e.code != "varying-size":
+            raise
+        return None
 
 
 def _function(function: Any, place: _Place) -> list[Transform]:
@@ -326,9 +372,13 @@ def _as_it_is(image: Any) -> Any:
     return image
 
 
+def _as_array(image: Any) -> Any:
+    return np.array(image)
+
+
 def _follow(item: Any, made: list[Transform], place: _Place) -> None:
     """Go on to what ``place`` is after a transform of the script's, and what it became."""
-    place.steps.append((item, place.kind, made))
+    place.steps.append((_as_array if isinstance(item, ToArray) else item, place.kind, made))
     for t in made:
         if (kind := _BECOMES.get(type(t))) is not None:
             place.kind = kind
@@ -438,20 +488,20 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
 
 def _to_pil_image(t: Any, place: _Place) -> list[Transform]:
     """An array is an image already. Of a tensor that ToTensor() made it is what that was made of."""
-    if t.mode is not None or not _undone(place, "ToTensor" if place.kind == "tensor" else "ToArray"):
+    if t.mode is not None or not _undone(place, ours.ToTensor if place.kind == "tensor" else ToArray):
         raise Refused("gpupipe knows it of arrays, and right behind ToTensor()", "transform-order")
     return []
 
 
 def _to_tensor(t: Any, place: _Place) -> list[Transform]:
-    if place.kind == "array" and not _undone(place, "ToArray"):
+    if place.kind == "array" and not _undone(place, ToArray):
         raise Refused("it gets an array from albumentations; use ToTensorV2()", "transform-order")
     return [ours.ToTensor()]
 
 
-def _undone(place: _Place, name: str) -> bool:
-    """Whether the last step was the one with this name, which then has not been."""
-    if not place.steps or type(place.steps[-1][0]).__name__ != name:
+def _undone(place: _Place, last: type[Transform]) -> bool:
+    """Whether the last step was this one, which then has not been."""
+    if not place.steps or not any(type(made) is last for made in place.steps[-1][2]):
         return False
     item, place.kind, _ = place.steps.pop()
     place.steps.append((item, place.kind, []))

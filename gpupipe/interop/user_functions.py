@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 from ..errors import ConfigError
 from ..global_rng import lent, seed_all
+from ..transforms import Compose
 from ..transforms.lambda_ import name_of
+from ..transforms.ops import Call, Op
 from ..transforms.ops.returned import Returned
+from .code import is_full
 from .isolation import Isolated
 from .same_names import Refused
 
-__all__ = ["Chain", "Failed", "given", "returned"]
+__all__ = ["Chain", "Failed", "are_alike", "given", "returned"]
 
 _TRIED = ((256, 320), (347, 283))
 """(height, width) of images that functions are tried on, if those of the dataset have several sizes."""
@@ -139,3 +144,61 @@ def _with_size(given: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[Any, ...]
 
 def _text(type_: str, shape: tuple[Any, ...]) -> str:
     return f"{type_}[{', '.join(map(str, shape))}]" if shape else type_
+
+
+# ---- whether two functions are the same
+
+
+def are_alike(one: Compose, other: Compose) -> bool:
+    """Whether two pipelines do the same. Functions of the script's look equal if they only differ in what they hold."""
+    return one == other and _all_same([*_functions(one.skeleton)], [*_functions(other.skeleton)], 0)
+
+
+def _functions(ops: Iterable[Op]) -> Iterator[Any]:
+    for op in ops:
+        if isinstance(op, Call):
+            yield op.function
+        for branch in op.branches:
+            yield from _functions(branch)
+
+
+_DEEP = 5
+_VALUES = (int, float, complex, str, bytes, type(None))
+
+
+def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
+    """Whether two objects are one, or were made by the same code of the same things, such as two that one ``lambda``
+    made."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or depth > _DEEP:
+        return False
+    if isinstance(one, _VALUES):
+        return bool(one == other)
+    if isinstance(one, (set, frozenset)):
+        return one == other and all(isinstance(part, _VALUES) for part in one)
+    if isinstance(one, FunctionType):
+        return one.__code__ == other.__code__ and _all_same(_outside(one), _outside(other), depth + 1)
+    if isinstance(one, (tuple, list)):
+        return _all_same(one, other, depth + 1)
+    if isinstance(one, MethodType):
+        return one.__func__ is other.__func__ and _is_same(one.__self__, other.__self__, depth + 1)
+    own, others = (x if isinstance(x, dict) else getattr(x, "__dict__", None) for x in (one, other))
+    if own is None or others is None or [*own] != [*others] or isinstance(one, torch.Tensor):
+        return False
+    return _all_same([*own.values()], [*others.values()], depth + 1)
+
+
+def _all_same(some: Sequence[Any], others: Sequence[Any], depth: int) -> bool:
+    return len(some) == len(others) and all(_is_same(a, b, depth) for a, b in zip(some, others, strict=True))
+
+
+def _outside(function: FunctionType) -> list[Any]:
+    """What a function has from outside."""
+    cells = [cell.cell_contents if is_full(cell) else cell for cell in function.__closure__ or ()]
+    return [
+        function.__globals__,
+        function.__defaults__,
+        function.__kwdefaults__ and [*function.__kwdefaults__.items()],
+        *cells,
+    ]

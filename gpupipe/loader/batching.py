@@ -71,7 +71,8 @@ class Batching:
 
 def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     """Return the batching that the arguments ask for. Raises :class:`ConfigError` if they contradict each other."""
-    n = len(dataset)
+    # The script's own __getitem__ may take numbers beyond what its __len__ says.
+    n = None if dataset.makes_by_hand else len(dataset)
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
     if a.replaced is not None:
@@ -117,7 +118,7 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
     return Sequential(n)
 
 
-def _as_given(a: Arguments, n: int) -> Batching:
+def _as_given(a: Arguments, n: int | None) -> Batching:
     """Use the batches of a batch sampler of user code."""
     cut = isinstance(getattr(a.batch_sampler, "sampler", None), DistributedSampler)  # as in Lightning's wrapper
     if a.shard is not None and a.shard.world_size > 1 and not cut:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +26,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 _OCCURRENCE_BIT = np.uint64(40)  # positions below 2**40, occurrences below 2**24
+_INDEX_BITS = np.uint64(2**40 - 1)
 _SHIFT32 = np.uint64(32)
 
 
@@ -97,23 +99,28 @@ class Shuffle:
 
 
 class Explicit:
-    """Indices in the order that a script lists them. They may repeat. ``n`` is the size of the dataset."""
+    """Indices in the order that a script lists them. They may repeat.
 
-    def __init__(self, indices: npt.ArrayLike, n: int):
+    Args:
+        indices: the list.
+        n: the size of the dataset; ``None`` if its own code knows what an index means, whatever its length says.
+    """
+
+    def __init__(self, indices: npt.ArrayLike, n: int | None):
         given = np.asarray(indices)
         if given.size == 0:
             given = given.astype(np.int64)
         if given.ndim != 1 or given.dtype.kind not in "iu":
             raise ConfigError(f"a sampler must give integers, not {given.dtype} of shape {given.shape}")
         self.indices: I64 = given.astype(np.int64)
-        outside = (self.indices < 0) | (self.indices >= n)
-        if outside.any():
+        outside = (self.indices < 0) | (self.indices >= (n or 0))
+        if n is not None and outside.any():
             at = int(np.argmax(outside))
             raise ConfigError(
                 f"a sampler gave index {self.indices[at]} at position {at}; this dataset has {n} samples, "
                 f"so indices go from 0 to {n - 1}"
             )
-        self._keys = self.indices.astype(np.uint64) | (_occurrence(self.indices) << _OCCURRENCE_BIT)
+        self._keys = (self.indices.astype(np.uint64) & _INDEX_BITS) | (_occurrence(self.indices) << _OCCURRENCE_BIT)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -127,7 +134,7 @@ class Streamed:
 
     Args:
         given: indices, or if ``batched`` lists of indices, whose division :meth:`batch` reports.
-        n: size of the dataset.
+        n: size of the dataset, or ``None``; see :class:`Explicit`.
 
     Of the samples read long ago only the beginning is kept, to pad a last batch.
     """
@@ -136,11 +143,12 @@ class Streamed:
     KEPT = 64
     """Number of blocks of :data:`BLOCK` samples kept besides the first one."""
 
-    def __init__(self, given: Iterable[Any], n: int, *, batched: bool = False):
+    def __init__(self, given: Iterable[Any], n: int | None, *, batched: bool = False):
         self._given = iter(given)
         self._batched = batched
         self._n = n
-        self._times = np.zeros(n, np.uint32)  # occurrences of each index
+        self._times = np.zeros(n or 0, np.uint32)  # occurrences of each index
+        self._times_of_any = Counter[int]()  # occurrences, if an index may be any number
         self._blocks: dict[int, tuple[I64, U64]] = {}
         self._read = 0
         self._ended = False
@@ -183,6 +191,17 @@ class Streamed:
             indices[here], keys[here] = block[0][offsets[here]], block[1][offsets[here]]
         return indices, keys
 
+    def _times_before(self, indices: I64) -> U64:
+        """How often each of them came until now; from now on they are counted."""
+        if self._n is None:
+            values = indices.tolist()
+            before = np.array([self._times_of_any[value] for value in values], np.uint64)
+            self._times_of_any.update(values)
+            return before
+        before = self._times[indices].astype(np.uint64)
+        np.add.at(self._times, indices, 1)
+        return before
+
     def _more(self, wanted: int) -> None:
         if self._batched:
             batch = next(self._given, None)
@@ -192,8 +211,7 @@ class Streamed:
             self._ended = len(batch) < wanted
         new = Explicit([] if batch is None else batch, self._n)  # checks the indices and counts repeats
         indices, keys = new.at(np.arange(len(new), dtype=np.int64))
-        keys += self._times[indices].astype(np.uint64) << _OCCURRENCE_BIT
-        np.add.at(self._times, indices, 1)
+        keys += self._times_before(indices) << _OCCURRENCE_BIT
         done = 0
         while done < len(indices):
             number, offset = divmod(self._read, self.BLOCK)

@@ -196,8 +196,14 @@ def test_a_subclass_that_changes_nothing_is_its_base() -> None:
 
 
 class Overridden(v1.Resize):
+    """Another function in the place of the library's."""
+
+    def __init__(self, size: int, function: Any):
+        super().__init__(size)
+        self.function = function
+
     def forward(self, img: Any) -> Any:
-        return img
+        return self.function(img)
 
 
 class OverriddenParams(v2.RandomResizedCrop):
@@ -220,20 +226,13 @@ def a_function(image: Any) -> Any:
     [
         (v1.LinearTransformation(torch.eye(3), torch.zeros(3)), "no such transform"),
         (v2.Transform(), "no such transform"),
-        (v2.UniformTemporalSubsample(3), "it chooses frames"),
-        (v2.RandomPhotometricDistort(), "no such transform"),
         (v1.RandomApply([v1.CenterCrop(3), v2.RandomIoUCrop()]), "no such transform"),
         (7, "it cannot be called"),
-        (Overridden(3), "subclass of Resize with its own Overridden.forward"),
-        (OverriddenParams(3), "subclass of RandomResizedCrop with its own OverriddenParams.make_params"),
-        (hooked(), "forward hooks"),
+        (Overridden(3, None), "subclass of Resize with its own Overridden.forward"),
         (v2.Pad(1, fill={Image.Image: 3, "others": 0}), "fill="),
         (v2.Pad(1, fill=(1, 2)), "fill"),
-        (v1.RandomCrop(3, padding=1, pad_if_needed=True, padding_mode="reflect"), "mirrors twice"),
         (v2.Compose([v2.ToImage(), v2.ToDtype(torch.float64)]), "float64"),
         (v2.Compose([v2.ToImage(), v2.ToDtype({tv_tensors.Mask: torch.int64})]), "no data type for Image"),
-        (v2.Compose([v2.Grayscale(1), v2.RGB()]), "one channel here"),
-        (v2.RandomResizedCrop(3, scale=(0.0, 1.0)), "scale"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_translated_is_named(t: Any, why: str) -> None:
@@ -242,6 +241,34 @@ def test_what_cannot_be_translated_is_named(t: Any, why: str) -> None:
     text = str(e.value)
     assert why in text and "[1]" in text
     assert 'engine="torch"' in text and "gpupipe.transforms" in text
+
+
+@pytest.mark.parametrize(
+    ("t", "returns"),
+    [
+        (v2.RandomPhotometricDistort(), None),
+        (Overridden(3, a_function), None),
+        (Overridden(3, v1.CenterCrop(5)), "RGB[5, 5]"),
+        (OverriddenParams(3), "RGB[3, 3]"),
+        (hooked(), "RGB[3, 3]"),
+        (v1.RandomCrop(3, padding=1, pad_if_needed=True, padding_mode="reflect"), "RGB[3, 3]"),
+        (v2.RandomResizedCrop(3, scale=(0.0, 1.0)), "RGB[3, 3]"),
+        (v1.Lambda(lambda image: image.resize((image.width // 2, 5))), "RGB[3, 3]"),
+    ],
+)
+def test_what_gpupipe_does_not_have_is_a_function_together_with_what_follows(t: Any, returns: str | None) -> None:
+    after = [v1.Resize((3, 3))] if isinstance(t, v1.Lambda) else []  # before it, sizes differ
+    made = translate_transform([v1.RandomHorizontalFlip(), t, *after, v1.ToTensor()])
+    function = made[1]
+    assert list(made) == [T.RandomHorizontalFlip(), function, T.ToTensor()] and isinstance(function, T.Lambda)
+    assert (function.returns and str(function.returns)) == returns
+
+
+def test_a_function_that_returns_an_array_goes_on_until_there_is_an_image() -> None:
+    made = translate_transform([np.array, v1.ToPILImage(), v1.Resize((3, 3)), np.array, v1.ToTensor()])
+    assert [type(t) for t in made] == [T.Lambda, T.Resize, T.Lambda]
+    with pytest.raises(TranslationError, match=r"\[1\]: .*array.*returns an object of type ndarray"):
+        translate_transform([v1.Resize((3, 3)), np.array, np.array])
 
 
 def test_all_that_cannot_be_translated_are_named_at_once() -> None:
@@ -449,8 +476,6 @@ def test_mnist_is_gray_as_in_torchvision(transform: Any) -> None:
 
 
 def test_mnist_where_gray_images_have_no_form() -> None:
-    with pytest.raises(TranslationError, match="one channel here"):
-        translate_dataset(mnist(v2.Compose([v2.CenterCrop(3), v2.RGB()])))
     with pytest.raises(TranslationError, match="3 numbers for an image of 1 channel"):
         translate_dataset(mnist(v1.Compose([v1.ToTensor(), v1.Normalize((0.1, 0.2, 0.3), (1, 2, 3))])))
 
