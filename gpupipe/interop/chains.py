@@ -18,7 +18,7 @@ from ..transforms.albumentations import ToArray
 from ..transforms.compose import Resolved
 from .pending import TO_ARRAY, Step, tv_image
 from .same_names import Refused
-from .transforms import Translated, translation
+from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
 from .user_functions import are_alike
 
@@ -54,8 +54,7 @@ class Chains:
     def translated(self, places: tuple[int, ...], channels: int = 3) -> Translated:
         """What they are as gpupipe's. Raises :class:`~gpupipe.errors.TranslationError`."""
         if (places, channels) not in self._known:
-            objects = [ToArray() if place == TO_ARRAY else self._held[place] for place in places]
-            self._known[places, channels] = translation(objects, channels=channels)
+            self._known[places, channels] = translation([*map(self._object, places)], channels=channels)
         return self._known[places, channels]
 
     def may_draw(self) -> bool:
@@ -68,10 +67,22 @@ class Chains:
                 return True
         return False
 
+    def _object(self, place: int) -> Any:
+        if place == TO_ARRAY:
+            return ToArray()
+        begun, place = divmod(place, len(self._held))
+        return (parts_of(self._held[place]) or [])[begun:] if begun else self._held[place]
+
     # ---- what pending results ask
+
+    def rest(self, place: int, begun: int) -> int:
+        """The place of what is left of a container behind its first ``begun`` transforms."""
+        return place + begun * len(self._held)
 
     def place(self, place: int) -> int:
         """The first place that has an equal transform, as when each part of a dataset has one of its own."""
+        if place >= len(self._held):
+            return place
         if place not in self._first:
             earlier = (k for k in range(place) if self._are_equal(k, place))
             self._first[place] = next(earlier, place)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import operator
+import tarfile
+import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +64,13 @@ class Copy:
         """Copies of single elements of long lists."""
         self.met: list[Any] = []
         """Functions, and objects of the script's classes."""
+        self.opened: list[Any] = []
+        """Files and archives that are open once more; to be closed when the copy is not needed any more."""
         self.made = self.copied(value)
+
+    def close(self) -> None:
+        for file in self.opened:
+            file.close()
 
     def copied(self, value: Any) -> Any:
         if isinstance(value, FunctionType):
@@ -129,6 +138,9 @@ class Copy:
 
     def _object(self, value: Any) -> Any:
         """Attribute by attribute, if it has nothing else."""
+        if (file := _opened_again(value)) is not None:
+            self.opened.append(file)
+            return file
         own = getattr(value, "__dict__", None)
         if type(own) is not dict or isinstance(value, (list, dict, set)) or hasattr(type(value), "__deepcopy__"):
             return _tried(copy.deepcopy, value)
@@ -152,6 +164,22 @@ def _tried(function: Any, value: Any) -> Any:
         return function(value)
     except Exception as e:
         raise CannotCopy(f"its {type(value).__name__} cannot be copied ({failure(e)})") from None
+
+
+def _opened_again(value: Any) -> Any:
+    """A file or an archive that is open for reading, once more and at the same place; ``None`` of anything else."""
+    try:
+        if isinstance(value, io.BufferedReader) and isinstance(value.name, str):
+            file = open(value.name, "rb")  # noqa: SIM115 - closed with the copy
+            file.seek(value.tell())
+            return file
+        if isinstance(value, zipfile.ZipFile) and value.mode == "r" and value.filename:
+            return zipfile.ZipFile(value.filename)
+        if isinstance(value, tarfile.TarFile) and value.mode == "r" and isinstance(value.name, str):
+            return tarfile.open(value.name)
+    except (OSError, zipfile.BadZipFile, tarfile.TarError, ValueError):
+        return None
+    return None
 
 
 def _array(value: np.ndarray[Any, Any]) -> Any:
@@ -192,10 +220,10 @@ class Surroundings:
         places: list[_Place] = [_Variable(names, name) for names, name in self._variables.values()]
         places += [_Attribute(cls, name) for cls in self._classes for name in _plain_attributes(cls)]
         self._before = [(place, place.value()) for place in places]
-        copier = Copy((), self._samples)
+        self._copier = Copy((), self._samples)
         for place, value in self._before:
             with suppress(CannotCopy):
-                place.set(copier.copied(value))
+                place.set(self._copier.copied(value))
         self.begin()
         return self
 
@@ -209,6 +237,7 @@ class Surroundings:
         for cls in self._classes:
             for name in _plain_attributes(cls) - {place.name for place, _ in self._before if place.owner is cls}:
                 delattr(cls, name)
+        self._copier.close()
 
     def changed(self) -> list[str]:
         """Names of those that are others now, or hold something else."""
@@ -230,6 +259,7 @@ class Isolated:
             copied = Copy(list(values), ())
         except CannotCopy as e:
             raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
+        self._copied = copied
         self.made: list[Any] = copied.made
         self._outside = Surroundings(copied.met, ())
 
@@ -240,6 +270,7 @@ class Isolated:
 
     def __exit__(self, *_: object) -> None:
         self._outside.__exit__()
+        self._copied.close()
 
     def begin(self) -> None:
         """What changed until now was for the first time, such as a file that is opened."""

@@ -40,6 +40,7 @@ __all__ = [
     "called",
     "noted",
     "noted_array",
+    "rest_of",
     "running",
     "settled",
 ]  # fmt: skip
@@ -54,6 +55,9 @@ class Computes(Protocol):
 
     def place(self, place: int) -> int:
         """The first place with the same transform."""
+
+    def rest(self, place: int, begun: int) -> int:
+        """The place of what is left of a container behind its first ``begun`` transforms."""
 
     def kind(self, places: tuple[int, ...]) -> str:
         """What they make of a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's ``Image``."""
@@ -272,6 +276,12 @@ def noted_array(place: int, image: Any) -> Any:
         return NotImplemented
     source = _source(run, image)
     return shown(run, source, Step(run, source, None, TO_ARRAY), place)
+
+
+def rest_of(place: int, begun: int) -> int | None:
+    """The place of what is left of a container behind its first ``begun`` transforms; ``None`` if nothing is noted."""
+    run: Run | None = getattr(_here, "run", None)
+    return None if run is None else run.computes.rest(place, begun)
 
 
 def called(hint: str) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 from .code import codes_of, global_names, is_full, is_installed, own_classes
 from .marks import held, is_transform
 
-__all__ = ["asks_for_types", "calls_reached", "reached", "transforms_outside", "variables_reached"]
+__all__ = ["RESETS", "asks_for_types", "calls_reached", "reached", "transforms_outside", "variables_reached"]
 
+RESETS = {"fork_rng", "isolate_rng", "manual_seed", "manual_seed_all", "seed", "set_rng_state", "set_state", "setstate"}
+"""Names of functions that set a generator back."""
 _FEW = 100
 _DEEP = 6
 _COMPARISONS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")

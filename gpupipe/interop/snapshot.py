@@ -29,7 +29,7 @@ _SIMPLE = (*_VALUES, PurePath)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
 """What functions may read that changes as an epoch begins, such as the size of images that grow."""
 _DEEP = 16
-_NOTING = ("h5py", "pandas")
+_NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
 """Whose objects note things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)

@@ -9,7 +9,8 @@ from PIL import Image
 
 from . import albumentations
 from .classes import known_class
-from .pending import PendingTensor, called, noted, noted_array
+from .pending import PendingTensor, called, noted, noted_array, rest_of
+from .transforms import parts_of
 from .unread_arrays import UnreadArray
 
 __all__ = ["Standing"]
@@ -37,16 +38,35 @@ class Standing:
             else:
                 made = noted_array(self._place, named["image"])
                 made = made if made is NotImplemented else {"image": made}
-        elif len(given) == 1 and not named and _is_image(given[0]):
-            made = noted(self._place, given[0])
-        elif len(given) == 1 and not named and _is_colour(given[0]):
-            made = noted_array(self._place, given[0])
+        elif len(given) == 1 and not named:
+            made = _noted(self._place, given[0])
+            if made is NotImplemented and not _is_image(given[0]):
+                return self._begun(given[0])
         return self._transform(*given, **named) if made is NotImplemented else made
+
+    def _begun(self, value: Any) -> Any:
+        """What it makes of something that no engine has, such as a path or an image of another mode: its steps run one
+        by one, and the rest is noted as soon as there is an image."""
+        steps = parts_of(self._transform)
+        if steps is None or rest_of(self._place, 1) is None:
+            return self._transform(value)
+        for begun, step in enumerate(steps, 1):
+            value = step(value)
+            place = rest_of(self._place, begun)
+            if place is not None and begun < len(steps) and (made := _noted(place, value)) is not NotImplemented:
+                return made
+        return value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._transform, name)
+
+
+def _noted(place: int, given: Any) -> Any:
+    if _is_image(given):
+        return noted(place, given)
+    return noted_array(place, given) if _is_colour(given) else NotImplemented
 
 
 def _is_image(given: Any) -> bool:

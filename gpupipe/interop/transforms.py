@@ -26,7 +26,7 @@ from .same_names import Refused, interpolation, same_names
 from .timm import TIMM
 from .user_functions import Chain, Failed, given, returned
 
-__all__ = ["Translated", "translate_transform", "translated", "translation"]
+__all__ = ["Translated", "parts_of", "translate_transform", "translated", "translation"]
 
 _CHOICES = (
     'What is left: gpupipe\'s own transforms (gpupipe.transforms) in its place, or DataLoader(..., engine="torch"), '
@@ -126,19 +126,22 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
         ) from e
 
 
+def parts_of(t: Any) -> list[Any] | None:
+    """The transforms that a container does one after another; ``None`` of anything that does more, or is none."""
+    if isinstance(t, (list, tuple, Compose)):
+        return list(t)
+    cls = known_class(t, "torchvision.transforms", "torch.nn.modules.container")
+    if cls is None or changed_methods(t, cls) or _hooked(t) or replaced(t):
+        return None
+    if cls.__name__ == "Compose":
+        return list(t.transforms)
+    return list(t) if cls.__name__ == "Sequential" else None  # not children(), which leaves out repetitions
+
+
 def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
     """(place, transform) of every transform that is not a container."""
-    cls = known_class(t, "torchvision.transforms", "torch.nn.modules.container")
-    inner: Any = None
-    if isinstance(t, (list, tuple, Compose)):
-        inner = list(t)
-    elif cls is not None and not changed_methods(t, cls) and not _hooked(t) and not replaced(t):
-        if cls.__name__ == "Compose":
-            inner = list(t.transforms)
-        elif cls.__name__ == "Sequential":
-            inner = list(t)  # not children(), which leaves out repetitions
-    else:
-        inner = albumentations.parts(t)
+    inner = parts_of(t)
+    inner = albumentations.parts(t) if inner is None else inner
     if inner is None:
         yield where, t
         return

@@ -6,6 +6,7 @@ What is believed is what both show.
 
 from __future__ import annotations
 
+import io
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from .chains import Chains, decoded, size_of
 from .isolation import CannotCopy, Copy, State, Surroundings
 from .marks import marked_dataset
 from .pending import PendingTensor, Run, settled
-from .reach import asks_for_types, calls_reached
+from .reach import RESETS, asks_for_types, calls_reached
 from .same_names import Refused
 from .shapes import Shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
 from .standing import Standing
@@ -37,17 +38,6 @@ _TRIED = 8
 """Samples that are looked at before a dataset is believed."""
 _TRUE = 3
 """Those that are also made by the script's own transforms."""
-_RESETS = {
-    "manual_seed",
-    "manual_seed_all",
-    "set_rng_state",
-    "fork_rng",
-    "seed",
-    "setstate",
-    "set_state",
-    "isolate_rng",
-}
-"""Names of functions that set a generator back."""
 
 
 @dataclass
@@ -79,10 +69,22 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     count = len(ds)
     indices = sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})
     try:
-        copied = Copy(ds, indices)
-        true = Copy(ds, indices[:: max(1, len(indices) // _TRUE)]).made
+        copies = [Copy(ds, indices), Copy(ds, indices[:: max(1, len(indices) // _TRUE)])]
     except CannotCopy as e:
         raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
+    copied, true = copies[0], copies[1].made
+    try:
+        if any(isinstance(file, io.BufferedReader) for file in copied.opened) and "seek" not in calls_reached(ds):
+            raise Refused("it reads on in a file that it keeps open, whatever sample is asked for", "changes-itself")
+        return _on_copies(ds, copied, true, indices, chains)
+    finally:
+        for one in copies:
+            one.close()
+
+
+def _on_copies(
+    ds: Any, copied: Copy, true: Any, indices: list[int], chains: Chains
+) -> tuple[Shape, Trial, tuple[int, int] | None]:
     with Surroundings([ds, *copied.met], indices) as outside:
         other, held = standing(copied.made)
         if not chains.are_like(held):
@@ -208,7 +210,7 @@ _OWN_SEEDS = "it sets the state of a random generator before its transforms draw
 def _refuse_resets(ds: Any, chains: Chains) -> None:
     """Raises :class:`Refused` if code that sets a generator back may come to a transform that draws, which trials need
     not have shown."""
-    resets = calls_reached(ds) & _RESETS
+    resets = calls_reached(ds) & RESETS
     if resets and chains.may_draw():
         raise Refused(f"{_OWN_SEEDS} ({', '.join(sorted(resets))})", "own-seeds")
 

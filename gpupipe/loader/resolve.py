@@ -20,6 +20,7 @@ from ..interop.classes import exact_name, shown
 from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
 from ..interop.same_names import Refused
+from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
 from ..reading.kept import DecodedCache
 from ..reading.setup import Setup
@@ -100,7 +101,7 @@ def resolve(a: Arguments) -> Resolved:
     elif dataset.form is not None and dataset.form.has_originals:
         text = "its samples hold images before their transforms, which torch's default_collate refuses"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
-    reasons += _whole_batches(a) if dataset.runs_user_code else _worker_options(a)
+    reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
     if ours and reasons:
         raise ConfigError(
             f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {sentence(reasons)}"
@@ -149,6 +150,14 @@ def _whole_batches(a: Arguments) -> list[Reason]:
         return []
     text = about(type(a.dataset).__name__, "its __getitems__ gets the indices of a whole batch")
     return [Reason(text, "whole-batches")]
+
+
+def _own_seeds(a: Arguments, dataset: Dataset) -> list[Reason]:
+    function, draws = a.worker_init_fn, any(t.draws for t in dataset.transform)
+    if a.num_workers == 0 or function is None or not draws or not repeats_seeds(function):
+        return []
+    text = f"worker_init_fn={shown(function)} may seed the transforms' random numbers alike in every epoch"
+    return [Reason(text, "own-seeds")]
 
 
 def _takes_batches(dataset: Any) -> bool:
@@ -241,8 +250,11 @@ def _foreign(a: Arguments) -> list[Reason]:
 
 def _worker_options(a: Arguments) -> list[Reason]:
     """Reasons from options of worker processes, which an engine that reads files itself does not have."""
+    function = a.worker_init_fn
+    if function is not None and (a.num_workers == 0 or only_seeds(function)):
+        function = None  # torch does not call it, or it only gives each worker other random numbers
     given: list[tuple[str, Any, Any, str]] = [
-        ("worker_init_fn", a.worker_init_fn, None, "gpupipe reads files without any, and numbers come from the seed"),
+        ("worker_init_fn", function, None, "gpupipe reads files without any, and numbers come from the seed"),
         ("timeout", a.timeout, 0, "gpupipe reads files in threads, which cannot be interrupted"),
         ("multiprocessing_context", a.multiprocessing_context, None, "gpupipe reads files without any"),
     ]
