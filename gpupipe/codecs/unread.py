@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-__all__ = ["close_with", "encoded_of", "is_unread", "unread"]
+__all__ = ["close_with", "encoded_of", "is_unread", "sendable", "unread"]
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
@@ -27,12 +27,12 @@ _really = Image.Image.convert
 class _Unread(Image.Image):
     """An image that is decoded when its pixels are read."""
 
-    def __init__(self, encoded: str | bytes, opened: ImageFile.ImageFile, mode: str):
+    def __init__(self, encoded: str | bytes, opened: Image.Image, mode: str):
         super().__init__()
         self.encoded = encoded
         self.decoded = False
         """Whether the pixels were read."""
-        self.info = opened.info.copy()
+        self.info, self.format = opened.info.copy(), opened.format
         self._size, self._mode = opened.size, mode
 
     def load(self) -> Any:
@@ -50,10 +50,27 @@ class _Unread(Image.Image):
         return super().copy()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _as_it_is, (self.copy(),)
+        if self.decoded:
+            return _as_it_is, (self.copy(),)
+        return _again, (self.encoded, self.mode, self.size, self.info, self.format)
 
 
 def _as_it_is(image: Image.Image) -> Image.Image:
+    return image
+
+
+def _again(
+    encoded: str | bytes, mode: str, size: tuple[int, int], info: dict[Any, Any], format_: str | None
+) -> _Unread:
+    opened = Image.Image()
+    opened._size, opened.info, opened.format = size, info, format_
+    return _Unread(encoded, opened, mode)
+
+
+def sendable(image: Any) -> Any:
+    """An image that another process decodes if somebody looks at it there, if it is one that nobody has looked at."""
+    if isinstance(image, ImageFile.ImageFile) and (found := encoded_of(image)) is not None:
+        return _Unread(found[0], image, found[1])
     return image
 
 

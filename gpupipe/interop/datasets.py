@@ -21,6 +21,7 @@ from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
 from .closed import Open
 from .huggingface import image_rows
+from .huggingface_rows import rows_one_by_one
 from .other_libraries import named_class
 from .pure import check_pure
 from .recorded import record
@@ -62,12 +63,11 @@ def translate_dataset(ds: Any) -> Dataset:
     try:
         return _native(ds)
     except TranslationError as e:
-        if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
-            raise  # its transform gets whole batches
+        is_table = exact_name(ds, "datasets.arrow_dataset") == "Dataset"
         try:
-            return record(ds)
+            return record(rows_one_by_one(ds) if is_table else ds)
         except Refused as refused:
-            if _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
+            if is_table or _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
                 raise e from None
             _refuse(ds, str(refused), refused.code, e)
         except TranslationError as other:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ..codecs.decode import Media, decode
 from ..codecs.limits import Limits
-from ..codecs.unread import encoded_of, unread
+from ..codecs.unread import encoded_of, sendable, unread
 from ..datasets.sample_form import Rest, View
 from ..datasets.user_code import FromTorch
 from ..errors import GpupipeError
@@ -142,7 +142,14 @@ class Recorded(FromTorch):
         """All of a sample but its images, in whose places are zeros; if the rest is one thing only that."""
         if self.form is None:
             return sample[1]
-        return placed(lambda part, _: 0 if isinstance(part, (PendingTensor, PendingImage)) else part, sample)
+        in_worker = torch.utils.data.get_worker_info() is not None
+
+        def rest(part: Any, _: Any) -> Any:
+            if isinstance(part, (PendingTensor, PendingImage)):
+                return 0
+            return sendable(part) if in_worker else part
+
+        return placed(rest, sample)
 
 
 def record(ds: Any) -> Recorded:

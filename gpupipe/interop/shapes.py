@@ -102,7 +102,6 @@ class Shape:
         several = any(isinstance(pending, OneOf) for pending in _pendings(sample))
         if several and len(self.slots) > 1:
             raise Refused("several of its transforms make several views each", "views")
-        _refuse_moving(sample)
 
     def form(self, sample: Any) -> SampleForm | None:
         """How a batch is put together; ``None`` if it is ``[images, target]``."""
@@ -271,24 +270,3 @@ def _is_pair(sample: Any) -> bool:
     numbers = (int, float, np.ndarray, np.generic, torch.Tensor)
     pair = type(sample) in (tuple, list) and len(sample) == 2 and isinstance(sample[0], PendingTensor)
     return pair and isinstance(sample[1], numbers) and not isinstance(sample[1], PendingTensor)
-
-
-def _refuse_moving(sample: Any) -> None:
-    """Raises :class:`Refused` if what stands beside the image is another one of its size: it would have to follow crops
-    and flips, and must not stay behind."""
-    sizes = {_size(source.image) for source in sources_of(slots_of(sample))}
-    for value in rest_of(sample):
-        shape = tuple(getattr(value, "shape", ()))
-        is_picture = isinstance(value, Image.Image) or type(value).__module__.startswith("torchvision.tv_tensors")
-        is_array = isinstance(value, (np.ndarray, torch.Tensor))
-        if is_picture or (is_array and {shape[:2], shape[-2:]} & sizes):
-            what = f"{type(value).__name__}{list(shape) if shape else ''}"
-            raise Refused(
-                f"beside the image its samples have {what}, which has to follow crops and flips of the image",
-                "image-and-mask",
-            )
-
-
-def _size(image: Any) -> tuple[int, ...]:
-    """(height, width)"""
-    return (image.height, image.width) if isinstance(image, Image.Image) else tuple(image.shape[:2])

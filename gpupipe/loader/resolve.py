@@ -168,6 +168,8 @@ def _takes_batches(dataset: Any) -> bool:
         return _takes_batches(dataset.dataset)
     if name == "StackDataset":
         return any(map(_takes_batches, _parts(dataset.datasets)))
+    if exact_name(dataset, "datasets.arrow_dataset") == "Dataset":
+        return False  # which gpupipe reads row by row, if its transform allows it
     return callable(getattr(dataset, "__getitems__", None))
 
 

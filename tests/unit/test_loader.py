@@ -123,7 +123,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"prefetch_factor": 0}, "prefetch_factor must be an integer of at least 1"),
         ({"timeout": -1}, "timeout must be seconds"),
         ({"timeout": 3}, 'engine="torch".*timeout=3.*threads'),
-        ({"worker_init_fn": print}, "worker_init_fn=.*worker processes.*seed"),
+        ({"worker_init_fn": print, "num_workers": 1}, "worker_init_fn=.*worker processes.*seed"),
         ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn'.*worker processes"),
         ({"pin_memory_device": "cuda"}, "use device=.*pin_memory_device='cuda'"),
         ({"in_order": False}, "leave in_order=False out"),

@@ -143,7 +143,7 @@ def pickled_and_copied(args: Args, DataLoader: Any) -> Epochs:
     yield copy.copy(loader)
 
 
-@script(engine="torch", because=("worker_init_fn",), workers=1)
+@script(engine="dali", workers=1)
 def reproducible_workers(args: Args, DataLoader: Any) -> Epochs:
     """PyTorch's notes on reproducibility: workers seed numpy and random from torch, the loader has a generator."""
 

@@ -128,7 +128,7 @@ def siamese(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("WithTransform",))
+@script(engine="dali")
 def huggingface_collate(args: Args, DataLoader: Any) -> Epochs:
     """huggingface/transformers image classification: dicts of pixel_values, stacked by a collate function."""
 

@@ -1,0 +1,134 @@
+"""Samples of a Hugging Face dataset whose transform looks at more than its images, such as captions: its own code reads
+them, and an engine does the transforms of the images."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..codecs.unread import unread
+from ..global_rng import drawn, lent, seed_all
+from ..reasons import failure
+from ..signal_handlers import pass_on
+from .chains import Chains
+from .isolation import Isolated
+from .pending import Run, running
+from .same_names import Refused
+from .shapes import rest_of, shape_of
+from .trials import standing
+
+__all__ = ["RowsOneByOne", "rows_one_by_one"]
+
+
+class RowsOneByOne:
+    """The samples of a ``datasets.Dataset`` with a transform, each read by itself. An image is decoded as soon as
+    somebody looks at it.
+
+    Args:
+        ds: the script's dataset.
+        image: its column of images.
+    """
+
+    def __init__(self, ds: Any, image: str):
+        self.transform = ds._format_kwargs["transform"]
+        self._ds = copy.copy(ds)
+        self._ds._format_kwargs = {}
+        self._ds._info = copy.copy(ds._info)
+        self._ds._info.features = type(ds.features)(ds.features)
+        self._ds._info.features[image] = _Unloaded(ds.features[image])
+
+    def __len__(self) -> int:
+        return len(self._ds)
+
+    def __getitem__(self, key: Any) -> Any:
+        ds = copy.copy(self._ds)
+        ds._format_kwargs = {"transform": self.transform}
+        return ds[key]
+
+    def __getitems__(self, keys: list[int]) -> list[dict[str, Any]]:
+        batch = self[keys]
+        return [{name: values[i] for name, values in batch.items()} for i in range(len(keys))]
+
+
+class _Unloaded:
+    """A feature ``Image`` that opens images, and does not load them."""
+
+    def __init__(self, feature: Any):
+        self._feature, self.decode, self.pa_type = feature, feature.decode, feature.pa_type
+
+    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> Any:
+        encoded = None if self._feature.mode else _encoded(value)
+        if encoded is not None:
+            image = Image.open(io.BytesIO(encoded))
+            if image.getexif().get(_ORIENTATION) is None:
+                return image
+        return self._feature.decode_example(value, token_per_repo_id=token_per_repo_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._feature, name)
+
+
+def _encoded(value: Any) -> bytes | None:
+    """The file that a value of the column is, or names; ``None`` if it is somewhere else."""
+    if not isinstance(value, dict):
+        return None
+    if value["bytes"] is None and value["path"] is not None and os.path.isfile(value["path"]):
+        with open(value["path"], "rb") as file:
+            return file.read()
+    found: bytes | None = value["bytes"]
+    return found
+
+
+_ORIENTATION = 0x0112
+"""Of EXIF; such an image is turned, and so decoded."""
+_TOGETHER = 3
+
+
+def rows_one_by_one(ds: Any) -> RowsOneByOne:
+    """The samples of a dataset whose transform may look at its columns.
+
+    Raises :class:`Refused` if it has no such transform, or makes other samples of rows that come together, as torch's
+    loader reads them, than of each by itself.
+    """
+    images = [name for name in ds.column_names if type(ds.features[name]).__name__ == "Image"]
+    if ds._format_type != "custom" or len(images) != 1 or not len(ds):
+        raise Refused("it has no transform, or not one column of images", "dataset-form")
+    try:
+        rows = RowsOneByOne(ds, images[0])
+        with Isolated(rows) as isolated:
+            _check_rows(*standing(isolated.made[0]))
+            isolated.check()
+    except Refused:
+        raise
+    except Exception as e:
+        pass_on(e)
+        raise Refused(f"its transform failed: {failure(e)}", "sample-fails") from None
+    return rows
+
+
+def _check_rows(rows: Any, held: list[Any]) -> None:
+    keys = [k % len(rows) for k in range(_TOGETHER)]
+    seen = []
+    for together in (True, False):
+        run = Run(Chains(held), 0, 0, 0)
+        with lent(), unread(), running(run):
+            seed_all(0)
+            before = drawn()
+            samples = rows.__getitems__(keys) if together else [rows[key] for key in keys]
+            seen.append((samples, drawn(), drawn() != before))
+    (batch, state, draws), (singles, other, _) = seen
+    for one, single in zip(batch, singles, strict=True):
+        alike = shape_of(one) == shape_of(single) and all(map(_equal, rest_of(one), rest_of(single)))
+        if not alike or (draws and state != other):
+            raise Refused("its transform makes something else of rows that come together", "mixes-samples")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Image.Image):
+        return isinstance(other, Image.Image) and one.size == other.size and one.mode == other.mode
+    return type(one) is type(other) and bool(np.array_equal(np.asarray(one), np.asarray(other)))
