@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-__all__ = ["close_with", "encoded_of", "is_unread", "sendable", "unread"]
+__all__ = ["Undecoded", "close_with", "encoded_of", "is_unread", "sendable", "unread"]
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
@@ -24,53 +24,64 @@ _here = threading.local()
 _really = Image.Image.convert
 
 
-class _Unread(Image.Image):
-    """An image that is decoded when its pixels are read."""
+class Undecoded(Image.Image):
+    """An image that is decoded when its pixels are read. Its size and mode are known before."""
 
-    def __init__(self, encoded: str | bytes, opened: Image.Image, mode: str):
+    decoded = False
+    """Whether the pixels were read."""
+
+    def __init__(self, size: tuple[int, int], mode: str):
         super().__init__()
-        self.encoded = encoded
-        self.decoded = False
-        """Whether the pixels were read."""
-        self.info, self.format = opened.info.copy(), opened.format
-        self._size, self._mode = opened.size, mode
+        self._size, self._mode = size, mode
+
+    def made(self) -> Image.Image:
+        """The image."""
+        raise NotImplementedError
 
     def load(self) -> Any:
         if not self.decoded:
             self.decoded = True
-            with Image.open(self.encoded if isinstance(self.encoded, str) else io.BytesIO(self.encoded)) as opened:
-                self.im = _really(opened, self._mode).im
+            made = self.made()
+            made.load()
+            self.im, self.palette, self._size, self._mode = made.im, made.palette, made.size, made.mode
         return super().load()
-
-    def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
-        return self if mode == self.mode and not args and not kwargs else _really(self, mode, *args, **kwargs)
 
     def copy(self) -> Image.Image:
         self.load()
         return super().copy()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        return _as_it_is, (self.copy(),)
+
+
+class _Unread(Undecoded):
+    """The image of a file, in mode RGB or L."""
+
+    def __init__(self, encoded: str | bytes, size: tuple[int, int], mode: str, info: dict[Any, Any], kind: str | None):
+        super().__init__(size, mode)
+        self.encoded, self.info, self.format = encoded, info, kind
+
+    def made(self) -> Image.Image:
+        with Image.open(self.encoded if isinstance(self.encoded, str) else io.BytesIO(self.encoded)) as opened:
+            return _really(opened, self._mode)
+
+    def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
+        return self if mode == self.mode and not args and not kwargs else _really(self, mode, *args, **kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
         if self.decoded:
-            return _as_it_is, (self.copy(),)
-        return _again, (self.encoded, self.mode, self.size, self.info, self.format)
+            return super().__reduce_ex__(protocol)
+        return _Unread, (self.encoded, self.size, self.mode, self.info, self.format)
 
 
 def _as_it_is(image: Image.Image) -> Image.Image:
     return image
 
 
-def _again(
-    encoded: str | bytes, mode: str, size: tuple[int, int], info: dict[Any, Any], format_: str | None
-) -> _Unread:
-    opened = Image.Image()
-    opened._size, opened.info, opened.format = size, info, format_
-    return _Unread(encoded, opened, mode)
-
-
 def sendable(image: Any) -> Any:
     """An image that another process decodes if somebody looks at it there, if it is one that nobody has looked at."""
     if isinstance(image, ImageFile.ImageFile) and (found := encoded_of(image)) is not None:
-        return _Unread(found[0], image, found[1])
+        return _unread(image, *found)
     return image
 
 
@@ -79,8 +90,12 @@ def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: A
         encoded = _encoded_of_file(self)
         if encoded is not None:
             close_with(self)
-            return _Unread(encoded, self, mode)  # type: ignore[arg-type]
+            return _unread(self, encoded, str(mode))
     return _really(self, mode, *args, **kwargs)
+
+
+def _unread(opened: Image.Image, encoded: str | bytes, mode: str) -> _Unread:
+    return _Unread(encoded, opened.size, mode, opened.info.copy(), opened.format)
 
 
 @contextmanager

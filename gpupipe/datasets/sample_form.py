@@ -9,10 +9,8 @@ from typing import Any
 
 from PIL import Image
 
-from ..errors import ConfigError
-
 __all__ = [
-    "Arranged", "AsImage", "Original", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
+    "Arranged", "AsImage", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
     "with_values",
 ]  # fmt: skip
 
@@ -47,29 +45,6 @@ class Arranged:
 
 
 @dataclass(frozen=True)
-class Original:
-    """Position of the image before its transforms. Batches do not contain it, and samples must not use it."""
-
-
-class _Undecoded:
-    """Placeholder for the original image in a sample."""
-
-    def __getattribute__(self, name: str) -> Any:
-        return _refuse(self, name)
-
-    def _refuse(self, *_: Any) -> Any:
-        raise ConfigError(
-            "a collate function uses a sample's image as it was before its transforms, which is not decoded "
-            'here: use the result of the transforms, or engine="torch"'
-        )
-
-    __len__ = __iter__ = __getitem__ = __repr__ = __str__ = _refuse
-
-
-_refuse = _Undecoded.__dict__["_refuse"]
-
-
-@dataclass(frozen=True)
 class Rest:
     """Position of anything else: a label, a name, or a container without images."""
 
@@ -87,8 +62,8 @@ class SampleForm:
     {'image': 'images', 'label': 'labels'}
 
     Args:
-        tree: containers as in a sample, with :class:`View`, :class:`AsImage`, :class:`Arranged`, :class:`Rest` and
-            :class:`Original` as leaves.
+        tree: containers as in a sample, with :class:`View`, :class:`AsImage`, :class:`Arranged` and :class:`Rest` as
+            leaves.
     """
 
     tree: Any
@@ -101,10 +76,6 @@ class SampleForm:
     def has_images(self) -> bool:
         """Whether samples contain PIL images."""
         return any(isinstance(leaf, AsImage) for leaf in leaves(self.tree))
-
-    @property
-    def has_originals(self) -> bool:
-        return any(isinstance(leaf, Original) for leaf in leaves(self.tree))
 
     def batch(self, images: Any, target: Any) -> Any:
         """Build a batch.
@@ -169,8 +140,6 @@ def _at(leaf: Any, views: tuple[Any, ...], target: Any, what: str) -> Any:
 
         function = getattr(ARRANGEMENTS[leaf.name], what)
         return function([_at(part, views, target, what) for part in leaf.parts], *leaf.arguments)
-    if isinstance(leaf, Original):
-        return _Undecoded()
     for key in leaf.path:
         target = target[key]
     return target

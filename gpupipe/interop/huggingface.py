@@ -3,14 +3,19 @@ its Arrow files, its other columns are kept in the index, and its transform is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
 from .. import transforms as ours
 from ..codecs.limits import Limits
+from ..codecs.unread import Undecoded
 from ..datasets.images import EncodedImages
-from ..datasets.sample_form import Original, Rest, SampleForm, View, kept, leaves, rebuilt
+from ..datasets.sample_form import Rest, SampleForm, View, kept, leaves, rebuilt
 from ..errors import DatasetError
 from ..formats.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
@@ -19,7 +24,7 @@ from .recording import Looked, Mark, StandIn, watched
 from .same_names import Refused
 from .transforms import translated
 
-__all__ = ["ImageRows", "image_rows"]
+__all__ = ["ImageRows", "Originals", "image_rows"]
 
 _GRAY = ("1", "L", "LA", "RGB", "RGBA")
 """Modes whose gray is that of their colour."""
@@ -42,14 +47,15 @@ class ImageRows(EncodedImages):
     def __init__(self, ds: Any, image: str, columns: tuple[str, ...], transform: Any, form: SampleForm, tensors: bool):
         source = HuggingFaceRows(ds, image, None, (), columns)
         self._tensors, self._image = tensors, image
+        stands = any(isinstance(leaf, Rest) and leaf.path == (image,) for leaf in leaves(form.tree))
+        self._originals = {image: Originals(ds, image, self)} if stands else {}
         super().__init__(source, transform, Limits(exif=True))  # `datasets` turns images upright
         self.form = form
 
     @property
     def columns(self) -> Mapping[str, Target]:
-        if not self._tensors:
-            return super().columns
-        return {name: _single(column) for name, column in super().columns.items()}
+        columns = {**super().columns, **self._originals}
+        return {name: _single(column) for name, column in columns.items()} if self._tensors else columns
 
     @property
     def modes(self) -> set[str]:
@@ -58,6 +64,37 @@ class ImageRows(EncodedImages):
 
     def __repr__(self) -> str:
         return f"datasets.Dataset({len(self):,} samples of {self._image!r}, read from its files)"
+
+
+class Originals(Target):
+    """Images as ``datasets`` opens them, before their transforms, for samples that hold them. Of these, torch's
+    ``default_collate`` makes no batch, and few look at them: each is decoded when somebody does."""
+
+    def __init__(self, ds: Any, image: str, rows: ImageRows):
+        self._ds, self._image, self._rows = ds.with_format(None), image, rows
+
+    def of(self, indices: npt.NDArray[np.int64]) -> list[Image.Image]:
+        sizes, (which, names) = self._rows.sizes, self._rows.codings
+        assert sizes is not None
+        return [_Original(self, int(i), (int(sizes[i, 1]), int(sizes[i, 0])), names[which[i]].mode) for i in indices]
+
+    def collate(self, values: Sequence[Image.Image]) -> list[Image.Image]:  # type: ignore[override]
+        return list(values)
+
+    def opened(self, row: int) -> Image.Image:
+        image: Image.Image = self._ds[row][self._image]
+        return image
+
+
+class _Original(Undecoded):
+    """One of them."""
+
+    def __init__(self, images: Originals, row: int, size: tuple[int, int], mode: str):
+        super().__init__(size, mode)
+        self._images, self._row = images, row
+
+    def made(self) -> Image.Image:
+        return self._images.opened(self._row)
 
 
 def _single(column: Target) -> Target:
@@ -108,7 +145,7 @@ def image_rows(ds: Any) -> ImageRows:
         if isinstance(leaf, _Column):
             return Rest((leaf.name,))
         if not leaf.steps:
-            return Original()
+            return Rest((image,))
         return View(next(numbers)) if views is None else views
 
     tree = kept(place, example)
@@ -146,7 +183,8 @@ def _checked(
         pipeline: of images with so many channels.
         modes: what becomes of images of a mode before the first transform.
     """
-    columns = tuple(dict.fromkeys(leaf.path[0] for leaf in leaves(tree) if isinstance(leaf, Rest)))
+    names = dict.fromkeys(leaf.path[0] for leaf in leaves(tree) if isinstance(leaf, Rest))
+    columns = tuple(name for name in names if name != image)
     for name in columns:
         feature = ds.features[name]
         if type(feature).__name__ != "ClassLabel" and getattr(feature, "dtype", None) not in _KINDS:

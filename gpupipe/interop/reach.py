@@ -14,10 +14,15 @@ from .marks import held, is_transform
 
 __all__ = ["RESETS", "asks_for_types", "calls_reached", "reached", "transforms_outside", "variables_reached"]
 
-RESETS = {"fork_rng", "isolate_rng", "manual_seed", "manual_seed_all", "seed", "set_rng_state", "set_state", "setstate"}
+RESETS = {
+    "fork_rng", "isolate_rng", "manual_seed", "manual_seed_all", "seed", "seed_everything", "set_determinism",
+    "set_rng_state", "set_seed", "set_state", "setstate",
+}  # fmt: skip
 """Names of functions that set a generator back."""
 _FEW = 100
 _DEEP = 6
+_AROUND = ("torch.utils.data", "torchvision.transforms", "torch.nn.modules.container")
+"""Libraries whose objects hold the script's functions and datasets."""
 _COMPARISONS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
 _NO_IMAGES = {"bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "range", "set", "str", "tuple"}
 """Classes that no image is of."""
@@ -78,7 +83,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _objects(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
-    """An object, and those of the script's classes or of torch's that it holds."""
+    """An object, and what it holds of functions and of the script's classes, also within objects of libraries."""
     if id(value) in seen or depth > _DEEP:
         return
     seen.add(id(value))
@@ -87,13 +92,13 @@ def _objects(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     parts = value if isinstance(value, (list, tuple)) else getattr(value, "__dict__", {})
     if len(parts) <= _FEW:
         for part in parts.values() if isinstance(parts, Mapping) else parts:
-            if isinstance(part, (list, tuple)) or _has_code(type(part)):
+            if isinstance(part, (list, tuple, FunctionType)) or _has_code(type(part)):
                 yield from _objects(part, depth + 1, seen)
 
 
 def _has_code(cls: type) -> bool:
-    """Whether the script wrote a class, or it is one of torch's around a dataset of the script's."""
-    return cls.__module__.startswith("torch.utils.data") or next(own_classes(cls), None) is not None
+    """Whether the script wrote a class, or it is one of a library that holds what the script wrote."""
+    return cls.__module__.startswith(_AROUND) or next(own_classes(cls), None) is not None
 
 
 def calls_reached(ds: Any) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
@@ -20,6 +21,7 @@ from ..transforms.ops import Call, Op
 from ..transforms.ops.returned import Returned
 from .code import is_full
 from .isolation import Isolated
+from .reach import RESETS, calls_reached
 from .same_names import Refused
 
 __all__ = ["Chain", "Failed", "are_alike", "given", "returned"]
@@ -69,14 +71,19 @@ def returned(
 
     Raises:
         Failed: one of them raised.
-        Refused: what it returns depends on the image, or cannot be one row of a batch of an engine.
+        Refused: what it returns depends on the image, or cannot be one row of a batch of an engine; or it seeds random
+            generators, from which transforms draw.
     """
+    if resets := calls_reached(function) & RESETS:
+        raise Refused(f"it sets the state of a random generator ({', '.join(sorted(resets))})", "own-seeds")
     with Isolated(function, *before) as isolated:
         function, *before = isolated.made
         first_size, other_size = (size,) * 2 if size else _TRIED
         seen = [_tried(function, before, channels, first_size, 0)]
         isolated.begin()
         seen.append(_tried(function, before, channels, other_size, 1))
+        with suppress(Failed):  # of a picture that is nearly black a function may divide by what is zero
+            seen.append(_tried(function, before, channels, first_size, 2))
         isolated.check()
     if all(given == made for given, made in seen):
         return None
@@ -114,8 +121,11 @@ def _tried(
     size: tuple[int, int],
     seed: int,
 ) -> tuple[Form, Form]:
-    """(what it got, what it returned)"""
+    """(what it got, what it returned) for an image of noise, of darker noise, or one that is black but for a spot."""
     pixels = np.random.default_rng(seed).integers(0, 256 >> (2 * seed), (*size, channels), np.uint8)
+    if seed == 2:
+        pixels[:] = 0
+        pixels[size[0] // 3 : size[0] // 2, size[1] // 4 : size[1] // 2] = 255
     with lent():
         seed_all(seed)
         try:

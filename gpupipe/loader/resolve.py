@@ -17,6 +17,7 @@ from ..engines.memory_uses import Workload
 from ..errors import ConfigError, DatasetError, PipelineError, TranslationError
 from ..interop import translate_dataset
 from ..interop.classes import exact_name, shown
+from ..interop.huggingface import Originals
 from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
 from ..interop.same_names import Refused
@@ -98,7 +99,7 @@ def resolve(a: Arguments) -> Resolved:
         if not ours and _may_differ_in_size(dataset):
             text = "its images may come out in different sizes, which an engine cannot give to a collate_fn"
             reasons.append(Reason(about(type(a.dataset).__name__, text), "unlike-sizes"))
-    elif dataset.form is not None and dataset.form.has_originals:
+    elif any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
         text = "its samples hold images before their transforms, which torch's default_collate refuses"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
     reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import io
+import pickle
 import random
 import warnings
 from collections.abc import Callable, Mapping
@@ -242,29 +243,34 @@ def counts(rows: Rows) -> Rows:
 
 
 REFUSED = {
-    not_converted: "its images have the modes L, RGB",
-    looks_at_labels: "it looks at values of columns",
-    asks_for_a_type: "it looks at values of columns",
-    looks_at_images: "it looks at the image itself",
-    draws: "draws random numbers",
-    gray_and_back: r"converts gray images to RGB; make them gray by a transform, Grayscale\(3\)",
-    adds: r"returns something of its own \(int\)",
     mixes: "mixes samples with each other",
     counts: "holds no transforms",
 }
+BY_ITS_CODE = (not_converted, looks_at_labels, asks_for_a_type, looks_at_images, draws, gray_and_back, adds)
 
 
 @pytest.mark.parametrize("function", REFUSED)
-def test_what_does_more_is_torchs(function: Any, photos: Any) -> None:
+def test_what_mixes_or_counts_is_torchs(function: Any, photos: Any) -> None:
     with pytest.raises(TranslationError, match=REFUSED[function]) as e:
         DataLoader(photos.with_transform(function), engine="dali")
     assert "gpupipe.datasets.HuggingFace(dataset, transform, return_dict=True)" in str(e.value)
 
 
+@pytest.mark.parametrize("function", BY_ITS_CODE)
+def test_what_does_more_is_done_by_its_own_code(function: Any, photos: Any) -> None:
+    ds = photos.with_transform(function)
+    with DataLoader(ds, batch_size=4, engine="torch", device="cpu") as it:
+        ours, theirs = list(it), list(TorchLoader(ds, batch_size=4))
+    if function is draws:
+        for batch in (*ours, *theirs):
+            assert batch["y"].dtype == torch.float64 and len(set(batch.pop("y").tolist())) == len(batch["x"])
+    assert same(ours, theirs, 0)
+
+
 def test_a_feature_that_opens_in_gray(photos: Any) -> None:
     gray = photos.cast_column("image", hf.Image(mode="L"))
-    with pytest.raises(TranslationError, match="it converts gray images to RGB"):
-        DataLoader(gray.with_transform(renamed), engine="dali")
+    with DataLoader(gray.with_transform(renamed), batch_size=4, engine="torch", device="cpu") as it:
+        assert same(list(it), list(TorchLoader(gray.with_transform(renamed), batch_size=4)), 0)
     with pytest.raises(DatasetError, match=r"is Image\(mode='L'.*; cast_column\('image', datasets.Image\(\)\), and"):
         ours.HuggingFace(gray)
 
@@ -297,33 +303,55 @@ def test_originals_without_a_collate_function(photos: Any) -> None:
 
 
 def test_a_collate_function_that_looks_at_originals(photos: Any) -> None:
-    ds, look = photos.with_transform(in_place), lambda samples: [it["image"].size for it in samples]
-    batches = iter(DataLoader(ds, engine="torch", device="cpu", collate_fn=look))
-    with pytest.raises(ConfigError, match="as it was before its transforms"):
-        next(batches)
+    """They are images as `datasets` opens them, also after a copy, and have their sizes before they are decoded."""
+    ds = photos.with_transform(in_place)
+
+    def look(samples: list[Any]) -> Any:
+        images = [it["image"] for it in samples]
+        sizes = [image.size for image in images]
+        return sizes, [np.asarray(image) for image in images], [np.asarray(pickle.loads(pickle.dumps(images[0])))]
+
+    ours, theirs = (
+        next(iter(it))
+        for it in (
+            DataLoader(ds, engine="torch", device="cpu", collate_fn=look, batch_size=4),
+            torch.utils.data.DataLoader(ds, collate_fn=look, batch_size=4),
+        )
+    )
+    assert ours[0] == theirs[0]
+    for one, other in zip([*ours[1], *ours[2]], [*theirs[1], *theirs[2]], strict=True):
+        assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "why"),
-    [
-        (None, [None, *map(str, range(1, N))], "no value in some rows"),
-        ("list", [[i] for i in range(N)], "columns hold numbers"),
-    ],
-)
-def test_columns_that_are_not_kept(kind: Any, values: list[Any], why: str, tmp_path: Path) -> None:
-    feature = hf.Value("string") if kind is None else hf.Sequence(hf.Value("int64"))
+@pytest.mark.parametrize("kind", ["nothing", "list"])
+def test_columns_that_are_not_kept(kind: str, tmp_path: Path) -> None:
+    feature = hf.Value("string") if kind == "nothing" else hf.Sequence(hf.Value("int64"))
+    values = [None, *map(str, range(1, N))] if kind == "nothing" else [[i] for i in range(N)]
     ds = saved(tmp_path, [encoded(i) for i in range(N)], {"more": feature}, more=values)
-    with pytest.raises(TranslationError, match=why):
-        DataLoader(ds.with_transform(everything), engine="dali")
-    with DataLoader(ds.with_transform(renamed), batch_size=4, engine="torch", device="cpu") as it:
-        assert len(list(it)) == 3
+    for transform in (everything, renamed):
+        given = ds.with_transform(transform)
+        loaders = (
+            DataLoader(given, 4, engine="torch", device="cpu", collate_fn=as_it_is),
+            TorchLoader(given, 4, collate_fn=as_it_is),
+        )
+        ours, theirs = (
+            [{**row, **dict.fromkeys(IMAGES & row.keys())} for batch in it for row in batch] for it in loaders
+        )
+        assert ours == theirs
 
 
-def test_a_table_in_memory(photos: Any) -> None:
-    rows = {"image": [{"bytes": encoded(0), "path": None}]}
-    ds = hf.Dataset.from_dict(rows, features=hf.Features({"image": hf.Image()}))
-    with pytest.raises(TranslationError, match="save_to_disk"):
-        DataLoader(ds.with_transform(everything), engine="dali")
+IMAGES = {"image", "x"}
+
+
+def as_it_is(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def test_a_table_in_memory() -> None:
+    rows = {"image": [{"bytes": encoded(0), "path": None}] * 5}
+    ds = hf.Dataset.from_dict(rows, features=hf.Features({"image": hf.Image()})).with_transform(everything)
+    with DataLoader(ds, batch_size=4, engine="torch", device="cpu") as it:
+        assert same(list(it), list(TorchLoader(ds, batch_size=4)), 0)
 
 
 # ---- what changes

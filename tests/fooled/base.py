@@ -72,7 +72,18 @@ _cases: dict[str, Case] = {}
 
 def cases() -> dict[str, Case]:
     """All of them, by name."""
-    from . import failing, identity, looks, outside, randomness, replaced, states, structures  # noqa: F401
+    from . import (  # noqa: F401
+        beside,
+        failing,
+        identity,
+        joined,
+        looks,
+        outside,
+        randomness,
+        replaced,
+        states,
+        structures,
+    )
 
     return _cases
 
