@@ -24,7 +24,6 @@ ADVICE = {
     "engine": "change the transform that the engine names",
     "forked": "make the loader in the process that iterates over it, or close() it before a fork",
     "global-order": "give the sampler a generator=, or save states at the ends of epochs",
-    "image-and-mask": "return one image in each sample, and of the rest nothing of the image's size",
     "in-order": "leave in_order=False out",
     "looks-at-values": "compute with images before the transforms or in the training loop",
     "mixes-samples": "make each sample from its own row alone",
