@@ -142,12 +142,10 @@ class Recorded(FromTorch):
         """All of a sample but its images, in whose places are zeros; if the rest is one thing only that."""
         if self.form is None:
             return sample[1]
-        in_worker = torch.utils.data.get_worker_info() is not None
 
+        # An image that was opened and converted would keep its file open, which Pillow would have decoded and closed.
         def rest(part: Any, _: Any) -> Any:
-            if isinstance(part, (PendingTensor, PendingImage)):
-                return 0
-            return sendable(part) if in_worker else part
+            return 0 if isinstance(part, (PendingTensor, PendingImage)) else sendable(part)
 
         return placed(rest, sample)
 
