@@ -2,18 +2,22 @@
 
 Prediction: no loader is below 0.9 of torch's, and CIFAR-10 with a random crop and a flip is five times as fast.
 
-Measured: torchvision's datasets of small images (made of noise), a ``TensorDataset``, an own Dataset and folders of
-small files, with the transforms of public scripts and their batch sizes, workers and numbers of epochs. Each loader is
-made, iterated over and given up, by torch and by gpupipe in turns within one process; the first round is not counted.
-A ratio is torch's time divided by gpupipe's in the same round.
+The loaders have torchvision's datasets of small images (made of noise), a ``TensorDataset``, a user-defined Dataset and
+folders of small files, with the transforms of public scripts and their batch sizes, workers and numbers of epochs. Each
+loader is made, iterated over and closed, by torch and by gpupipe in turns within one process; the first round is not
+counted. A ratio is torch's seconds divided by gpupipe's in the same round, of wall clock and of CPU time of the
+process and its workers. With ``--minutes`` the loaders run in random order until the time is over.
 
-    python benchmarks/small_loaders.py [--rounds N] [--only WORD ...]     # writes results/small_loaders_cpu.json
+    python benchmarks/small_loaders.py [--rounds N] [--minutes M] [--only WORD ...]
+                                                                          # writes results/small_loaders_cpu.json
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import random
+import resource
 import statistics
 import tempfile
 import time
@@ -27,7 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import Table, heading, import_torchvision, save
+from _common import Budget, Table, heading, import_torchvision, save
 from PIL import Image
 from torch.utils.data import DataLoader as TorchLoader, TensorDataset
 
@@ -175,10 +179,16 @@ def dataset(case: Case, root: str) -> Any:
 # ---- measuring
 
 
-def _timed(make: Callable[..., Any], case: Case, data: Any) -> tuple[float, float]:
-    """Seconds of wall clock, and of all processors for this process, to make a loader and iterate over its epochs."""
+def _cpu_seconds() -> float:
+    """CPU time of this process and of the workers that have ended."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def _timed(make: Callable[..., Any], case: Case, data: Any) -> dict[str, float]:
+    """Seconds to make a loader, iterate over its epochs and end its workers."""
     gc.collect()
-    began, busy = time.perf_counter(), time.process_time()
+    began, busy = time.perf_counter(), _cpu_seconds()
     loader = make(data, batch_size=case.batch_size, shuffle=case.shuffle, num_workers=case.workers)
     for _ in range(case.epochs):
         count = 0
@@ -187,7 +197,7 @@ def _timed(make: Callable[..., Any], case: Case, data: Any) -> tuple[float, floa
         assert count == case.samples, (count, case)
     if isinstance(loader, gpupipe.DataLoader):
         loader.close()
-    return time.perf_counter() - began, time.process_time() - busy
+    return {"wall": time.perf_counter() - began, "cpu": _cpu_seconds() - busy}
 
 
 def measure(case: Case, rounds: int, root: str) -> dict[str, Any]:
@@ -195,42 +205,51 @@ def measure(case: Case, rounds: int, root: str) -> dict[str, Any]:
     loader = gpupipe.DataLoader(data, batch_size=case.batch_size, num_workers=case.workers)
     engine = next(line for line in repr(loader).splitlines() if "engine:" in line).strip()
     loader.close()
-    seconds: dict[str, list[float]] = {"torch": [], "gpupipe": []}
+    seconds: dict[str, list[dict[str, float]]] = {"torch": [], "gpupipe": []}
     pairs = [("torch", TorchLoader), ("gpupipe", gpupipe.DataLoader)]
     for number in range(rounds + 1):
         for name, make in pairs if number % 2 else pairs[::-1]:
-            wall, _ = _timed(make, case, data)
+            took = _timed(make, case, data)
             if number:
-                seconds[name].append(wall)
-    ratios = [a / b for a, b in zip(seconds["torch"], seconds["gpupipe"], strict=True)]
-    return {
-        **asdict(case),
-        "engine": engine,
-        "seconds": {name: statistics.median(some) for name, some in seconds.items()},
-        "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
-    }
+                seconds[name].append(took)
+    found: dict[str, Any] = {**asdict(case), "engine": engine}
+    for clock in ("wall", "cpu"):
+        ratios = [a[clock] / b[clock] for a, b in zip(seconds["torch"], seconds["gpupipe"], strict=True)]
+        found[clock] = {
+            **{f"{name}_seconds": statistics.median(some[clock] for some in took) for name, took in seconds.items()},
+            "ratio": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+        }
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, metavar="M", help="start no loader after this time")
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="cases whose names have all of these")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     chosen = [case for case in cases() if all(word in case.name for word in args.only)]
-    result: dict[str, Any] = {**heading(__doc__, args), "cases": []}
-    table = Table("loader", "ratio", "least", "most", "torch ms", "ours ms", first=100)
+    result: dict[str, Any] = {**heading(__doc__, args), "of": len(chosen), "cases": []}
+    if args.minutes is not None:
+        random.Random(0).shuffle(chosen)
+    budget = Budget(float("inf") if args.minutes is None else 60 * args.minutes)
+    table = Table("loader", "wall", "least", "most", "CPU", "least", "most", first=100)
     with tempfile.TemporaryDirectory(prefix="gpupipe-bench-") as root:
         for case in chosen:
+            if budget.left() < 0:
+                break
             found = measure(case, args.rounds, root)
             result["cases"].append(found)
-            ratio, ms = found["ratio"], {name: 1e3 * s for name, s in found["seconds"].items()}
-            table.row(case.name, ratio["median"], ratio["min"], ratio["max"], ms["torch"], ms["gpupipe"])
+            ratios = [found[clock]["ratio"][kind] for clock in ("wall", "cpu") for kind in ("median", "min", "max")]
+            table.row(case.name, *ratios)
             path = save("small_loaders_cpu", result)  # after every case, so that an interruption loses nothing
-    medians = sorted(found["ratio"]["median"] for found in result["cases"])
-    quartiles = [medians[len(medians) * k // 4] for k in (1, 2, 3)]
-    print(f"{len(medians)} loaders: {sum(m < 0.9 for m in medians)} below 0.9, {sum(m < 1 for m in medians)} below 1;")
-    print("least {:.2f}, quartiles {:.2f} {:.2f} {:.2f}, most {:.2f}".format(medians[0], *quartiles, medians[-1]))
+    print(f"{len(result['cases'])} of {len(chosen)} loaders")
+    for clock in ("wall", "cpu"):
+        medians = sorted(found[clock]["ratio"]["median"] for found in result["cases"])
+        quartiles = [medians[len(medians) * k // 4] for k in (1, 2, 3)]
+        print(f"{clock}: {sum(m < 0.9 for m in medians)} below 0.9, {sum(m < 1 for m in medians)} below 1;", end=" ")
+        print("least {:.2f}, quartiles {:.2f} {:.2f} {:.2f}, most {:.2f}".format(medians[0], *quartiles, medians[-1]))
     print(path)
 
 

@@ -35,8 +35,10 @@ __all__ = ["translate_dataset"]
 I64 = npt.NDArray[np.int64]
 
 _FOLDERS = ("ImageFolder", "DatasetFolder")
-_COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN")
-_GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST")
+_COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN", "STL10")
+_PLANES = ("SVHN", "STL10")
+"""Datasets with u8[N, 3, H, W] and ``labels`` instead of ``targets``."""
+_GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "USPS")
 _READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
 _UNKNOWN = "gpupipe does not know what it reads"
 _CHOICES = (
@@ -50,9 +52,9 @@ def translate_dataset(ds: Any) -> Dataset:
     """The dataset with the same samples, labels and transforms, in gpupipe's form.
 
     Args:
-        ds: torchvision's ImageFolder or DatasetFolder with its own image loader, CIFAR10, CIFAR100, SVHN, MNIST,
-            FashionMNIST, KMNIST or EMNIST; torch's ``Subset`` of these or of gpupipe datasets, in any depth, and
-            ``ConcatDataset`` of folders; a Hugging Face dataset, see :mod:`gpupipe.interop.huggingface`; a
+        ds: torchvision's ImageFolder or DatasetFolder with its own image loader, CIFAR10, CIFAR100, SVHN, STL10,
+            MNIST, FashionMNIST, KMNIST, EMNIST or USPS; torch's ``Subset`` of these or of gpupipe datasets, in any
+            depth, and ``ConcatDataset`` of folders; a Hugging Face dataset, see :mod:`gpupipe.interop.huggingface`; a
             gpupipe dataset, which is returned as it is.
 
     Raises:
@@ -108,20 +110,24 @@ def _native(ds: Any) -> Dataset:
         _refuse(ds, f"a subclass of torchvision's {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
     if cls.__name__ in _FOLDERS:
         return _folder(ds, exact=cls is type(ds))
-    if cls.__name__ in _COLOUR_ARRAYS:
-        pixels, labels = np.asarray(ds.data), ds.labels if cls.__name__ == "SVHN" else ds.targets
-        if cls.__name__ == "SVHN":
-            pixels = np.moveaxis(pixels, 1, -1)
-        size = pixels.shape[1:3]
-        transform, numbers = _all(lambda: _transform(ds, size=size), lambda: _labels(ds, np.asarray(labels)))
-        return _formed(ours.Arrays(pixels, numbers, transform=transform[0]), transform[1])
-    if cls.__name__ in _GRAY_ARRAYS:
-        transform, numbers = _all(
-            lambda: _transform(ds, channels=1, size=tuple(ds.data.shape[1:3])),
-            lambda: _labels(ds, np.asarray(ds.targets)),
-        )
-        return _formed(ours.Arrays(ds.data, numbers, transform=transform[0]), transform[1])
+    if cls.__name__ in (*_COLOUR_ARRAYS, *_GRAY_ARRAYS):
+        return _arrays(ds, cls.__name__)
     return _refuse(ds, _UNKNOWN, "unknown-dataset")
+
+
+def _arrays(ds: Any, name: str) -> Dataset:
+    pixels = np.asarray(ds.data) if name in _COLOUR_ARRAYS else ds.data
+    labels = ds.labels if name in _PLANES else ds.targets
+    if labels is None:
+        _refuse(ds, "it has no labels, so the target of its samples is None", "unknown-dataset")
+    if name in _PLANES:
+        pixels = np.moveaxis(pixels, 1, -1)
+    channels = 3 if name in _COLOUR_ARRAYS else 1
+    (transform, views), numbers = _all(
+        lambda: _transform(ds, channels=channels, size=tuple(pixels.shape[1:3])),
+        lambda: _labels(ds, np.asarray(labels)),
+    )
+    return _formed(ours.Arrays(pixels, numbers, transform=transform), views)
 
 
 def _check_replaced(ds: Any) -> None:

@@ -106,7 +106,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)):
         yield list(value)
         if len(value) <= 1000:  # of transforms; what is longer is a list of samples
-            deeper = ((i, item) for i, item in enumerate(value) if not isinstance(item, _SIMPLE))
+            deeper = ((i, item) for i, item in enumerate(value) if not _is_simple(item))
             yield from _inside(deeper, value, depth, above)
     elif isinstance(value, Mapping):
         yield list(value)
@@ -120,6 +120,11 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield from _inside(enumerate(transforms_outside(value)), value, depth, above)
         if callable(value) and not is_transform(value):
             yield _reached(value)
+
+
+def _is_simple(item: Any) -> bool:
+    """Whether comparing an item shows all changes, as with (path, label)."""
+    return isinstance(item, _SIMPLE) or (type(item) is tuple and all(isinstance(part, _SIMPLE) for part in item))
 
 
 def _leaf(value: Any) -> tuple[Any, ...] | None:

@@ -291,7 +291,7 @@ def test_the_check_finds_circles(files: dict[str, str]) -> None:
 def loaded_after(statement: str) -> set[str]:
     """Which of the heavy packages a fresh interpreter has loaded after a statement."""
     heavy = ("torch", "torchvision", "nvidia.dali", "av")
-    code = f"{statement}; import sys; print(*[m for m in {heavy} if m in sys.modules])"
+    code = f"{statement}\nimport sys; print(*[m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -312,9 +312,28 @@ def test_the_numpy_core_loads_neither_torch_nor_dali(statement: str) -> None:
     assert loaded_after(statement) == set()
 
 
+_LOADER = """
+from PIL import Image; Image.new("RGB", (40, 40)).save({root!r} + "/a.jpg")
+from gpupipe import DataLoader, datasets, transforms as T
+images = datasets.ImageList([{root!r} + "/a.jpg"], [0], transform=[T.RandomResizedCrop(32), T.ToTensor()])
+loader = DataLoader(images, device="cpu", engine="dali", num_workers=1)
+"""
+
+
 @pytest.mark.slow
 def test_interop_does_not_load_torchvision_or_dali() -> None:
     assert loaded_after("import gpupipe.interop") <= {"torch"}
+
+
+def test_a_loader_does_not_load_dali_before_its_first_batch(tmp_path: Path) -> None:
+    assert loaded_after(_LOADER.format(root=str(tmp_path))) == {"torch"}
+    assert loaded_after(_LOADER.format(root=str(tmp_path)) + "next(iter(loader))") == {"torch", "nvidia.dali"}
+
+
+def test_a_loader_with_kept_images_never_loads_dali(tmp_path: Path) -> None:
+    cached = "num_workers=1, cache='ram', cache_bytes=1 << 20"
+    kept = _LOADER.format(root=str(tmp_path)).replace("num_workers=1", cached)
+    assert loaded_after(kept + "next(iter(loader))") == {"torch"}
 
 
 def test_layers_are_folders_or_files() -> None:

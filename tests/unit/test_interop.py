@@ -446,6 +446,33 @@ def test_svhn() -> None:
         assert np.array_equal(pixels, np.asarray(theirs[i][0])) and label == theirs[i][1]
 
 
+@pytest.mark.parametrize("target_transform", [None, lambda t: t % 9])
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        # torchvision's STL10 swaps the axes of what it reads.
+        bare(tvd.STL10, data=PIXELS.transpose(0, 3, 2, 1).swapaxes(2, 3), labels=np.array(LABELS, np.uint8)),
+        bare(tvd.STL10, data=PIXELS.transpose(0, 3, 1, 2), labels=np.array([-1] * 6)),  # split="unlabeled"
+        bare(tvd.USPS, data=PIXELS[..., 0], targets=LABELS),
+    ],
+)  # fmt: skip
+def test_stl10_and_usps_are_arrays(theirs: Any, target_transform: Any) -> None:
+    theirs.transform, theirs.target_transform = v1.Compose([v1.Pad(2), v1.ToTensor()]), target_transform
+    assert isinstance(translate_dataset(theirs), datasets.Arrays)
+    images, targets = data.default_collate([theirs[i] for i in range(6)])
+    for engine in ("torch", "dali"):
+        with gpupipe.DataLoader(theirs, batch_size=6, device="cpu", engine=engine) as loader:
+            ((made, target),) = list(loader)
+        assert made.dtype == images.dtype and torch.equal(made, images)
+        assert target.dtype == targets.dtype and torch.equal(target, targets)
+
+
+def test_stl10_without_labels_is_not_translated_as_arrays() -> None:
+    theirs = bare(tvd.STL10, data=PIXELS.transpose(0, 3, 1, 2), labels=None)
+    with pytest.raises(TranslationError, match="has no labels"):
+        translate_dataset(theirs)
+
+
 def mnist(transform: Any) -> Any:
     return bare(
         tvd.MNIST, data=torch.from_numpy(PIXELS[..., 0].copy()), targets=torch.tensor(LABELS), transform=transform

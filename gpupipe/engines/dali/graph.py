@@ -10,18 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import Pipeline, fn, types
-from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ...reading.base import Feed, Form
 from ...transforms.compose import Compose
+from .api import conditional, fn, types
 from .graph_end import GraphEnd
 from .lower import Output, lower
 from .lowering import Canvas, Input
+
+if TYPE_CHECKING:
+    from nvidia.dali import Pipeline
 
 __all__ = ["ACCEPTS", "DecoderOptions", "Graph", "build_graph", "new_pipeline", "rows_fed", "turns_fed"]
 
@@ -67,6 +69,8 @@ def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, pr
     """Return an empty pipeline. All pipelines are created here. ``device_id=None`` is DALI's CPU backend."""
     # DALI reads this when it creates its first decoder. By default nvImageCodec writes some 500 bytes to stderr for
     # every image that the GPU's decoder passes to another one, which needs no warning.
+    from nvidia.dali import Pipeline
+
     os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
     return Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
 

@@ -194,5 +194,5 @@ def _reach(ops: Sequence[Op], size: Size) -> tuple[int, Size]:
 def _after(op: Any, size: Size) -> Size:
     if not hasattr(op, "height"):
         return size
-    one = len(np.unique(op.height)) == 1 and len(np.unique(op.width)) == 1
-    return (int(op.height[0]), int(op.width[0])) if one else None
+    sizes = set(zip(op.height.tolist(), op.width.tolist(), strict=True))
+    return sizes.pop() if len(sizes) == 1 else None

@@ -8,7 +8,7 @@
 | all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
 | all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |
 
-Importing DALI takes most of a loader's start, so it is imported only to find where its graph ends.
+Importing DALI takes most of a loader's start, so it is imported only when an engine with a graph is built.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ...reading.choose import feed_of
 from ...reading.setup import Setup
 from ...reading.windows import window_of
+from ...signal_handlers import deferred
 from ..base import Engine
 from ..host.clip_frames import ClipBatches
 from ..host.engine import HostEngine
@@ -122,8 +123,10 @@ class _Graph(Route):
         self._setup, self._options, self._executor = setup, options, executor
 
     def build(self) -> Engine:
-        from .engine import DaliEngine
         from .graph import DecoderOptions
+
+        with deferred():  # an import of DALI that a signal interrupted cannot be repeated
+            from .engine import DaliEngine
 
         options, fancy = self._options, self._options.jpeg_fancy_upsampling is not False
         decodes = DecoderOptions(self._roi(fancy), options.hw_decoder_load, fancy)

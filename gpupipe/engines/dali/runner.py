@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import nvidia.dali
 import torch
 
 from ...errors import EngineError
@@ -159,7 +158,9 @@ class Runner:
         """Handle a fork in the child, where no other thread exists: at exit DALI would wait for its threads."""
         self._using = threading.Lock()
         if self._graph is not None:
-            nvidia.dali.Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
+            from nvidia.dali import Pipeline
+
+            Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
 
     def outputs(self) -> Images:
         """Return the outputs of the oldest piece in flight. Raises :class:`RuntimeError` if DALI failed on it."""

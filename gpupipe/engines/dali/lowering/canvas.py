@@ -12,18 +12,17 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from nvidia.dali import fn, types
-from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ....transforms.ops import Op
 from ....transforms.ops.base import Array
+from ..api import conditional, fn, types
 
 __all__ = ["Canvas", "Input", "OpAddress", "Selected"]
 
 OpAddress: TypeAlias = tuple[int, ...]
 """Position of an op: its number; for an op within another one also the branch, its number there, and so on."""
 
-_FLOAT = {"float32": types.FLOAT, "float16": types.FLOAT16, "bfloat16": types.FLOAT}  # DALI cannot write bfloat16
+_FLOAT = {"float32": "FLOAT", "float16": "FLOAT16", "bfloat16": "FLOAT"}  # DALI cannot write bfloat16
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Canvas:
         if self.dtype == "uint8":
             image = self.pixels()
             return image if layout == "HWC" else fn.transpose(image, perm=[2, 0, 1])
-        return self._normalize(layout, _FLOAT[self.dtype])
+        return self._normalize(layout, getattr(types, _FLOAT[self.dtype]))
 
     def _normalize(self, layout: str, dtype: Any) -> Any:
         mirror, self._mirror = self._mirror, None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, types
 
 from ....transforms import ops
+from ..api import fn, types
 from .canvas import Canvas, OpAddress, Selected
 from .registry import canvas_lowering, lowering
 

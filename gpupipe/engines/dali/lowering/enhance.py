@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, math, types
 
 from ....transforms import ops
+from ..api import fn, math, types
 from .canvas import Selected
 from .color import CUT_OFF, blend, factor_of, to_bytes
 from .registry import lowering

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, types
 
 from ....errors import EngineError
 from ....transforms import ops
 from ....transforms.ops.base import Array
+from ..api import fn, types
 from .canvas import Canvas, Input, OpAddress
 from .registry import canvas_lowering
 
 _INTERPOLATION = {
-    "nearest": types.INTERP_NN,
-    "nearest-exact": types.INTERP_NN,
-    "bilinear": types.INTERP_LINEAR,
-    "bicubic": types.INTERP_CUBIC,
-    "lanczos": types.INTERP_LANCZOS3,
+    "nearest": "INTERP_NN",
+    "nearest-exact": "INTERP_NN",
+    "bilinear": "INTERP_LINEAR",
+    "bicubic": "INTERP_CUBIC",
+    "lanczos": "INTERP_LANCZOS3",
 }
 
 
@@ -62,7 +62,7 @@ def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     canvas.image = fn.resize(
         canvas.settle(),
         size=size,
-        interp_type=_INTERPOLATION[op.interpolation],
+        interp_type=getattr(types, _INTERPOLATION[op.interpolation]),
         antialias=op.antialias and op.interpolation not in ("nearest", "nearest-exact"),
     )
 

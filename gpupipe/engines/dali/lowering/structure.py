@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, types
-from nvidia.dali.fn import _conditional as conditional  # type: ignore[attr-defined]
 
 from ....transforms import ops
 from ....transforms.ops.base import Array
+from ..api import conditional, fn, types
 from .canvas import Canvas, OpAddress
 from .color import CUT_OFF
 from .registry import canvas_lowering, paint

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, types
 
 from ....transforms import ops
 from ....transforms.ops.base import Array
+from ..api import fn, types
 from .canvas import Selected
 from .color import CUT_OFF
 from .registry import lowering
