@@ -196,8 +196,8 @@ def test_functions_become_lambdas_where_they_see_one_image() -> None:
     assert list(pipeline)[1:3] == [T.Lambda(_halved)] * 2
     with pytest.raises(TranslationError, match="stack them in the training loop"):
         translate_transform(v1.Compose([v1.TenCrop(8), v1.Lambda(_halved)]))
-    with pytest.raises(TranslationError, match="for some types only"):
-        translate_transform(v2.Lambda(_halved, torch.Tensor))
+    tensors_only = v2.Lambda(_halved, torch.Tensor)
+    assert list(translate_transform(tensors_only)) == [T.Lambda(tensors_only)]
 
 
 def test_what_has_no_form_inside_a_container_is_named_with_its_place() -> None:
