@@ -56,7 +56,7 @@ class Collate:
 
         samples = list(map(sample, range(count)))
         with lent(device):
-            seed_all(stream(plan.seed, plan.epoch, "collate", plan.step), device)
+            seed_all(stream(plan.seed, plan.epoch, "collate", plan.consumed), device)
             return self.function(samples)
 
 

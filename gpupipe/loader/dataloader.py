@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
-from ..types import Shard
+from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
@@ -200,14 +200,43 @@ class DataLoader(TorchLoader[Any]):
         return len(self._followed)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        batches = self._current().iterate()
+        return AnnouncedEpoch(batches) if self._announced and isinstance(batches, EpochIterator) else batches
+
+    def _current(self) -> Session:
+        """Return the session, updated to what the script has changed since the last epoch."""
         session = self._followed
         changed = {name: getattr(self, name) for name in _SETTABLE if getattr(self, name) is not self._set_before[name]}
         session = with_arguments(session, **changed) if changed else refreshed(session)
         if session is not self._session:  # set nothing otherwise: Lightning would repeat it on a copy
             object.__setattr__(self, "_DataLoader__initialized", False)
             self._show(session.arguments, session)
-        batches = self._session.iterate()
-        return AnnouncedEpoch(batches) if self._announced and isinstance(batches, EpochIterator) else batches
+        return self._session
+
+    def at(self, epoch: int, step: int) -> Any:
+        """Return the batch of any step of any epoch, as the training loop gets it.
+
+        No earlier step is run, and the loader stays where it is: a loop in progress, ``state_dict()``, ``stats()`` and
+        ``report()`` do not change. Use it to look at the samples behind a spike of the loss.
+
+        Args:
+            epoch: number of the epoch, as for :meth:`set_epoch`.
+            step: number of the global batch, counted from the start of the epoch. If the epoch was resumed with another
+                global batch size, it counts batches of the present size.
+
+        Raises:
+            ConfigError: torch's DataLoader runs the dataset, or only a sampler of user code knows the order.
+            IndexError: the epoch has fewer steps, or no good sample in this one.
+            SampleError: a sample cannot be read, and ``on_error="raise"``.
+        """
+        return self._current().batch_at(epoch, step)
+
+    def plan_at(self, epoch: int, step: int) -> Plan:
+        """Return the plan of any step of any epoch: its samples, their random numbers, and the ops with their numbers.
+
+        No file is read. Takes the arguments of :meth:`at` and raises its errors, except :class:`SampleError`.
+        """
+        return self._followed.plan_at(epoch, step)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next. Optional: by default epochs follow each other."""

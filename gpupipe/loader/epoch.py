@@ -28,7 +28,7 @@ from .collating import Collate, put_in
 from .plan_stream import PlanStream
 from .running import Lease, Running, one_thread_in_forks
 from .session import Stats
-from .state import Cursor, Position
+from .state import Cursor
 
 __all__ = ["EpochIterator"]
 
@@ -50,6 +50,13 @@ class Ahead:
     stream: PlanStream
 
 
+class Progress(Protocol):
+    """Knows which epoch gave the last batch."""
+
+    def at(self, cursor: Cursor) -> None:
+        """Note that the epoch of this cursor has given a batch."""
+
+
 class Source(Protocol):
     """Interface between an iterator and the session that made it."""
 
@@ -58,7 +65,6 @@ class Source(Protocol):
     stats: Stats
     report: BadSampleReport
     valid: int
-    position: Position
     running: Running
     generation: int
     """Current generation. Iterators of earlier generations have ended."""
@@ -70,6 +76,10 @@ class Source(Protocol):
     """The script's collate function."""
     ahead: Ahead | None
     """The next epoch, if the last one left an engine working on it."""
+
+    @property
+    def position(self) -> Progress:
+        """Position of the loader."""
 
     @property
     def form(self) -> SampleForm | None:

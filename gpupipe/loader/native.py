@@ -22,7 +22,9 @@ from ..planning.order import Order
 from ..reading.smaller import remark
 from ..reasons import Reason, about
 from ..script_warnings import warn
+from ..types import Plan
 from .agreement import RankSetting
+from .any_step import batch_at, plan_at
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
 from .collating import Collate
@@ -210,9 +212,10 @@ class NativeSession(Session):
             self.position.agreement.check(self._settings())
         self.bad_samples.begin()
         order, cursor = self.position.begin()
-        return self._plans(order, cursor), cursor
+        return self.plans(order, cursor), cursor
 
-    def _plans(self, order: Order, cursor: Cursor) -> EpochPlan:
+    def plans(self, order: Order, cursor: Cursor) -> EpochPlan:
+        """Return the plans of an epoch from a cursor on."""
         setup, batches = self.resolved.setup, self.batching.batches(order, cursor.delivered)
         return EpochPlan(
             setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples, self.by_hand
@@ -227,7 +230,7 @@ class NativeSession(Session):
             return None
         try:
             found = self.position.ahead(later)
-            return None if found is None else self._plans(*found)
+            return None if found is None else self.plans(*found)
         except Exception:  # raised again when that epoch begins
             return None
 
@@ -267,6 +270,14 @@ class NativeSession(Session):
     def user_code_is_sent(self) -> bool:
         setup, asked = self.resolved.setup, self.arguments.persistent_workers
         return asked is None and setup.num_workers > 0 and (setup.dataset.runs_user_code or has_calls(setup.pipeline))
+
+    def plan_at(self, epoch: int, step: int) -> Plan:
+        return plan_at(self, epoch, step)
+
+    def batch_at(self, epoch: int, step: int) -> Any:
+        self.running.check(self.device)
+        with self.running.one_at_a_time:
+            return batch_at(self, epoch, step)
 
     # ---- where it stands
 

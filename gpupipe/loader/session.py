@@ -10,12 +10,18 @@ from typing import Any
 
 import torch
 
-from ..types import Shard
+from ..errors import ConfigError
+from ..types import Plan, Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .memory_limits import Estimate
 
 __all__ = ["Session", "Stats"]
+
+_NO_PLANS = (
+    "torch's DataLoader runs this dataset, and it only knows the next batch; print the loader to see why gpupipe's "
+    "engines do not"
+)
 
 
 @dataclass
@@ -91,6 +97,14 @@ class Session(ABC):
     @abstractmethod
     def iterate(self) -> Iterator[Any]:
         """Iterate over an epoch, which begins with its first batch."""
+
+    def plan_at(self, epoch: int, step: int) -> Plan:
+        """Return the plan of a step; see :meth:`gpupipe.DataLoader.plan_at`."""
+        raise ConfigError(_NO_PLANS)
+
+    def batch_at(self, epoch: int, step: int) -> Any:
+        """Return the batch of a step; see :meth:`gpupipe.DataLoader.at`."""
+        raise ConfigError(_NO_PLANS)
 
     @abstractmethod
     def set_epoch(self, epoch: int) -> None:

@@ -1,0 +1,130 @@
+"""Plans and batches of any step, without the steps before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ..engines.base import Engine
+from ..errors import ConfigError
+from ..planning.batches import I64, Batches
+from ..planning.epoch import EpochPlan
+from ..planning.order import Order
+from ..types import Plan
+from .arguments import check_integer
+from .bad_sample_report import BadSampleReport
+from .batching import Batching
+from .epoch import Ahead, EpochIterator, Source
+from .session import Stats
+from .state import Cursor
+
+__all__ = ["batch_at", "plan_at"]
+
+
+class Planned(Source, Protocol):
+    """A session whose epochs are functions of their number."""
+
+    batching: Batching
+
+    @property
+    def seed(self) -> int:
+        """Seed of order and augmentation."""
+
+    def plans(self, order: Order, cursor: Cursor) -> EpochPlan:
+        """Return the plans of an epoch from a cursor on."""
+
+
+def plan_at(session: Planned, epoch: int, step: int) -> Plan:
+    """Return the plan of a step; see :meth:`gpupipe.DataLoader.plan_at`."""
+    plans, cursor = _plans_from(session, epoch, step)
+    return replace(plans[0], step=step) if cursor.delivered else plans[0]
+
+
+def batch_at(session: Planned, epoch: int, step: int) -> Any:
+    """Return the batch of a step; see :meth:`gpupipe.DataLoader.at`."""
+    batches = EpochIterator(_Elsewhere(session, *_plans_from(session, epoch, step)))
+    try:
+        return next(batches)
+    except StopIteration:
+        raise IndexError(f"step {step} of epoch {epoch} has no batch, because all of its samples are bad") from None
+    finally:
+        batches.end()
+
+
+def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cursor]:
+    """Return the plans of an epoch from ``step`` on, and the position at which they begin.
+
+    Raises:
+        ConfigError: no epoch or step has this number, or only a sampler of user code knows the order.
+        IndexError: the epoch has fewer steps.
+    """
+    epoch, step = check_integer(epoch, "epoch", 0), check_integer(step, "step", 0)
+    sampler = session.batching.sampler
+    if sampler.ahead is None:
+        raise ConfigError(
+            f"only {sampler.name} knows the order of its samples, and asking it for another epoch could change the one "
+            "that runs; pass shuffle=, or a sampler of torch"
+        )
+    now = sampler.epoch_of()
+    order = sampler.ahead(session.seed, epoch, 0 if now is None else epoch - now)
+    slices = session.batching.slices(len(order))
+    if step >= len(slices):
+        raise IndexError(f"there is no step {step}: epochs have {len(slices)} steps, counted from 0")
+    cursor = Cursor(epoch, step * slices.global_batch)
+    return session.plans(order, cursor), cursor
+
+
+@dataclass(frozen=True)
+class _First:
+    """The first of some batches."""
+
+    batches: Batches
+
+    @property
+    def ranks(self) -> int:
+        return self.batches.ranks
+
+    def has(self, step: int) -> bool:
+        return step == 0
+
+    def window(self, step: int) -> I64:
+        return self.batches.window(step)
+
+    def take(self, step: int) -> tuple[I64, int, int]:
+        return self.batches.take(step)
+
+    def rest(self, start: int) -> Batches:
+        return self  # the iterator goes on at the same batch, because none was delivered
+
+
+class _Nowhere:
+    """A position that does not move."""
+
+    def at(self, cursor: Cursor) -> None:
+        pass
+
+
+class _Elsewhere:
+    """A session that begins with one batch of any epoch. The session that it is made from stays where it is."""
+
+    def __init__(self, session: Planned, plans: EpochPlan, cursor: Cursor):
+        self._session = session
+        self._begins = replace(plans, batches=_First(plans.batches)), cursor
+        self.stats, self.report, self.position = Stats(), BadSampleReport(), _Nowhere()
+        self.valid = 0
+        self.ahead: Ahead | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def begin(self) -> tuple[EpochPlan, Cursor]:
+        return self._begins
+
+    def following(self, later: int) -> EpochPlan | None:
+        return None
+
+    def follow_changes(self) -> bool:
+        return False
+
+    def build(self) -> Engine:
+        return self._session.build()
