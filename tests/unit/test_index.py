@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import io
-import logging
 import os
 import shutil
 import signal
@@ -42,7 +41,14 @@ from gpupipe.codecs.probe import (
     unpack_places,
 )
 from gpupipe.datasets import ImageFolder, ImageList, WebDataset
-from gpupipe.datasets.index import open_index as build, probe_pool as pool, table as index_module, touched
+from gpupipe.datasets.index import (
+    open_index as build,
+    probe_pool as pool,
+    progress as progress_module,
+    table as index_module,
+    touched,
+)
+from gpupipe.datasets.index.progress import Progress
 
 
 @pytest.fixture
@@ -533,11 +539,7 @@ def test_quick_answers(tmp_path: Path) -> None:
     assert ds.bad(good) == []
 
 
-def test_bar_and_log_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-
-    from gpupipe.datasets.index.progress import Progress
-
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -550,8 +552,20 @@ def test_bar_and_log_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.
         progress._began -= 3
         progress(5)
     assert "reading headers" in terminal.getvalue() and "files/s" in terminal.getvalue()
-    monkeypatch.setattr(sys, "stderr", quiet := io.StringIO())
-    with caplog.at_level(logging.INFO, "gpupipe"), Progress("reading headers", 10) as progress:
-        progress._began -= 3
-        progress(10)
-    assert quiet.getvalue() == "" and "reading headers: 10 files in 3.0 s" in caplog.text
+
+
+@pytest.mark.parametrize("rank", [None, "0", "1"])
+def test_lines_where_there_is_no_terminal(rank: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    now = iter([100.0, 100.9, 101.1, 120.0, 131.2, 132.5, 200.0, 200.5])
+    monkeypatch.setattr(progress_module, "_now", lambda: next(now))
+    with Progress("reading headers", 4000) as progress:
+        for done in (10, 1000, 2000, 3000):
+            progress(done)
+    with Progress("reading headers", 4000):
+        pass  # over at once
+    lines = ["1,000 of 4,000 files", "3,000 of 4,000 files", "3,000 files in 32.5 s"]
+    assert log.getvalue() == ("" if rank == "1" else "".join(f"gpupipe: reading headers: {line}\n" for line in lines))

@@ -1,33 +1,44 @@
-"""Progress of a scan: a bar on a terminal, otherwise one line in the log."""
+"""Progress of a scan: a bar on a terminal, and otherwise lines on stderr, such as in the log of a cluster's job."""
 
 from __future__ import annotations
 
-import logging
+import os
 import sys
-import time
+from time import monotonic as _now
 from types import TracebackType
 from typing import Any
 
 __all__ = ["Progress"]
 
-_log = logging.getLogger("gpupipe")
+_FIRST, _EVERY = 1.0, 30.0
+"""Seconds until the first line, and between lines."""
 
 
 class Progress:
-    """Progress bar, as a context manager. It appears on a terminal's stderr after half a second and leaves no trace."""
+    """Progress of a scan, as a context manager. A scan that is over within a second shows nothing.
+
+    On a terminal a bar appears and leaves no trace. Elsewhere one line appears after a second, another one every 30
+    seconds, and the last one at the end. Of several ranks on one machine, only the first shows lines.
+    """
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done = what, total, 0
         self._bar: Any = None
         self._task: Any = None
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._began = time.monotonic()
+        self._began = _now()
+        first_rank = os.environ.get("LOCAL_RANK", "0") == "0"
+        self._next_line = self._began + _FIRST if first_rank and not self._terminal else float("inf")
 
     def __call__(self, done: int) -> None:
         """Report ``done`` files so far."""
         self._done = done
-        if self._bar is None and self._terminal and time.monotonic() - self._began > 0.5:
+        now = _now()
+        if self._bar is None and self._terminal and now - self._began > 0.5:
             self._show()
+        if now > self._next_line:
+            self._next_line = now + _EVERY
+            self._line(f"{done:,} of {self._total:,} files" if self._total else f"{done:,} files")
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
@@ -59,12 +70,16 @@ class Progress:
         self._bar.start()
         self._task = self._bar.add_task(self._what, total=self._total)
 
+    def _line(self, text: str) -> None:
+        if sys.stderr is not None:
+            print(f"gpupipe: {self._what}: {text}", file=sys.stderr, flush=True)
+
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
-        seconds = time.monotonic() - self._began
-        if seconds > 2 and not self._terminal:
-            _log.info("%s: %s files in %.1f s", self._what, f"{self._done:,}", seconds)
+        now = _now()
+        if now > self._began + _FIRST and self._next_line != float("inf"):
+            self._line(f"{self._done:,} files in {now - self._began:.1f} s")
