@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -18,14 +18,18 @@ from ..cache_folder import replacing
 from ..datasets.images import EncodedImages
 from ..datasets.index.progress import Progress
 from ..errors import BadSample, DatasetError
+from ..formats.base import Unpacked
 from ..pack.base import Form
 from ..pack.columns import Column, carry
 from ..pack.formats import Format
 from ..pack.journal import NAME, Journal
 from ..pack.shards import Job, ShardDone, pack_shards, plan_shards
+from ..pack.unpack import Unpacking
 from ..pack.verify import verify
 from ..planning.order import Shuffle
+from ..sources.base import Source
 from ..sources.label_names import FILE as LABELS, text_of
+from ..sources.shards import RandomAccessError, Shards
 from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .pack_request import Request, placed, stopped
 from .sources import open_images
@@ -34,14 +38,50 @@ __all__ = ["LEFT_OUT", "SUMS", "run"]
 
 LEFT_OUT, SUMS = "left-out.csv", "SHA256SUMS"
 _SOME_LEFT_OUT = 3
+_MEGABYTE = 1_000_000
 
 
 def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
     """Run the command; see :func:`gpupipe.commands.pack.run`."""
     source, destination = placed(request.source, request.destination)
-    with libraries_silenced():
-        dataset = open_images(source, kind=request.kind, image=request.image, label=request.label)
-    bad = list(dataset.index_summary().bad)
+    packed_together: Source | None = None
+    try:
+        with libraries_silenced():
+            dataset = open_images(source, kind=request.kind, image=request.image, label=request.label)
+        if not request.shuffle or dataset.pages is None:
+            return _run(request, dataset, destination, format, form, shard_bytes)
+        packed_together = dataset.source
+    except RandomAccessError as e:
+        packed_together = e.source
+    assert isinstance(packed_together, Shards)
+    with closing(Unpacking(packed_together, destination)) as unpacking:
+        try:
+            with Progress("Unpacking", unpacking.total // _MEGABYTE, "MB") as progress, libraries_silenced():
+                unpacked = unpacking.run(lambda read: progress(read // _MEGABYTE))
+        except KeyboardInterrupt:
+            return stopped()
+        try:
+            with libraries_silenced():
+                dataset = Unpacked(unpacked, request.image, request.label)
+        except DatasetError as e:
+            unpacking.remove()
+            raise DatasetError(unpacking.shown(str(e))) from None
+        code = _run(request, dataset, destination, format, form, shard_bytes, unpacking.shown)
+        if code in (0, _SOME_LEFT_OUT):
+            unpacking.remove()
+    return code
+
+
+def _run(
+    request: Request,
+    dataset: EncodedImages,
+    destination: str,
+    format: Format,
+    form: Form,
+    shard_bytes: int,
+    shown: Callable[[str], str] = str,
+) -> int:
+    bad = [it._replace(path=shown(it.path)) for it in dataset.index_summary().bad]
     labels_file = text_of(dataset.classes) if format.labels_file and dataset.classes else b""
     indices = _order(dataset, bad, request)
     with tempfile.TemporaryDirectory(prefix="gpupipe-pack-") as folder:
@@ -56,7 +96,7 @@ def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
                 progress,
             )
         job = Job(dataset, form, format, destination, carried)
-        return _pack(request, job, indices, bad, labels_file, shard_bytes)
+        return _pack(request, job, indices, bad, labels_file, shard_bytes, shown)
 
 
 def _pack(
@@ -66,6 +106,7 @@ def _pack(
     bad: list[BadSample],
     labels_file: bytes,
     shard_bytes: int,
+    shown: Callable[[str], str],
 ) -> int:
     dataset, destination = job.dataset, job.folder
     tasks = plan_shards(job, indices, split=request.split, shards=request.shards, shard_bytes=shard_bytes)
@@ -88,13 +129,13 @@ def _pack(
             return stopped()
         _keep(destination, SUMS, "".join(f"{shard.sha256}  {shard.name}\n" for shard in done).encode())
         bad += [
-            BadSample(index, dataset.describe(index), kind, reason)
+            BadSample(index, shown(dataset.describe(index)), kind, reason)
             for shard in done
             for index, kind, reason in shard.left_out
         ]
         if bad:
             _keep(destination, LEFT_OUT, _table(bad))
-    _report(job, packed, done, bad, now, seconds)
+    _report(job, packed, done, bad, now, seconds, shown)
     oriented = dataset.index_summary().oriented
     if oriented and request.decoded and not request.exif:
         text = f"{quantity(oriented, 'image')} had an EXIF orientation, which plain pixels do not keep"
@@ -141,7 +182,13 @@ def _table(bad: Sequence[BadSample]) -> bytes:
 
 
 def _report(
-    job: Job, packed: EncodedImages, done: Sequence[ShardDone], bad: Sequence[BadSample], now: int, seconds: float
+    job: Job,
+    packed: EncodedImages,
+    done: Sequence[ShardDone],
+    bad: Sequence[BadSample],
+    now: int,
+    seconds: float,
+    shown: Callable[[str], str],
 ) -> None:
     sizes, counts = [shard.bytes for shard in done], [shard.samples for shard in done]
     before, kept = sum(shard.read_bytes for shard in done), Counter[str]()
@@ -161,7 +208,7 @@ def _report(
     ]
     out = console()
     out.print(pairs(rows, title=job.folder))
-    bad_samples(out, bad, job.dataset.source.prefix, "left out")
+    bad_samples(out, bad, os.fsencode(shown(os.fsdecode(job.dataset.source.prefix))), "left out")
 
 
 def _columns(job: Job, changed_keys: int) -> list[tuple[str, str]]:

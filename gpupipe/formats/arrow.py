@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..sources.extras import need, parse_json
-from ..sources.shards import Row, Shards
+from ..sources.shards import InOrder, Row, Shards
 from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
 
 __all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "class_names", "further_of", "rows_of"]
@@ -23,7 +23,9 @@ __all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "class_names", "
 
 _MAGIC = b"ARROW1\0\0"
 _DICTIONARY, _BATCH = 2, 3
-_COMPRESSED = "its columns are compressed; write it again without compression"
+_COMPRESSED = "its columns are compressed"
+_UNSUSPECTED, _RATIO = 64 << 20, 256
+"""A batch may unpack into ``_UNSUSPECTED`` bytes, or into ``_RATIO`` bytes for each compressed byte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,7 @@ class ArrowFiles(Shards):
     label: str | None
 
     owner = "Arrow"
+    rewrites = True
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         names: list[str] = _reader(_mapped(file)).schema.names
@@ -49,6 +52,16 @@ class ArrowFiles(Shards):
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         return rows_of(_mapped(file), 0, self.image, self.label, self.columns)
+
+    def rewrite(self, file: IO[bytes], out: IO[bytes]) -> None:
+        content = _mapped(file)
+        _check_batches(content, compressed=True)
+        reader = _reader(content)
+        with need("pyarrow", "parquet", "Arrow files are written with pyarrow").ipc.new_stream(
+            out, reader.schema
+        ) as writer:
+            for batch in _batches(reader):
+                writer.write_batch(batch)
 
 
 def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
@@ -72,10 +85,10 @@ def rows_of(content: Any, start: int, image: str, label: str | None, columns: Se
     def position(address: int, size: int) -> int:
         at = address - buffer.address
         if not 0 <= at <= at + size <= buffer.size:
-            raise ValueError(_COMPRESSED)
+            raise InOrder(_COMPRESSED)
         return start + int(at)
 
-    _refuse_compressed(buffer)
+    _check_batches(buffer, compressed=False)
     for batch in _batches(_reader(buffer)):
         names = batch.schema.names
         if image not in names:
@@ -114,22 +127,32 @@ def _reader(content: Any) -> Any:
         raise ValueError(f"it is no whole Arrow file or stream: {e}") from None
 
 
-def _refuse_compressed(content: Any) -> None:
-    """Raise :class:`ValueError` if a batch is compressed, before anything is unpacked."""
+def _check_batches(content: Any, *, compressed: bool) -> None:
+    """Check all batches before anything is unpacked.
+
+    Raises :class:`InOrder` if one is compressed, unless ``compressed``, and :class:`ValueError` if one claims to unpack
+    into far more than it can hold.
+    """
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
     start = len(_MAGIC) if bytes(content[:6]) == _MAGIC[:6] else 0  # a file is a stream between two magic numbers
     try:
         for message in pa.ipc.MessageReader.open_stream(content.slice(start)):
-            if _is_compressed(bytes(message.metadata)):
-                raise ValueError(_COMPRESSED)
+            buffers = _compressed_buffers(bytes(message.metadata))
+            if buffers is not None and not compressed:
+                raise InOrder(_COMPRESSED)
+            body = message.body
+            heads = [bytes(body[at : at + 8]) for at, length in buffers or () if length >= 8]
+            claimed = sum(max(int.from_bytes(head, "little", signed=True), 0) for head in heads)  # -1: as it is
+            if claimed > _UNSUSPECTED + _RATIO * (body.size if body is not None else 0):
+                raise ValueError(f"a batch claims {claimed} bytes in {body.size} compressed")
     except (OSError, EOFError):  # the reader of batches reports what is wrong
         pass
 
 
-def _is_compressed(message: bytes) -> bool:
-    """Return whether a message is a batch, or a dictionary, with ``RecordBatch.compression``.
+def _compressed_buffers(message: bytes) -> list[tuple[int, int]] | None:
+    """Return (offset, length) of the buffers of a batch or dictionary with ``RecordBatch.compression``, else ``None``.
 
-    It is a flatbuffer; see https://github.com/apache/arrow/blob/main/format/Message.fbs
+    The message is a flatbuffer; see https://github.com/apache/arrow/blob/main/format/Message.fbs
     """
 
     def field(table: int, number: int) -> int:
@@ -147,7 +170,12 @@ def _is_compressed(message: bytes) -> bool:
     batch = below(header)
     if kind == _DICTIONARY:
         batch = below(field(batch, 1))
-    return kind in (_DICTIONARY, _BATCH) and field(batch, 3) > 0
+    if kind not in (_DICTIONARY, _BATCH) or not field(batch, 3):
+        return None
+    at = below(field(batch, 2)) if field(batch, 2) else 0
+    count = int.from_bytes(message[at : at + 4], "little") if at else 0
+    numbers = np.frombuffer(message[at + 4 : at + 4 + 16 * count], "<i8")
+    return [*zip(numbers[::2].tolist(), numbers[1::2].tolist(), strict=False)]
 
 
 def _batches(reader: Any) -> Iterator[Any]:
@@ -283,7 +311,8 @@ class Arrow(Sharded):
     """Images in a column of Arrow files and streams: of bytes, or of the struct ``{bytes, path}`` that Hugging Face
     writes. ``pyarrow``, which locates the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default; remote files.
+    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default; ``gpupipe pack`` unpacks
+    them once. Remote files.
 
     Args:
         image: The column of images.

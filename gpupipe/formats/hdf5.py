@@ -8,9 +8,11 @@ Format Specification*, III.E and IV.B.1). h5py does not expose them.
 from __future__ import annotations
 
 import struct
+import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -29,11 +31,12 @@ _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HHIQ")
 _LARGEST_CHUNK = 1 << 24
 """Maximum number of references in one chunk."""
+_MANY, _FEWER = 1 << 20, 64
+"""A dataset may have ``_MANY`` references, or ``_FEWER`` bytes of them for each byte that they take in the file."""
 _SHRINKS = 2000
 """Maximum number of bytes of labels that one byte in a file can become."""
 _HEAPS = 16
 """Number of cached heaps: neighboring images share one."""
-_DEFLATE, _SHUFFLE = 1, 2
 
 
 def opened(file: IO[bytes] | str) -> Any:
@@ -91,7 +94,7 @@ class Hdf5Files(Shards):
                     f"{e}, and encoded images are read by their place in the file that you name: name that other file, "
                     "or copy the data into one (file['copy'] = file[name][()])"
                 ) from None
-            except (RuntimeError, KeyError, OSError) as e:  # errors of h5py for damaged files
+            except (RuntimeError, KeyError, OSError, zlib.error) as e:  # errors of h5py for damaged files
                 raise ValueError(f"it is damaged: {e}") from None
 
     def _of_dataset(self, file: IO[bytes], root: Any, images: Any, labels: list[Any] | None) -> Iterator[Row]:
@@ -171,6 +174,8 @@ def label_column(labels: Any, count: int | None) -> list[Any]:
 def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
     """Yield (bytes, address of the heap, number there) of every array of a dataset."""
     low, count, plist = images.id, len(images), images.id.get_create_plist()
+    if count > _MANY and count * _REFERENCE.size > _FEWER * low.get_storage_size():
+        raise ValueError(f"{images.name!r} claims {count} images, and has {low.get_storage_size()} bytes about them")
     if images.chunks is None:
         at = low.get_offset()
         if at is None:
@@ -181,29 +186,52 @@ def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
             raise ValueError(f"{images.name!r} ends after byte {at + len(raw)}: it is cut")
         yield from _REFERENCE.iter_unpack(raw)
         return
-    filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-    if set(filters) - {_DEFLATE, _SHUFFLE}:
-        raise ValueError(
-            f"{images.name!r} has references that are packed by filters {filters}; write it again with h5repack -f NONE"
-        )
     each = images.chunks[0]
     if each > _LARGEST_CHUNK:
         raise ValueError(f"{images.name!r} claims chunks of {each} references; write it again with chunks of less")
-    for first in range(0, count, each):
-        mask, raw = low.read_direct_chunk((first,))
-        for i, kind in reversed(list(enumerate(filters))):
-            if mask >> i & 1:
-                continue
-            if kind == _DEFLATE:
-                try:
-                    raw = zlib.decompressobj().decompress(raw, each * _REFERENCE.size + 1)
-                except zlib.error as e:
-                    raise ValueError(f"{images.name!r} is damaged: {e}") from None
-            else:
-                raw = np.frombuffer(raw, np.uint8).reshape(_REFERENCE.size, -1).T.tobytes()
-        if len(raw) != each * _REFERENCE.size:
-            raise ValueError(f"{images.name!r} is damaged: its chunk at {first} has {len(raw)} bytes")
-        yield from _REFERENCE.iter_unpack(raw[: min(each, count - first) * _REFERENCE.size])
+    with _unfiltering(plist, each, images.name) as unfiltered:
+        for first in range(0, count, each):
+            raw = unfiltered(*low.read_direct_chunk((first,)))
+            yield from _REFERENCE.iter_unpack(raw[: min(each, count - first) * _REFERENCE.size])
+
+
+@contextmanager
+def _unfiltering(plist: Any, each: int, name: str) -> Iterator[Callable[[int, bytes], bytes]]:
+    """Yield a function that undoes the filters of a chunk of references: ``unfiltered(mask, stored bytes)``.
+
+    HDF5 does it: the chunk goes into a dataset in memory with the same filters, whose values are plain bytes.
+    """
+    h5 = h5py()
+    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+    lacking = [code for code, *_ in filters if not h5.h5z.filter_avail(code)]
+    if lacking:
+        raise ValueError(
+            f"{name!r} has references that are packed by the filter {lacking[0]}, which h5py does not have; write it "
+            "again with h5repack -f NONE"
+        )
+    space, kind = h5.h5s.create_simple((each,)), h5.h5t.py_create(np.dtype(f"V{_REFERENCE.size}"))
+    whole = np.empty(each, f"V{_REFERENCE.size}")
+    with h5.File(f"gpupipe-{uuid.uuid4()}", "w", driver="core", backing_store=False) as file:
+        chunks: dict[int, Any] = {}
+        most = 2 * whole.nbytes + 64
+
+        def unfiltered(mask: int, stored: bytes) -> bytes:
+            deflated = filters and filters[-1][0] == h5.h5z.FILTER_DEFLATE and not mask >> len(filters) - 1 & 1
+            # HDF5 inflates a chunk to its end, whatever that takes.
+            if len(stored) > most or (deflated and len(zlib.decompressobj().decompress(stored, most)) == most):
+                raise ValueError(f"{name!r} is damaged: a chunk has more than {whole.nbytes} bytes")
+            if mask not in chunks:
+                applied = h5.h5p.create(h5.h5p.DATASET_CREATE)
+                applied.set_chunk((each,))
+                for i, (code, flags, values, _) in enumerate(filters):
+                    if not mask >> i & 1:
+                        applied.set_filter(code, flags, values)
+                chunks[mask] = h5.h5d.create(file.id, b"%d" % mask, kind, space, applied)
+            chunks[mask].write_direct_chunk((0,), stored)
+            chunks[mask].read(h5.h5s.ALL, h5.h5s.ALL, whole)
+            return whole.tobytes()
+
+        yield unfiltered
 
 
 class _Heaps:
@@ -249,8 +277,7 @@ class HDF5(Sharded):
     for each image, whose folders are the classes. ``h5py``, which locates them while the index is built, comes with
     ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
 
-    Not supported: texts, which end at a zero byte; references that are packed by ``lzf`` or ``szip``; data in other
-    files.
+    Not supported: texts, which end at a zero byte; data in other files.
 
     Args:
         image: The dataset or group of images.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any
 
@@ -24,6 +24,8 @@ from .mds import DECODED, Field, positions_of, samples_of
 __all__ = ["LitData", "LitDataChunks", "litdata_index"]
 
 _FOOTER = struct.Struct("<I8s")
+_WHOLE = ".zstd.bin"
+"""Ending of chunks that are compressed as a whole."""
 _ARROW = b"LDARW01\0"
 """End of a LitData chunk whose samples are rows of an Arrow file. The file and its length precede it.
 
@@ -78,7 +80,7 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
         text = advised(e, why, "give the folder that litdata.optimize wrote")
         raise DatasetError(f"LitData: {file} cannot be used: {text}") from None
     for what in ("compression", "encryption"):
-        if config.get(what):
+        if config.get(what) and not (what == "compression" and all(name.endswith(_WHOLE) for name in names)):
             raise DatasetError(f"LitData: {root} was written with {what}={config[what]!r}; write it again without")
     if len(leaves) != len(formats) or any("/" in name for name in names):
         raise DatasetError(f"LitData: {file} is damaged: it has {len(leaves)} names for {len(formats)} fields")
@@ -105,7 +107,8 @@ class LitData(Sharded):
     """Images in chunks of LitData (``.bin``). Chunks whose samples are rows of Arrow, as new versions write them, need
     ``pyarrow`` while the index is built; it comes with ``gpupipe-loader[parquet]``.
 
-    Not supported: compressed or encrypted chunks; fields of pixels (``pil``).
+    Not supported: compressed chunks, which ``gpupipe pack`` unpacks once if each is compressed as a whole; encrypted
+    chunks; fields of pixels (``pil``).
 
     Args:
         root: The folder or URL that ``litdata.optimize`` wrote, with ``index.json``.
@@ -138,6 +141,7 @@ class LitData(Sharded):
         folder = os.path.expanduser(os.fspath(root))
         storage = storage_of(options.get("remote"), "LitData") if is_url(folder) else LOCAL
         paths, fields = litdata_index(folder, storage)
+        paths = replace(paths, given=os.fspath(root))
         rows = partial(LitDataChunks, fields=fields, image=image, label=label)
         turned = any(field.name == image and field.encoding.partition(":")[0] in DECODED for field in fields)
         super().__init__(rows, (paths, storage), transform, options, image, label, exif=turned)

@@ -44,6 +44,8 @@ _LITDATA = {
 DECODED = ("jpeg", "image")
 """Encodings that litdata decodes and turns upright."""
 _IMAGES = ("bytes", "png", "tifffile", *DECODED)
+_CODECS = ("zstd", "gz", "bz2", "br")
+"""Compressions that ``gpupipe pack`` unpacks."""
 _LONGEST = 1 << 12
 """Maximum number of bytes of a class name."""
 
@@ -237,8 +239,7 @@ class MdsShards(Shards):
 def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
     """Return the shard names of a folder, which ends with a slash, from its ``index.json``; ``None`` if it has none.
 
-    A folder may list shards that do not exist while a ``StreamingDataset`` unpacks compressed ones. Raises
-    :class:`DatasetError`.
+    A compressed shard that a ``StreamingDataset`` has not unpacked is named as it is. Raises :class:`DatasetError`.
     """
     file = f"{folder}index.json"
     try:
@@ -247,7 +248,7 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
         version, shards = index["version"], list(index["shards"])
         names = [str(shard["raw_data"]["basename"]) for shard in shards]
         formats = {str(shard["format"]) for shard in shards}
-        packed = {str(shard["compression"]) for shard in shards if shard.get("compression")}
+        packed = [str(shard.get("compression") or "").partition(":")[0] for shard in shards]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as e:
@@ -262,22 +263,27 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
         )
     if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
         raise DatasetError(f"MDS: {file} is damaged: a shard lies outside of its folder")
-    if packed:
+    if any(packed):
         found = storage.look([os.fsencode(folder + name) for name in names])
-        missing = sum(isinstance(it, OSError) for it in found)
-        if missing:
+        missing = [isinstance(it, OSError) for it in found]
+        unknown = {codec for codec, is_missing in zip(packed, missing, strict=True) if is_missing} - {"", *_CODECS}
+        if unknown:
             raise DatasetError(
-                f"MDS: {folder} was written with compression={packed.pop()!r}, and {missing} of {len(names)} shards "
-                "are not unpacked; write it again without"
+                f"MDS: {folder} was written with compression={unknown.pop()!r}, and {sum(missing)} of {len(names)} "
+                f"shards are not unpacked; write it again without, or with one of {', '.join(_CODECS)}"
             )
+        names = [
+            f"{name}.{codec}" if codec and is_missing else name
+            for name, codec, is_missing in zip(names, packed, missing, strict=True)
+        ]
     return names
 
 
 class MDS(Sharded):
     """Images in shards of MosaicML Streaming (``.mds``).
 
-    Not supported: compressed shards that are not unpacked; fields of pixels (``pil``); labels that are neither integers
-    nor texts.
+    Not supported: compressed shards, unless a ``StreamingDataset`` has unpacked them; ``gpupipe pack`` does it once,
+    except for ``snappy``. Fields of pixels (``pil``); labels that are neither integers nor texts.
 
     Args:
         paths: The folder or URL that ``MDSWriter`` wrote, whose ``index.json`` lists the shards; or shards: a path, a

@@ -17,6 +17,9 @@ __all__ = ["Parquet", "ParquetFiles"]
 
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 
+_ROWS = 100
+"""Rows that are written at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class ParquetFiles(Shards):
@@ -31,6 +34,7 @@ class ParquetFiles(Shards):
     label: str | None
 
     owner = "Parquet"
+    rewrites = True
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         return class_names(self._open(file).schema_arrow.metadata, self.label)
@@ -89,6 +93,20 @@ class ParquetFiles(Shards):
                     yield Row(called, where.offset, where.length, label, packed=where.packed, values=further)
                 number += 1
 
+    def rewrite(self, file: IO[bytes], out: IO[bytes]) -> None:
+        table = self._open(file)
+        parquet = need("pyarrow.parquet", "parquet", "Parquet files are written with pyarrow")
+        try:
+            with parquet.ParquetWriter(
+                out, table.schema_arrow, compression="none", use_dictionary=False, write_statistics=False
+            ) as writer:
+                for batch in table.iter_batches(_ROWS):
+                    writer.write_batch(batch)
+        except (OSError, ValueError) as e:
+            if isinstance(e, OSError) and e.errno is not None:
+                raise
+            raise ValueError(f"it is damaged: {e}") from None
+
     def _others(
         self, table: Any, group: int, columns: list[str], name: str
     ) -> tuple[list[Any] | None, list[Any] | None, list[tuple[Any, ...]]]:
@@ -113,7 +131,7 @@ class Parquet(Sharded):
     unpacked pages are cached, at most 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"``
     unpacks a page once for many images; ``shuffle=True`` may unpack one for each image.
 
-    Not supported: compressed pages of more than 1 GiB.
+    Not supported: compressed pages of more than 1 GiB and delta encodings, which ``gpupipe pack`` unpacks once.
 
     Args:
         image: The column of images.

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..codecs.unpack import Packed
 from ..errors import DatasetError
+from ..sources.compressed import plain_name
 from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, ShardOptions, Unpack
 
@@ -61,10 +62,13 @@ class RecordFiles(Shards):
             if row is not None:
                 yield row
 
+    def beside(self, path: bytes) -> bytes:
+        return os.fsencode(plain_name(os.fsdecode(path)).rpartition(".")[0] + ".idx")
+
     def _positions(self, path: bytes, total: int) -> list[tuple[bytes, int]] | None:
         """Return (key, position) of the records in ``total`` bytes, if there is an index file."""
         try:
-            with self.storage.open(path.rpartition(b".")[0] + b".idx") as file:
+            with self.storage.open(self.beside(path)) as file:
                 lines = [line.split() for line in file.read().splitlines() if line.strip()]
         except FileNotFoundError:
             return None

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 
 from ..datasets.base import Dataset
+from ..sources.compressed import plain_name
 from ..sources.names import is_url
 from .base import Format
 
@@ -43,7 +44,8 @@ def formats() -> dict[str, type[Format]]:
 
 
 def format_of(path: str) -> type[Format] | None:
-    """Return the format of a file, folder or URL, judged by its name or by the names of the files in a folder.
+    """Return the format of a file, folder or URL, judged by its name or by the names of the files in a folder. A
+    compressed file has the format that its name shows: ``a.tar.gz``.
 
     Returns ``None`` if they do not tell, as for class folders of images.
     """
@@ -51,12 +53,12 @@ def format_of(path: str) -> type[Format] | None:
     is_folder = not is_url(path) and os.path.isdir(home)
     entries = sorted(os.listdir(home)) if is_folder else []
     for kind in formats().values():
-        if kind.is_at(home if is_folder else path, entries):
+        if kind.is_at(home if is_folder else plain_name(path), entries):
             return kind
     if any(os.path.isdir(os.path.join(home, name)) for name in entries if not name.startswith(".")):
         return None
     for name in entries if is_folder else [path]:
         for kind in formats().values():
-            if kind.suffixes and name.lower().endswith(kind.suffixes):
+            if kind.suffixes and plain_name(name.lower()).endswith(kind.suffixes):
                 return kind
     return None

@@ -47,8 +47,6 @@ class TFRecords(Shards):
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         checksum: Checksum = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
-        if file.read(2) == b"\x1f\x8b":
-            raise ValueError("it is compressed with gzip, so its records cannot be read one by one; unpack it (gunzip)")
         at, number, total = 0, 0, file.seek(0, os.SEEK_END)
         while True:
             file.seek(at)
@@ -181,8 +179,8 @@ class TFRecord(Sharded):
 
     Records are named by their number: ``train-00001:17``.
 
-    Not supported: gzip, which does not allow random access; damaged lengths. A damaged record is a bad sample, and so
-    is a record whose label has several values or is a fraction.
+    Not supported: compressed files, which ``gpupipe pack`` unpacks once; damaged lengths. A damaged record is a bad
+    sample, and so is a record whose label has several values or is a fraction.
 
     Args:
         image: The feature with the encoded image, or several separated by ``;``: the first that a record has is used.

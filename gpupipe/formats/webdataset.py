@@ -30,7 +30,6 @@ file name."""
 _META = re.compile(rb"__[^/]*__(?:/.*)?")
 """Members that describe the tar file itself."""
 _NUMBER = re.compile(rb"\s*-?[0-9]{1,18}\s*")
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
 _BLOCK = tarfile.BLOCKSIZE
 _PADDING = 1 << 16
 """Bytes after the end that are checked; tar pads to 10,240."""
@@ -194,13 +193,8 @@ class _Headers:
 
 def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
     """Yield (name, offset, size) of every file in a tar file. The size of a link to another file is ``_LINK``."""
-    head, total = file.read(2), file.seek(0, os.SEEK_END)
+    total = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if head in _COMPRESSED:
-        raise ValueError(
-            f"it is compressed with {_COMPRESSED[head]}, so its samples cannot be read one by one; unpack it (images "
-            "do not shrink)"
-        )
     try:
         headers: Any = _Headers(file)
         with tarfile.open(fileobj=headers, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
@@ -235,7 +229,7 @@ class WebDataset(Sharded):
     The tar files are indexed once, so samples are shuffled over all of them, sizes are known, an epoch is resumed
     exactly, and every sample is named like ``shards/000.tar:0001.jpg``.
 
-    Not supported: compressed tar files, which do not allow random access; files that are cut or continue after their
+    Not supported: compressed tar files, which ``gpupipe pack`` unpacks once; files that are cut or continue after their
     end; sparse members. A sample with a link is a bad sample.
 
     Args:

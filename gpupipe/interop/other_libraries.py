@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..formats.base import pack_command
 from ..formats.registry import format_of, formats
+from ..sources.compressed import plain_name
 from .classes import known_class
 
 __all__ = ["named_class"]
@@ -24,6 +26,11 @@ def named_class(ds: Any) -> str | None:
     if isinstance(ds, (str, os.PathLike)):
         path = os.fspath(ds)
         found = format_of(path)
+        if found is not None and plain_name(path) != path:
+            return (
+                f"{path!r} is compressed, so its samples cannot be read one by one; pack them once: "
+                f"{pack_command(found, path)}"
+            )
         is_list = path.lower().endswith((".csv", ".tsv", ".txt"))
         name = found.__name__ if found is not None else "ImageList" if is_list else "ImageFolder"
         return f"a path says no transforms; write gpupipe.datasets.{name}({path!r}, transform)"

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, DatasetError
 
-__all__ = ["NAME", "Done", "Journal"]
+__all__ = ["NAME", "Done", "Journal", "refuse_foreign"]
 
 NAME = "gpupipe-pack.jsonl"
 
@@ -48,9 +48,7 @@ class Journal(Generic[D]):
         """By name."""
         try:
             os.makedirs(folder, exist_ok=True)
-            there = os.listdir(folder)
-            if there and NAME not in there:
-                raise ConfigError(f"{folder} is not empty, and nothing is overwritten; give a new folder")
+            refuse_foreign(folder)
             self._file = open(os.path.join(folder, NAME), "a+", encoding="ascii", errors="replace")  # noqa: SIM115
         except OSError as e:
             raise DatasetError(f"{folder}: {e.strerror}; give a folder that can be written to") from None
@@ -100,6 +98,13 @@ class Journal(Generic[D]):
     def _append(self, *rows: Mapping[str, object]) -> None:
         self._file.write("".join(json.dumps(row) + "\n" for row in rows) or "\n")
         self._file.flush()
+
+
+def refuse_foreign(folder: str) -> None:
+    """Raise :class:`ConfigError` if a folder contains anything but the output of packing, and :class:`OSError`."""
+    there = os.listdir(folder) if os.path.lexists(folder) else []
+    if there and NAME not in there:
+        raise ConfigError(f"{folder} is not empty, and nothing is overwritten; give a new folder")
 
 
 def _parsed(line: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..codecs.retry import advised
 from ..errors import DatasetError
 from .base import Texts
 from .braces import braces
+from .compressed import plain_name
 from .files import Paths
 from .spelling import plain
 from .storage import LOCAL, Storage
@@ -117,12 +118,12 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
         if wild:
             found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]
         else:
-            found = [t for t in texts if t.lower().endswith(tuple(suffixes)) and t.count("/") == name.count("/")]
+            found = _with([t for t in texts if t.count("/") == name.count("/")], suffixes)
     else:
         path = os.path.expanduser(name)
         folder = os.path.isdir(path)
         if folder:
-            found = [os.path.join(path, t) for t in os.listdir(path) if t.lower().endswith(tuple(suffixes))]
+            found = [os.path.join(path, t) for t in _with(os.listdir(path), suffixes)]
         elif not wild or os.path.exists(path):
             return [path]  # if it is missing, opening it raises the error
         else:
@@ -131,6 +132,13 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
         what = f"no file in the folder {name} ends in {' or '.join(suffixes)}" if folder else f"no file matches {name}"
         raise DatasetError(f"{owner}: {what}; correct the path, or list the files")
     return sorted(found)
+
+
+def _with(names: Iterable[str], suffixes: Sequence[str]) -> list[str]:
+    """Return the names that end in one of ``suffixes``; if there is none, those of compressed files."""
+    names = [*names]
+    plain = [name for name in names if name.lower().endswith(tuple(suffixes))]
+    return plain or [name for name in names if plain_name(name.lower()).endswith(tuple(suffixes))]
 
 
 def urls_below(urls: list[str], owner: str) -> Paths:

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..codecs.unpack import Packed, unpack_whole
+from .compressed import InOrder
 from .thrift import Reader
 
 __all__ = ["Column", "Where", "places"]
@@ -138,7 +139,7 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
             raise ValueError(f"the page at byte {page.start} refers to what its dictionary does not have")
         values = [dictionary[i] for i in chosen.tolist()]
     else:
-        raise ValueError(f"its values are encoded in way {encoding}; write it again with column_encoding='PLAIN'")
+        raise InOrder(f"its values are encoded in way {encoding}")
     if there is None:
         return list(values)
     following = iter(values)
@@ -162,14 +163,13 @@ class _Body:
         self.size = (page.size if self._codec else page.stored) - skip
         self._whole: bytes | None = None
         if self._codec:
-            if self.size > _LARGEST:
-                raise ValueError(
-                    f"its images are compressed with {codec} in pages of {self.size / 1e6:,.0f} MB; at most "
-                    f"{_LARGEST / 1e6:,.0f} MB are unpacked for one image; write it again with "
-                    "pyarrow.parquet.write_table(pyarrow.parquet.read_table(OLD), NEW, compression='none')"
-                )
             if self.size > _UNSUSPECTED + _RATIO * page.stored:
                 raise ValueError(f"the page at byte {page.start} claims {self.size} bytes in {page.stored} compressed")
+            if self.size > _LARGEST:
+                raise InOrder(
+                    f"its images are compressed with {codec} in pages of {self.size / 1e6:,.0f} MB, and at most "
+                    f"{_LARGEST / 1e6:,.0f} MB are unpacked for one image"
+                )
             file.seek(page.start + skip)
             stored = file.read(page.stored - skip)
             try:

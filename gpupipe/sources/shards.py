@@ -15,12 +15,13 @@ from ..errors import DatasetError
 from ..printable import printable
 from .base import Listing, Source
 from .columns import NoSuchColumn
+from .compressed import InOrder, codec_of
 from .files import Paths
 from .label_names import names_beside
 from .rows import Row, Rows
 from .storage import LOCAL, Storage
 
-__all__ = ["Row", "Shards", "claim"]
+__all__ = ["CLAIMS", "InOrder", "RandomAccessError", "Row", "Shards", "claim", "codec_at"]
 
 _AHEAD = 4
 """Remote shards that are read at the same time."""
@@ -32,8 +33,24 @@ def claim(what: str, at: int, size: int, total: int) -> ValueError:
     return ValueError(f"{what} at byte {at} claims {size} bytes, and the file has {total}: it is cut or damaged")
 
 
-_CLAIMS = (MemoryError, OverflowError, RecursionError, NotImplementedError)
+def codec_at(storage: Storage, path: bytes) -> str:
+    """Return the codec of a shard that is compressed as a whole; empty if it is not."""
+    try:
+        with storage.open(path) as file:
+            return codec_of(file, path)
+    except (OSError, ValueError):
+        return ""
+
+
+CLAIMS = (MemoryError, OverflowError, RecursionError, NotImplementedError)
 """Errors that readers raise for impossible numbers and structures."""
+
+
+class RandomAccessError(DatasetError):
+    """Samples cannot be read one by one, and ``gpupipe pack`` must write them to other files first."""
+
+    source: Shards
+    """What was to be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +71,26 @@ class Shards(Source):
     samples_differ: ClassVar[bool] = False
     """Whether each sample has fields of its own, instead of those of the shard."""
 
+    rewrites: ClassVar[bool] = False
+    """Whether the format itself may compress samples together, so that :meth:`rows` raises :class:`InOrder`."""
+
     @abstractmethod
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         """Yield the samples of one shard, in order.
 
         Raises :class:`ValueError` if the shard is damaged, and :class:`OSError`.
         """
+
+    def beside(self, path: bytes) -> bytes:
+        """Return the path of a file that may accompany a shard; empty if there is none."""
+        return b""
+
+    def rewrite(self, file: IO[bytes], out: IO[bytes]) -> None:
+        """Write a shard again, so that its samples are ranges of bytes; needed if :attr:`rewrites`.
+
+        Raises :class:`ValueError` if the shard is damaged, and :class:`OSError`.
+        """
+        raise NotImplementedError
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         """Return the names of the classes by number, if the shard has them. All shards must agree."""
@@ -95,7 +126,7 @@ class Shards(Source):
             try:
                 with self.storage.open(path) as file:
                     found.update(self.counted(file))
-            except (OSError, ValueError, *_CLAIMS) as e:
+            except (OSError, ValueError, *CLAIMS) as e:
                 raise self._unusable(path, e) from None
         return found
 
@@ -111,7 +142,7 @@ class Shards(Source):
                     return ""
             except ValueError as e:
                 return str(e)
-            except (OSError, *_CLAIMS) as e:
+            except (OSError, *CLAIMS) as e:
                 raise self._unusable(path, e) from None
         return "no shard has it"
 
@@ -127,7 +158,7 @@ class Shards(Source):
                         for i, value in zip(here, row.values, strict=False):
                             values[i] = value
                         yield values
-            except (OSError, ValueError, *_CLAIMS) as e:
+            except (OSError, ValueError, *CLAIMS) as e:
                 raise self._unusable(path, e) from None
 
     def _has(self, file: IO[bytes], name: str) -> bool:
@@ -202,12 +233,21 @@ class Shards(Source):
             with self.storage.open(path) as file:
                 yield self.classes(file)
                 yield from self.rows(file, path)
-        except (OSError, ValueError, *_CLAIMS) as e:
+        except (OSError, ValueError, *CLAIMS) as e:
             raise self._unusable(path, e) from None
 
     def _unusable(self, path: bytes, e: Exception) -> DatasetError:
         why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
-        if isinstance(e, _CLAIMS):
+        if isinstance(e, CLAIMS):
             why = f"it is damaged, or claims more than it has ({type(e).__name__}: {e})"
+        codec = codec_at(self.storage, path) if isinstance(e, ValueError) else ""
+        if codec or isinstance(e, InOrder):
+            why = f"it is compressed with {codec}" if codec else why
+            error = RandomAccessError(
+                f"{self.owner}: the shard {printable(path)} cannot be used: {why}, so its samples cannot be read one "
+                "by one"
+            )
+            error.source = self
+            return error
         text = advised(e, why, "make or download it again, or leave it out")
         return DatasetError(f"{self.owner}: the shard {printable(path)} cannot be used: {text}")

@@ -354,6 +354,31 @@ def arrow_claim(folder: Path) -> bytes:
     return sink.getvalue().replace(size, struct.pack("<q", HUGE))
 
 
+def hdf5_images(folder: Path, count: int, chunk: int) -> tuple[Any, Any]:
+    h5py = pytest.importorskip("h5py")
+    file = h5py.File(folder / "made.h5", "w")
+    kind = h5py.vlen_dtype(np.uint8)
+    return file, file.create_dataset("images", (count,), kind, chunks=(chunk,), compression="gzip")
+
+
+def hdf5_rows(folder: Path) -> bytes:
+    """Millions of empty images in a few kilobytes."""
+    file, images = hdf5_images(folder, 1 << 24, 1 << 20)
+    chunk = zlib.compress(bytes(16 << 20))
+    for first in range(0, 1 << 24, 1 << 20):
+        images.id.write_direct_chunk((first,), chunk)
+    file.close()
+    return (folder / "made.h5").read_bytes()
+
+
+def hdf5_chunk(folder: Path) -> bytes:
+    """A chunk of four references that inflates into 64 MiB."""
+    file, images = hdf5_images(folder, 4, 4)
+    images.id.write_direct_chunk((0,), zlib.compress(bytes(64), 0)[:-4] + zlib.compress(bytes(64 << 20))[2:])
+    file.close()
+    return (folder / "made.h5").read_bytes()
+
+
 class TestClaims:
     """An error names the file, the place and the claim, and no memory is taken for it."""
 
@@ -388,6 +413,8 @@ class TestClaims:
             (MDS, "a.mds", lambda _: heads([b"x"], b"[" * 100_000), "it is no MDS shard: it does not say which fields"),
             (LMDB, "data.mdb", lmdb_value, "a value of page 2 at byte 12304 claims 2147483647 bytes"),
             (Arrow, "a.arrow", arrow_claim, "its columns are compressed"),
+            (HDF5, "a.h5", hdf5_rows, "'/images' claims 16777216 images, and has "),
+            (HDF5, "a.h5", hdf5_chunk, "'/images' is damaged: a chunk has more than 64 bytes"),
             (
                 Parquet,
                 "a.parquet",

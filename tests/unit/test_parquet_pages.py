@@ -220,19 +220,15 @@ class TestLimits:
         self, written: Path, images: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(parquet_pages, "_LARGEST", LARGE)
-        old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
-        by_pyarrow(images, old)
-        with pytest.raises(DatasetError, match=r"compressed with snappy in pages of \d+ MB; at most 4 MB are") as error:
-            Parquet(old)
-        (command,) = re.findall(r"write it again with (pyarrow\.parquet\.write_table\(.*?'none'\))", str(error.value))
-        exec(f"import pyarrow.parquet; {command}", {"OLD": old, "NEW": new})
-        found = Parquet(new)
-        assert [found.fetch(i)[0] for i in range(COUNT)] == images
+        by_pyarrow(images, tmp_path / "old.parquet")
+        says = r"compressed with snappy in pages of \d+ MB, and at most 4 MB are .*; pack them once: gpupipe pack"
+        with pytest.raises(DatasetError, match=says):
+            Parquet(tmp_path / "old.parquet")
 
     @pytest.mark.parametrize(
         ("field", "value", "says"),
         [
-            ("size", (1 << 31) - 1, r"compressed with snappy in pages of 2,147 MB"),
+            ("size", (1 << 31) - 1, r"claims 2147483647 bytes in 27 compressed"),
             ("size", 1 << 29, r"claims 536870912 bytes in 27 compressed"),
             ("count", (1 << 31) - 1, r"claims 2147483647 values in 27 bytes"),
             ("levels", (1 << 31) - 1, r"cut or damaged"),
