@@ -414,3 +414,19 @@ def test_a_batch_that_claims_more_than_it_has_takes_no_memory(images: list[bytes
     given.write_bytes(content.replace(size, claim))
     says = error("pack", given, tmp_path / "out", "--format", "parquet")
     assert re.search(r"a\.arrow cannot be unpacked: a batch claims \d{16} bytes in \d+ compressed", says)
+
+
+def test_a_name_that_does_not_tell_needs_the_kind(images: list[bytes], tmp_path: Path) -> None:
+    given = one_tgz(images, tmp_path).rename(tmp_path / "photos")
+    words = refusal(datasets.WebDataset, given)
+    assert words[-2:] == ["--source", "webdataset"]
+    obeyed(words, images, tmp_path)
+
+
+def test_the_order_of_an_index_beside_the_file_is_kept(images: list[bytes], tmp_path: Path) -> None:
+    given = CASES["recordio"].write(images, tmp_path)
+    index = given.with_suffix(".idx")
+    index.write_text("".join(reversed(index.read_text().splitlines(keepends=True))))
+    given.write_bytes(gzip.compress(given.read_bytes()))
+    gpupipe("pack", given, tmp_path / "out", "--format", "parquet", "--num-workers", 1)
+    assert [data for data, _ in map(datasets.Parquet(tmp_path / "out").fetch, range(N))] == images[::-1]
