@@ -1,7 +1,7 @@
-"""torch's and torchvision's objects, read and translated: transforms, datasets, samplers.
+"""Translation of torch's and torchvision's transforms, datasets and samplers.
 
-torchvision is never imported: objects are recognised by the module and the name of their class, so gpupipe runs
-without it, and with any version of it.
+gpupipe never imports torchvision. It recognizes objects by the module and the name of their class, so it runs without
+torchvision, and with any version of it.
 """
 
 from .datasets import translate_dataset

@@ -1,6 +1,7 @@
-"""albumentations' transforms, of arrays, as gpupipe's.
+"""Translation of albumentations' transforms, which work on arrays.
 
-They draw from generators of their own; what comes out has the same distribution, with the plan's random numbers.
+albumentations draws from generators of its own. The translated transforms draw from the same distributions, with the
+plan's random numbers.
 """
 
 from __future__ import annotations
@@ -18,45 +19,45 @@ __all__ = ["MODULE", "of_albumentations", "parts"]
 
 MODULE = "albumentations"
 _FILTERS = {0: "nearest", 1: "bilinear"}
-"""By OpenCV's number."""
+"""Names of the interpolations, by OpenCV's number."""
 
 
 def parts(t: Any) -> list[Any] | None:
-    """What a Compose does to every image, in order, if images are all that it knows; ``None`` of anything else."""
+    """Return the transforms of a ``Compose`` that only works on images, in order; ``None`` for anything else."""
     if exact_name(t, MODULE) != "Compose" or t.p < 1:
         return None
     return None if t.processors or t.additional_targets or t.save_applied_params else list(t.transforms)
 
 
 def of_albumentations(t: Any, cls: type) -> list[Transform]:
-    """Raises :class:`Refused` if there is no rule for it, or for one of its arguments."""
+    """Translate a transform. Raise :class:`Refused` if there is no rule for it or for one of its arguments."""
     if cls.__name__ == "Compose":
         raise Refused(
-            "with p below 1, boxes, keypoints, additional targets, saved parameters, or methods of its own",
+            "it has p below 1, boxes, keypoints, additional targets, saved parameters, or methods of its own",
             "transform-argument",
         )
     rule, arguments = _RULES.get(cls.__name__, (None, ""))
     if rule is None:
         raise Refused("gpupipe has no such transform of albumentations", "unknown-transform")
     if changed := changed_methods(t, cls):
-        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
-    # A release of theirs that has other arguments may do something else.
+        raise Refused(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+    # A release with other arguments may also behave differently.
     if unknown := set(inspect.signature(cls).parameters) ^ {*arguments.split(), "p"}:
-        raise Refused(f"of a release of albumentations with another {', '.join(sorted(unknown))}", "transform-argument")
+        raise Refused(f"this release of albumentations differs in {', '.join(sorted(unknown))}", "transform-argument")
     made = rule(t)
     if isinstance(made, (ours.RandomHorizontalFlip, ours.RandomVerticalFlip)) or t.p >= 1:
         return [made]
     if cls.__name__ == "ToTensorV2" or t.p <= 0:
-        raise Refused(f"with p={t.p}, which does it to some images only; leave it out", "transform-argument")
+        raise Refused(f"p={t.p} applies it to some images only; leave p out", "transform-argument")
     return [ours.RandomApply([made], p=t.p)]
 
 
 def _filter(t: Any) -> str:
     if t.area_for_downscale is not None:
-        raise Refused(f"area_for_downscale={t.area_for_downscale!r}; leave it out", "transform-argument")
+        raise Refused(f"it has area_for_downscale={t.area_for_downscale!r}; leave it out", "transform-argument")
     if t.interpolation not in _FILTERS:
         raise Refused(
-            f"interpolation={t.interpolation}; use cv2.INTER_LINEAR or cv2.INTER_NEAREST", "transform-argument"
+            f"it has interpolation={t.interpolation}; use cv2.INTER_LINEAR or cv2.INTER_NEAREST", "transform-argument"
         )
     return _FILTERS[t.interpolation]
 
@@ -68,7 +69,7 @@ def _random_resized_crop(t: Any) -> Transform:
 def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) -> Callable[[Any], Transform]:
     def rule(t: Any) -> Transform:
         if type(t.max_size) is not int:
-            raise Refused("one number for max_size is known, and no list or max_size_hw", "transform-argument")
+            raise Refused("gpupipe supports one number for max_size, not a list or max_size_hw", "transform-argument")
         return kind(t.max_size, _filter(t))
 
     return rule
@@ -77,7 +78,7 @@ def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) 
 def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[Any], Transform]:
     def rule(t: Any) -> Transform:
         if t.pad_if_needed:
-            raise Refused("with pad_if_needed=True; put a SmallestMaxSize before it", "transform-argument")
+            raise Refused("it has pad_if_needed=True; put a SmallestMaxSize before it", "transform-argument")
         return kind((t.height, t.width))
 
     return rule
@@ -85,14 +86,14 @@ def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[An
 
 def _normalize(t: Any) -> Transform:
     if t.normalization != "standard":
-        raise Refused(f"normalization={t.normalization!r} depends on the image", "transform-argument")
+        raise Refused(f"its normalization={t.normalization!r} depends on the image", "transform-argument")
     mean, factor = t.mean_np.reshape(-1).tolist(), t.denominator.reshape(-1).tolist()
     return theirs.Normalize(mean, [1 / f for f in factor])
 
 
 def _to_float(t: Any) -> Transform:
     if t.max_value not in (None, 255):
-        raise Refused(f"max_value={t.max_value}; of bytes it is 255", "transform-argument")
+        raise Refused(f"it has max_value={t.max_value}, and that of bytes is 255", "transform-argument")
     return theirs.ToFloat()
 
 
@@ -115,4 +116,4 @@ _RULES: dict[str, tuple[Callable[[Any], Transform], str]] = {
     "ToTensorV2": (lambda t: theirs.ToTensorV2(), "transpose_mask"),
     "VerticalFlip": (lambda t: ours.RandomVerticalFlip(t.p), ""),
 }
-"""By class name: ours, and the arguments that they take beside ``p``."""
+"""Rules by class name: a function that translates, and the arguments that the class takes beside ``p``."""

@@ -1,4 +1,4 @@
-"""User code that only arranges transforms: several views of an image, a preset, a wrapper."""
+"""User code that only arranges transforms, such as several views of an image, a preset or a wrapper."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["arranged"]
 
 
 def arranged(t: Any) -> Any:
-    """What it makes of an image: a :class:`StandIn` with the transforms that are done, or containers of several.
-    ``None`` if it holds no transforms, and so is a function of the image.
+    """Return what ``t`` makes of an image: a :class:`StandIn` with the transforms that were applied, or containers of
+    several. Return ``None`` if ``t`` holds no transforms and therefore is a function of the image.
 
-    Raises :class:`Refused` if it holds transforms, and does something else as well.
+    Raises :class:`Refused` if ``t`` holds transforms and also does something else.
     """
     if not marked_function(t, Mark)[1]:
         return None
@@ -28,10 +28,10 @@ def arranged(t: Any) -> Any:
         second = _called(other)
         isolated.check()
     if _shape(first) != _shape(second):
-        raise Refused("it does not always do the same with the transforms that it holds", "own-view")
+        raise Refused("it does not always treat the transforms that it holds alike", "own-view")
     parts = list(leaves(first))
     if not parts or not all(isinstance(part, StandIn) for part in parts):
-        raise Refused("it returns something beside images", "own-view")
+        raise Refused("it returns something other than images", "own-view")
     return first
 
 

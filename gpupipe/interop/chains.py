@@ -1,4 +1,4 @@
-"""Chains of a script's own transforms: what they are as gpupipe's, and what the reference makes of an image by them."""
+"""Chains of a script's own transforms: their translation, and what the reference computes with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Chains", "decoded", "size_of"]
 
 
 class Chains:
-    """The transforms that a dataset holds, by their places. Picklable, with what was found out about them.
+    """Transforms that a dataset holds, by their places. Picklable; remembers what was found out about them.
 
     Args:
         held: the script's objects.
@@ -35,7 +35,7 @@ class Chains:
     def __init__(self, held: list[Any]):
         self._held = held
         self._made: dict[tuple[int, ...], tuple[str, Any]] = {}
-        """By places: the kind of what they return, and how several results stand in it."""
+        """Kind of the results, and how several results are nested, by places."""
         self._first: dict[int, int] = {}
         self._known: dict[tuple[tuple[int, ...], int], Translated] = {}
 
@@ -43,22 +43,22 @@ class Chains:
         return {**self.__dict__, "_known": {}}  # translated again where a value is asked for, which is rare
 
     def are_like(self, held: list[Any]) -> bool:
-        """Whether these may be the same ones, as they are held by a copy of the dataset."""
+        """Tell whether ``held``, from a copy of the dataset, may be the same transforms."""
         return [*map(type, held)] == [*map(type, self._held)]
 
     @property
     def is_callable(self) -> bool:
-        """Whether torch could run them. gpupipe's own are not called, but resolved."""
+        """Whether torch could run the transforms. gpupipe's own are not called but resolved."""
         return all(map(callable, self._held))
 
     def translated(self, places: tuple[int, ...], channels: int = 3) -> Translated:
-        """What they are as gpupipe's. Raises :class:`~gpupipe.errors.TranslationError`."""
+        """Return the translation of a chain. Raises :class:`~gpupipe.errors.TranslationError`."""
         if (places, channels) not in self._known:
             self._known[places, channels] = translation([*map(self._object, places)], channels=channels)
         return self._known[places, channels]
 
     def may_draw(self) -> bool:
-        """Whether any of them may draw random numbers."""
+        """Tell whether any of the transforms may draw random numbers."""
         for place in range(len(self._held)):
             try:
                 if any(transform.draws for transform in self.translated((place,)).pipeline):
@@ -73,14 +73,14 @@ class Chains:
         begun, place = divmod(place, len(self._held))
         return (parts_of(self._held[place]) or [])[begun:] if begun else self._held[place]
 
-    # ---- what pending results ask
+    # ---- what pending results ask for
 
     def rest(self, place: int, begun: int) -> int:
-        """The place of what is left of a container behind its first ``begun`` transforms."""
+        """Return the place of what remains of a container after its first ``begun`` transforms."""
         return place + begun * len(self._held)
 
     def place(self, place: int) -> int:
-        """The first place that has an equal transform, as when each part of a dataset has one of its own."""
+        """Return the first place with an equal transform. Each part of a dataset may hold an equal one of its own."""
         if place >= len(self._held):
             return place
         if place not in self._first:
@@ -128,7 +128,7 @@ class Chains:
         return [_as(kind, view[0]) for view in views]
 
     def _resolved(self, step: Step, channels: int, size: tuple[int, int]) -> Resolved:
-        """The numbers of one sample: those of each transform are drawn with the seed of its step."""
+        """Resolve one sample. The seed of each step draws the numbers of its transforms."""
         pipeline, run = self.translated(step.places, channels).pipeline, step.run
         seeds = dict(zip(pipeline.draw_keys, self._seeds(step, channels), strict=True))
         keys = np.array([run.key], np.uint64)
@@ -137,7 +137,7 @@ class Chains:
         )
 
     def _seeds(self, step: Step, channels: int) -> list[int]:
-        """For each of gpupipe's transforms."""
+        """Return one seed for each of gpupipe's transforms."""
         chain, found = step.chain, list[int]()
         if len({one.seed for one in chain}) == 1:
             return [step.seed] * len(self.translated(step.places, channels).pipeline)
@@ -147,7 +147,7 @@ class Chains:
 
 
 def decoded(image: Any) -> Any:
-    """An array uint8[H, W, 3], or a PIL image in RGB or L."""
+    """Load the pixels of an image: an array uint8[H, W, 3], or a PIL image in mode RGB or L."""
     if isinstance(image, UnreadArray):
         return image.pixels()
     if isinstance(image, Image.Image):
@@ -156,7 +156,7 @@ def decoded(image: Any) -> Any:
 
 
 def size_of(image: Any) -> tuple[int, int]:
-    """(height, width) of an image as the script opened it."""
+    """Return (height, width) of an image as the script opened it."""
     return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[0], image.shape[1])
 
 
@@ -165,7 +165,7 @@ def _channels_and_size(image: Any) -> tuple[int, tuple[int, int]]:
 
 
 def _as(kind: str, image: torch.Tensor) -> Any:
-    """What the script's own transforms would return."""
+    """Convert an image to the kind that the script's own transforms return."""
     if kind == "pil":
         return pil(image.permute(1, 2, 0).contiguous().numpy())
     if kind == "image":

@@ -1,4 +1,4 @@
-"""Recognising an object by the module and the name of its class."""
+"""Recognizing an object by the module and the name of its class."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HARMLESS = {
     "__weakref__",
     "extra_repr",
 }
-"""What a subclass may define and still do what its base does."""
+"""Members that a subclass may define without changing what its base class does."""
 
 
 def known_class(obj: Any, *modules: str) -> type | None:
-    """The first class of ``obj``, going up from its own, that lives in one of the modules or below them."""
+    """Return the first class of ``obj``, starting from its own, that is defined in one of the modules or below them."""
     return _known_class(type(obj), modules)  # type: ignore[arg-type]
 
 
@@ -42,13 +42,14 @@ def _known_class(kind: type, modules: tuple[str, ...]) -> type | None:
 
 
 def exact_name(obj: Any, module: str) -> str:
-    """The name of the object's class if that lives in the module or below it, not a subclass; otherwise ``""``."""
+    """Return the name of the object's class if the module or one below it defines that class, otherwise ``""``. A class
+    that inherits from such a class does not count."""
     return type(obj).__name__ if known_class(obj, module) is type(obj) else ""
 
 
 def changed_methods(obj: Any, base: type) -> list[str]:
-    """What the subclasses between ``obj`` and ``base`` define that could change what it does; empty for ``base``
-    itself."""
+    """Return the members that the subclasses between ``obj`` and ``base`` define and that could change its behavior;
+    empty for ``base`` itself."""
     found = []
     for cls in type(obj).__mro__:
         if cls is base:
@@ -58,18 +59,18 @@ def changed_methods(obj: Any, base: type) -> list[str]:
 
 
 def class_name(obj: Any) -> str:
-    """``module.Class`` of an object."""
+    """Return ``module.Class`` of an object."""
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
 def shown(obj: Any) -> str:
-    """``repr`` in one line that is not too long, without addresses. A function is shown by its name, a lambda also by
-    its line."""
+    """Return ``repr(obj)`` shortened to one line, without addresses. A function appears as its name, a lambda with its
+    line number."""
     if isinstance(obj, FunctionType):
         line = f":{obj.__code__.co_firstlineno}" if obj.__name__ == "<lambda>" else ""
         return obj.__qualname__ + line
     try:
         text = without_addresses(" ".join(repr(obj).split()))
-    except Exception:  # of a script's class, in the middle of a report about something else
+    except Exception:  # a script's __repr__ must not break the report that shows it
         text = f"<{type(obj).__name__}>"
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,8 +1,8 @@
-"""What user code can see beside the image: whether all of it is known, so that what it did once it will do again.
+"""Closed user code: everything that the code can see beside the image is known, so it will do again what it did once.
 
-Code is *closed* if everything that it reaches is: numbers and texts, the random functions that are replaced while it is
-watched, functions of Pillow, torch and numpy, transforms, and user code that is closed itself. A clock, a file, a
-generator of its own or ``print`` is not.
+Code is *closed* if it reaches nothing but numbers, texts, the random functions that are replaced while it runs,
+functions of Pillow, torch and numpy, transforms, and other closed user code. A clock, a file, a random generator of
+its own or ``print`` makes it open.
 """
 
 from __future__ import annotations
@@ -40,37 +40,38 @@ _FUNCTIONS = (
 _OF_ANY_CLASS = ("__abstractmethods__", "__annotate_func__", "__annotations__", "__dict__", "__orig_bases__",
                  "__parameters__", "__slotnames__", "__static_attributes__", "__weakref__", "_abc_impl")  # fmt: skip
 _LARGE = 1 << 16
-"""Bytes, above which an array is no setting."""
+"""Size in bytes above which an array is not a setting."""
 _MOST = 1000
-"""Things that it can reach."""
+"""Largest number of things that code may reach."""
 
 
 class Open(Exception):
-    """User code can see something that may change without a sign."""
+    """User code can see something that may change unnoticed."""
 
 
 class Outside:
-    """What a piece of user code reaches; see :func:`outside`."""
+    """Everything that a piece of user code reaches; see :func:`outside`."""
 
     def __init__(self) -> None:
         self.constants: list[Any] = []
-        """What it reads outside of what it holds: numbers, texts, functions and classes, which may be replaced."""
+        """Numbers, texts, functions and classes that the code reads from outside of what it holds. They may be
+        replaced."""
         self.namespaces: list[dict[str, Any]] = []
-        """Of the modules that its functions stand in."""
+        """Variables of the modules that define the functions."""
         self._done: list[Any] = []
 
     def _is_new(self, value: Any) -> bool:
         if any(value is other for other in self._done):
             return False
         if len(self._done) == _MOST:
-            raise Open("it reaches very much")
+            raise Open("it reaches too many things")
         self._done.append(value)
         return True
 
     # ---- what it holds
 
     def held(self, value: Any) -> None:
-        """Something in an attribute or an argument, whose changes are seen (:mod:`gpupipe.loader.snapshot`)."""
+        """Add a value of an attribute or an argument. :mod:`gpupipe.interop.snapshot` sees when it changes."""
         if isinstance(value, _CONSTANTS) or is_transform(value) or not self._is_new(value):
             return
         if isinstance(value, (list, tuple)):
@@ -90,7 +91,7 @@ class Outside:
             raise Open(f"it holds a {type(value).__name__}")
 
     def instance(self, value: Any) -> None:
-        """Of a class of user code, or a module of torch's."""
+        """Add an instance of a class of user code, or a module of torch's."""
         if not hasattr(value, "__dict__"):
             raise Open(f"{type(value).__name__} has no __dict__ that shows what it holds")
         self.of_type(type(value))
@@ -137,7 +138,7 @@ class Outside:
             part = part.fget
         if isinstance(part, FunctionType):
             self.constants.append(part)
-            if name not in ("__init__", "__repr__", "__str__"):  # which run before, or make texts
+            if name not in ("__init__", "__repr__", "__str__"):  # they run earlier or make texts
                 self.function(part)
         elif isinstance(part, (*_CONSTANTS, tuple)):
             self.constant(part)
@@ -161,7 +162,7 @@ class Outside:
                 self.constant(value)
 
     def constant(self, value: Any) -> None:
-        """What is read from outside."""
+        """Add a value that the code reads from outside."""
         self.constants.append(value)
         if isinstance(value, tuple):
             for part in value:
@@ -173,7 +174,7 @@ class Outside:
 
 
 def outside(function: Any) -> Outside:
-    """What a function, or an object that can be called, reaches. Raises :class:`Open` if that is not all known."""
+    """Return everything that a function or a callable object reaches. Raise :class:`Open` if not all of it is known."""
     found = Outside()
     if isinstance(function, (FunctionType, MethodType, functools.partial)):
         found.called(function)
@@ -183,23 +184,23 @@ def outside(function: Any) -> Outside:
 
 
 def _module(thing: Any) -> str:
-    """In which a function or a class is."""
+    """Return the name of the module that defines a function or a class."""
     module = getattr(thing, "__module__", None)
     if module is None and (owner := getattr(thing, "__self__", None)) is not None:
-        # Such as random.random, a method of a generator, and torch.rand, of a class in C.
+        # Such as random.random, which is a method of a generator, and torch.rand, which belongs to a class in C.
         module = getattr(owner, "__module__", None) or type(owner).__module__
     return str(module or "")
 
 
 def _is_of_library(thing: Any) -> bool:
-    """A function or a class."""
+    """Tell whether a library defines a function or a class."""
     is_either = isinstance(thing, (FunctionType, BuiltinFunctionType, MethodType, type, np.ufunc))
     return is_either and _module(thing).partition(".")[0] in _LIBRARIES
 
 
 def _is_known(thing: Any) -> bool:
-    """Whether a function or a class of a library gives the same for the same: not a file, a worker's number, a setting
-    of the process."""
+    """Tell whether a library's function or class always returns the same for the same arguments. Files, the number of a
+    worker and settings of the process do not."""
     if _is_replaced(thing):
         return True
     module = _module(thing)
@@ -219,19 +220,19 @@ def _is_replaced(function: Any) -> bool:
 # ---- what code reads
 
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "RESUME")
-"""Instructions that change nothing of what is read."""
+"""Instructions that read a variable without changing it."""
 _MISSING = object()
 
 
 def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[Any]:
-    """What code reads from outside of itself; of modules, what it reads there."""
+    """Iterate over what code reads from outside of itself. For a module, this is what the code reads in it."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
     for at, step in enumerate(steps):
         name = str(step.argval)
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"):
-            raise Open(f"it has a global variable, {name}")
+            raise Open(f"it assigns to the global variable {name}")
         if step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
-            raise Open(f"it assigns to {name} outside of it")
+            raise Open(f"it assigns to {name}, which belongs to an enclosing function")
         if step.opname == "IMPORT_NAME":
             raise Open(f"it imports {name} while it runs")
         if step.opname == "LOAD_GLOBAL":
@@ -240,7 +241,7 @@ def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Itera
                 _check_builtin(name)
                 continue
         elif step.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF") and name in cells:
-            if name == "__class__":  # of super()
+            if name == "__class__":  # super() without arguments reads it
                 continue
             value = _content(cells[name], name)
         else:
@@ -254,7 +255,7 @@ def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Itera
 
 
 def _found(value: Any, path: str, parts: list[str]) -> Iterator[Any]:
-    """What is meant by a name and the attributes that are asked of it."""
+    """Iterate over the objects that a name and the attributes after it refer to."""
     for name in parts:
         if not isinstance(value, ModuleType):
             break
@@ -263,7 +264,7 @@ def _found(value: Any, path: str, parts: list[str]) -> Iterator[Any]:
         if value is _MISSING:
             raise Open(f"there is no {path}")
     if isinstance(value, ModuleType):
-        raise Open(f"it has the module {path} itself")
+        raise Open(f"it passes on the module {path} itself")
     yield value
 
 

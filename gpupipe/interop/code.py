@@ -1,4 +1,4 @@
-"""What can be read off the code of Python functions."""
+"""Facts about Python functions, read from their code objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["assigns_outside", "codes_of", "global_names", "is_full", "is_install
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _PACKAGES = {"site-packages", "dist-packages"}
-"""Folders of packages, also of those installed for one user, and by an environment that another one builds on."""
+"""Folders of installed packages, including those of one user and those of an environment below a virtual one."""
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of the functions that are defined in it."""
+    """Iterate over the code of a function and of the functions defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -27,14 +27,14 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 @lru_cache(maxsize=4096)
 def global_names(code: CodeType) -> frozenset[str]:
-    """The global variables that a function names. An attribute of the same name does not count."""
+    """Return the global variables that a function names. An attribute with the same name does not count."""
     steps = dis.get_instructions(code)
     return frozenset(str(step.argval) for step in steps if step.opname.endswith(("_GLOBAL", "_NAME")))
 
 
 @lru_cache(maxsize=4096)
 def assigns_outside(code: CodeType) -> bool:
-    """Whether a function assigns to variables outside of it."""
+    """Tell whether a function assigns to variables outside of it."""
     free = set(code.co_freevars)
     return any(
         step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
@@ -45,7 +45,7 @@ def assigns_outside(code: CodeType) -> bool:
 
 
 def is_full(cell: CellType) -> bool:
-    """Whether an enclosed variable has a value yet."""
+    """Tell whether an enclosed variable has a value yet."""
     try:
         return cell.cell_contents is not cell
     except ValueError:
@@ -54,17 +54,17 @@ def is_full(cell: CellType) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_installed(file: str | None) -> bool:
-    """Whether a file with code belongs to Python or an installed package, rather than to the script."""
+    """Tell whether a file with code belongs to Python or an installed package rather than to the script."""
     return file is None or file.startswith(_LIBRARIES) or not _PACKAGES.isdisjoint(PurePath(file).parts)
 
 
 def own_classes(kind: type) -> Iterator[type]:
-    """A class and those that it inherits from, as far as the script wrote them."""
+    """Iterate over a class and its base classes, as far as the script wrote them."""
     return (cls for cls in kind.__mro__ if _is_own(cls))
 
 
 def _is_own(cls: type) -> bool:
     module = sys.modules.get(cls.__module__)
-    if module is None or cls.__module__ == "__main__":  # of a notebook it has no file
+    if module is None or cls.__module__ == "__main__":  # in a notebook it has no file
         return True
     return not is_installed(getattr(module, "__file__", None))

@@ -1,4 +1,4 @@
-"""torchvision's image datasets, those of Hugging Face, and torch's ``Subset`` and ``ConcatDataset``, as gpupipe's."""
+"""Translation of torchvision's and Hugging Face's image datasets, and of torch's ``Subset`` and ``ConcatDataset``."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ I64 = npt.NDArray[np.int64]
 _FOLDERS = ("ImageFolder", "DatasetFolder")
 _COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN", "STL10")
 _PLANES = ("SVHN", "STL10")
-"""Datasets with u8[N, 3, H, W] and ``labels`` instead of ``targets``."""
+"""Datasets that hold u8[N, 3, H, W], and ``labels`` instead of ``targets``."""
 _GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "USPS")
 _READS = {"__getitem__", "__getitems__", "__getattribute__", "__len__"}
 _UNKNOWN = "gpupipe does not know what it reads"
 _CHOICES = (
-    "What is left: gpupipe.datasets (ImageFolder, WebDataset, Parquet, Arrays, ...), "
+    "Alternatives: gpupipe.datasets (ImageFolder, WebDataset, Parquet, Arrays, ...), "
     "gpupipe.datasets.from_torch(dataset, media=..., transform=...) for a dataset that returns paths, bytes or arrays, "
     'or DataLoader(..., engine="torch"), which runs the dataset as it is.'
 )
 
 
 def translate_dataset(ds: Any) -> Dataset:
-    """The dataset with the same samples, labels and transforms, in gpupipe's form.
+    """Return a gpupipe dataset with the same samples, labels and transforms.
 
     Args:
         ds: torchvision's ImageFolder or DatasetFolder with its own image loader, CIFAR10, CIFAR100, SVHN, STL10,
@@ -58,7 +58,7 @@ def translate_dataset(ds: Any) -> Dataset:
             gpupipe dataset, which is returned as it is.
 
     Raises:
-        TranslationError: another dataset, or one with Python code of its own that would not be run; names the choices.
+        TranslationError: the dataset is unknown, or has Python code that would not run; lists the alternatives.
     """
     if isinstance(ds, Dataset):
         return ds
@@ -77,13 +77,13 @@ def translate_dataset(ds: Any) -> Dataset:
 
 
 def _native(ds: Any) -> Dataset:
-    """From what it is known to hold."""
+    """Translate a dataset from the files or arrays that its class is known to hold."""
     _check_replaced(ds)
     name = exact_name(ds, "torch.utils.data")
     if name == "Subset":
         indices = np.asarray(ds.indices)
         if indices.dtype.kind == "i" and (indices < 0).any():
-            why = f"its index {indices.min()} counts from the end, which is for the dataset beneath to understand"
+            why = f"its index {indices.min()} counts from the end, and only the inner dataset knows what that means"
             _refuse(ds, why, "negative-index")
         return ours.Subset(translate_dataset(ds.dataset), indices)
     if name == "ConcatDataset":
@@ -99,7 +99,7 @@ def _native(ds: Any) -> Dataset:
         if other is not None:
             _refuse(ds, other, "other-library")
         if isinstance(ds, IterableDataset):
-            _refuse(ds, "an IterableDataset is a stream, and has no samples to be ordered", "stream")
+            _refuse(ds, "an IterableDataset is a stream, whose samples cannot be ordered", "stream")
         _refuse(ds, _UNKNOWN, "unknown-dataset")
     own = [
         f"{c.__qualname__}.{n}"
@@ -107,7 +107,7 @@ def _native(ds: Any) -> Dataset:
         for n in _READS & vars(c).keys()
     ]
     if own:
-        _refuse(ds, f"a subclass of torchvision's {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
+        _refuse(ds, f"it is a subclass of {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
     if cls.__name__ in _FOLDERS:
         return _folder(ds, exact=cls is type(ds))
     if cls.__name__ in (*_COLOUR_ARRAYS, *_GRAY_ARRAYS):
@@ -133,22 +133,22 @@ def _arrays(ds: Any, name: str) -> Dataset:
 def _check_replaced(ds: Any) -> None:
     is_known = known_class(ds, "torchvision", "torch.utils.data") is not None
     if is_known and (name := replaced(ds)):
-        _refuse(ds, f"{name} is not the library's own any more", "replaced-function")
+        _refuse(ds, f"{name} is no longer the library's own", "replaced-function")
 
 
 def _concatenated(ds: Any) -> Dataset:
-    """Folders and lists of image files after each other, as one list of all files."""
+    """Join folders and lists of image files into one list of files."""
     parts = [translate_dataset(part) for part in ds.datasets]
     first = parts[0]
     if not all(part.whole_files and not part.limits.exif and part.form is None and not part.columns for part in parts):
         _refuse(
-            ds, "not all of its parts are folders or lists of image files, with one image and one label", "unlike-parts"
+            ds, "some of its parts are not folders or lists of image files with one image and one label", "unlike-parts"
         )
     if not all(are_alike(part.transform, first.transform) for part in parts):
         _refuse(ds, "its parts have different transforms", "unlike-parts")
     limits = {part.limits for part in parts}
     if len(limits) > 1 or len({part.labels is None for part in parts}) > 1:
-        _refuse(ds, "its parts differ in what they take for bad samples, or in having labels", "unlike-parts")
+        _refuse(ds, "its parts differ in what they treat as bad samples, or in having labels", "unlike-parts")
     paths = [os.fsdecode(path.tobytes()) for part in parts for path in part.encoded_paths(np.arange(len(part)))]
     labels = None if first.labels is None else np.concatenate([part.labels for part in parts])
     return ours.ImageList(paths, labels, transform=first.transform, **limits.pop()._asdict())
@@ -162,19 +162,19 @@ def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoR
 
 
 def _transform(ds: Any, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
-    # torchvision's __getitem__ runs these two attributes, and not `transforms`.
+    # torchvision's __getitem__ uses these two attributes, not `transforms`.
     return translated(ds.transform, channels=channels, size=size)
 
 
 def _formed(dataset: Dataset, views: Any) -> Dataset:
-    """The dataset, whose samples are (image, label), with views of the image as the script's transform returns them."""
+    """Arrange samples as (image, label), with the views of an image as the script's transform returns them."""
     if views is not None:
         dataset.form = SampleForm((views, Rest()))
     return dataset
 
 
 def _all(*parts: Callable[[], Any]) -> list[Any]:
-    """What each of them returns. If some cannot be translated, one error with the reasons of all of them."""
+    """Return the results of all ``parts``. If some cannot be translated, raise one error with all reasons."""
     made, errors = [], []
     for part in parts:
         try:
@@ -183,7 +183,7 @@ def _all(*parts: Callable[[], Any]) -> list[Any]:
             errors.append(e)
     if errors:
         reasons = [reason for e in errors for reason in e.reasons]
-        # What the engines would refuse afterwards: all is said at once.
+        # The engines would reject these later; one error names everything at once.
         composed = [it[0] for it in made if isinstance(it, tuple) and isinstance(it[0], Compose)]
         functions = [t for it in composed for t in it if isinstance(t, Lambda)]
         reasons += [Reason(f"transform {shown(t)} is user code", "own-function") for t in functions]
@@ -192,12 +192,12 @@ def _all(*parts: Callable[[], Any]) -> list[Any]:
 
 
 def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
-    """Integer labels i64[N] after ``target_transform``, which is called for every class and not for every sample."""
+    """Return integer labels i64[N] after ``target_transform``, which is called once per class, not once per sample."""
     if len(labels) == 0:
         return np.empty(0, np.int64)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         _refuse(
-            ds, f"its labels are {labels.dtype}{list(labels.shape)} and not one integer per sample", "target-transform"
+            ds, f"its labels are {labels.dtype}{list(labels.shape)}, not one integer per sample", "target-transform"
         )
     function = ds.target_transform
     if function is None:
@@ -205,7 +205,7 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
     try:
         check_pure(function)
     except Open as e:
-        _refuse(ds, f"its target_transform may make something else of a label each time: {e}", "target-transform")
+        _refuse(ds, f"its target_transform may return a different label each time: {e}", "target-transform")
     classes, which = np.unique(labels, return_inverse=True)
     with lent():
         mapped = [_index(ds, c, function(c)) for c in classes.tolist()]
@@ -216,7 +216,7 @@ def _index(ds: Any, label: int, made: Any) -> int:
     try:
         return operator.index(made)
     except TypeError:
-        why = f"its target_transform makes {shown(made)} of label {label}, and a label must be an integer"
+        why = f"its target_transform turns label {label} into {shown(made)}, and a label must be an integer"
         _refuse(ds, why, "target-transform")
 
 
@@ -225,13 +225,13 @@ def _folder(ds: Any, exact: bool) -> Dataset:
     labels = np.asarray([label for _, label in ds.samples])
     transform, numbers, _ = _all(lambda: _transform(ds), lambda: _labels(ds, labels), lambda: _check_loader(ds))
     transform, views = transform
-    # `imgs` is torchvision's second name for the list, and tells where somebody put another list in its place.
+    # `imgs` is torchvision's second name for the list, and shows whether a script has replaced the list.
     untouched = exact and ds.target_transform is None and getattr(ds, "imgs", ds.samples) is ds.samples
     if untouched and ds.extensions:
         try:
             found = ours.ImageFolder(ds.root, transform, extensions=tuple(ds.extensions), allow_empty=True)
         except ConfigError:
-            pass  # the folder has changed since, or was never one; the list says which files are meant
+            pass  # the folder has changed or never was one; the list names the files
         else:
             if _same_samples(found, ds.samples):
                 return _formed(found, views)
@@ -247,7 +247,7 @@ def _check_loader(ds: Any) -> None:
     ):
         _refuse(
             ds,
-            f"it reads files with {shown(loader)}, and only torchvision's own image loader is known",
+            f"it reads files with {shown(loader)}, and gpupipe knows only torchvision's own image loader",
             "own-image-loader",
         )
 
@@ -258,7 +258,7 @@ def _same_samples(found: ours.ImageFolder, samples: Sequence[tuple[str, int]]) -
     if not np.array_equal(found.labels, np.fromiter((label for _, label in samples), np.int64, len(samples))):
         return False
     here = os.path.join(os.getcwd(), "")
-    # Not os.path.abspath, which costs more than all the rest for a million files; both sides start at the same root.
+    # os.path.abspath would cost more than all the rest for a million files. Both sides start at the same root.
     return all(
         found.describe(i) == (path if path.startswith("/") else os.path.normpath(here + path))
         for i, (path, _) in enumerate(samples)

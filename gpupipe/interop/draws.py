@@ -1,5 +1,5 @@
-"""Random functions that user code calls, replaced while it is watched: by stand-ins for all numbers at once, or by
-numbers that are given."""
+"""Random functions that user code calls. While the code is observed, they return stand-ins for all possible numbers, or
+given numbers."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ _MOST_CHOICES = 16
 
 
 class Unknown(Exception):
-    """User code did something of which it is not known what it means."""
+    """User code did something whose meaning is unknown."""
 
 
 class Run:
-    """One run of user code, along one of its paths. A draw has no value; a comparison of one is decided.
+    """One run of user code along one of its paths. A draw has no value; each comparison of a draw is decided.
 
     Args:
-        decided: how the first comparisons come out; all later ones are true.
+        decided: results of the first comparisons; all later ones are true.
     """
 
     def __init__(self, decided: tuple[bool, ...] = ()):
         self.decided = decided
         self.taken: list[bool] = []
         self.others: list[tuple[bool, ...]] = []
-        """What else could have been decided."""
+        """Alternative decisions, each of which starts another path."""
         self.ranges: list[tuple[float, float]] = []
-        """Of the uniform number of each draw, [low, high): what the decisions say about it."""
+        """Range [low, high) of the uniform number of each draw, as the decisions restrict it."""
         self.problem = ""
-        """Also if user code has caught :class:`Unknown`."""
+        """Why the run cannot be understood. Stays set even if user code catches :class:`Unknown`."""
 
     def draw(self) -> Draw:
         if len(self.ranges) == _MOST_DRAWS:
-            self.refuse("it draws many numbers")
+            self.refuse(f"it draws more than {_MOST_DRAWS} numbers")
         self.ranges.append((0.0, 1.0))
         return Draw(self, len(self.ranges) - 1, 1.0, 0.0)
 
     def is_below(self, k: int, limit: float) -> bool:
-        """Decide whether uniform number ``k`` is below a limit, if that is not known yet."""
+        """Decide whether uniform number ``k`` is below a limit, unless earlier decisions imply it."""
         low, high = self.ranges[k]
         if not low < limit < high:
             return limit >= high
         if len(self.taken) == _MOST_DECISIONS:
-            self.refuse("it decides many times")
+            self.refuse(f"it makes more than {_MOST_DECISIONS} decisions")
         below = self.decided[len(self.taken)] if len(self.taken) < len(self.decided) else True
         if len(self.taken) >= len(self.decided):
             self.others.append((*self.taken, False))
@@ -66,15 +66,15 @@ class Run:
 
 
 def _number(value: Any) -> float | None:
-    """A number that is finite."""
+    """Return a finite number as float; ``None`` for anything else."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and np.isfinite(value)
     return float(value) if is_number else None
 
 
 class Draw:
-    """In the place of a random number: ``scale * u + shift``, of a uniform number u in [0, 1).
+    """Stand-in for a random number: ``scale * u + shift``, with a uniform number u in [0, 1).
 
-    It may be moved, stretched and compared with numbers; whatever else is done to it is refused.
+    Code may add to it, scale it and compare it with numbers. Anything else ends the run.
     """
 
     __array_ufunc__ = None
@@ -84,7 +84,7 @@ class Draw:
 
     @property
     def range(self) -> tuple[float, float]:
-        """What 0 and 1 become."""
+        """Values for the uniform numbers 0 and 1."""
         return self.shift, self.scale + self.shift
 
     def item(self) -> Draw:
@@ -115,10 +115,10 @@ class Draw:
     __rmul__, __radd__ = __mul__, __add__
 
     def _is_less(self, other: Any) -> bool:
-        """That it is equal has no probability."""
+        """Compare with a number. Equality has probability zero, so ``<`` and ``<=`` agree."""
         limit = _number(other)
         if limit is None:
-            return bool(self.run.refuse("it compares what it draws with something else than a number"))
+            return bool(self.run.refuse("it compares what it draws with something other than a number"))
         if self.scale == 0:
             return self.shift < limit
         below = self.run.is_below(self.k, (limit - self.shift) / self.scale)
@@ -132,7 +132,7 @@ class Draw:
     __ge__ = __gt__
 
     def _unknown(self, *_: Any, **__: Any) -> Any:
-        self.run.refuse("it does more with what it draws than to compare it or to use it as a strength")
+        self.run.refuse("it uses what it draws for more than a comparison or a strength")
 
     __eq__ = __ne__ = __bool__ = __float__ = __int__ = __index__ = __round__ = __trunc__ = __floor__ = _unknown
     __ceil__ = __abs__ = __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _unknown
@@ -140,13 +140,13 @@ class Draw:
     __repr__ = __str__ = __format__ = __hash__ = __complex__ = __divmod__ = __reduce_ex__ = _unknown
 
     def __getattr__(self, name: str) -> Any:
-        self.run.refuse(f"it asks for {name} of what it draws")
+        self.run.refuse(f"it reads {name} of what it draws")
 
 
 # ---- the functions
 
 _Uniform = Callable[[], Any]
-"""Gives a uniform number, or a stand-in for one."""
+"""Returns a uniform number, or a stand-in for one."""
 
 
 def _between(low: Any, high: Any, u: Any) -> Any:
@@ -156,7 +156,7 @@ def _between(low: Any, high: Any, u: Any) -> Any:
 def _one_of(values: Any, uniform: _Uniform) -> Any:
     n = len(values)
     if not 1 <= n <= _MOST_CHOICES:
-        raise Unknown("it chooses among many")
+        raise Unknown(f"it chooses among {n} values")
     u = uniform()
     return values[next((i for i in range(n - 1) if u < (i + 1) / n), n - 1)]
 
@@ -255,13 +255,13 @@ FUNCTIONS: dict[tuple[Any, str], Callable[[_Uniform], Any]] = {
     (np.random, "choice"): _np_choice,
     (torch, "rand"): _torch_rand,
 }
-"""By module and name: what makes the function of a source of uniform numbers. Each call takes one number. Whoever draws
-otherwise is found out by the states of the generators."""
+"""Makes each random function from a source of uniform numbers, by module and name. Each call takes one number. Code
+that draws in another way is detected by the states of the generators."""
 
 
 @contextmanager
 def replaced(changes: Mapping[tuple[Any, str], Any], namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
-    """Functions of modules, for this thread, and where the namespaces of user code have them by another name."""
+    """Replace functions of modules for this thread, also where namespaces of user code hold them by another name."""
     mine = threading.get_ident()
 
     def instead(original: Any, other: Any) -> Any:
@@ -287,7 +287,8 @@ def replaced(changes: Mapping[tuple[Any, str], Any], namespaces: Iterable[dict[s
 
 @contextmanager
 def replayed(numbers: Iterable[float], namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
-    """Random functions that give these uniform numbers, one each time. Raises :class:`Unknown` unless all are taken."""
+    """Make the random functions return these uniform numbers, one per call. Raises :class:`Unknown` unless all are
+    taken."""
     left = list(numbers)
 
     def uniform() -> float:

@@ -1,8 +1,8 @@
-"""Transforms that scripts write by hand, such as MoCo's blur by Pillow, as gpupipe's own.
+"""Transforms that scripts write by hand, such as MoCo's blur with Pillow, as transforms of gpupipe.
 
-A function is watched on every path through it (:mod:`.tracing`), if all that it can see is known (:mod:`.closed`); what
-it did is written in transforms of gpupipe (:mod:`gpupipe.transforms.handwritten`); and then both get the same images
-and the same draws. Only what is equal in every bit is used. Everything else stays user code.
+If everything that a function can see is known (:mod:`.closed`), :mod:`.tracing` runs it along every path. What it did
+is expressed as transforms of gpupipe (:mod:`gpupipe.transforms.handwritten`). Then both get the same images and the
+same draws. The translation is used only if every bit agrees; otherwise the function stays user code.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ __all__ = ["Place", "recognised"]
 Array = npt.NDArray[Any]
 
 _WITHIN = (0.5, 0.001, 0.999, 0.25, 0.75)
-"""Where in its range a number is tried that decides which path is taken."""
+"""Positions within the range of a number that decides about a path, at which the proof tries it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a pipeline user code stands."""
+    """Position of user code in a pipeline."""
 
     is_pil: bool
-    """Whether it gets PIL images, otherwise tensors of float32."""
+    """Whether the code gets PIL images; otherwise it gets tensors of float32."""
     channels: int
-    """Of the image, 1 or 3."""
+    """Channels of the image, 1 or 3."""
     translate: Callable[[Any], list[Transform]]
-    """What makes transforms of gpupipe of one that the code holds; raises what translation raises."""
+    """Translates a transform that the code holds. Raises the errors of translation."""
 
     def images(self, rows: int, height: int, width: int) -> Images:
         sizes = np.tile(np.array([[height, width]], np.int64), (rows, 1))
@@ -63,7 +63,7 @@ class Place:
 
 
 def recognised(function: Any, place: Place) -> list[Transform] | None:
-    """Transforms that do what a function of user code does; ``None`` if that is not known, or not proven."""
+    """Return transforms equivalent to a function of user code; ``None`` if it is not understood or the proof fails."""
     try:
         with lent(), Isolated(function) as isolated:
             (function,) = isolated.made
@@ -74,7 +74,7 @@ def recognised(function: Any, place: Place) -> list[Transform] | None:
             return found if drawn() == before else None
     except (Open, Unknown, Refused, GpupipeError):
         return None
-    except Exception:  # of a function that cannot do with a stand-in
+    except Exception:  # raised by a function that cannot work with a stand-in
         return None
 
 
@@ -97,14 +97,14 @@ def _recognised(function: Any, place: Place, reached: Outside) -> list[Transform
 
 
 def _with_marks(function: Any, mark: Callable[[Any], Any]) -> Any:
-    """With marks in the place of transforms that it holds; itself if it holds none."""
+    """Return the function with marks in place of the transforms that it holds; unchanged if it holds none."""
     marked, held = marked_function(function, mark)
     return marked if held else function
 
 
 def _written(paths: Sequence[Seen], draws: int, place: Place) -> Iterator[Path]:
-    """What was seen on every path, in transforms of gpupipe. Those that the function held draw for themselves: they get
-    numbers behind the ``draws`` that the function draws."""
+    """Express every path as transforms of gpupipe. Transforms that the function holds draw for themselves: they get the
+    numbers after the ``draws`` of the function."""
     for path in paths:
         where = tuple((k, low, high) for k, (low, high) in enumerate(path.ranges) if (low, high) != (0.0, 1.0))
         steps, free = [], draws
@@ -124,14 +124,14 @@ def _check_form(transform: Transform, place: Place) -> None:
     after = transform.resolve(np.full((2, transform.draws), 0.5), images)[1]
     same = (after.kind, after.dtype, after.channels) == (images.kind, images.dtype, images.channels)
     if transform.on_batch or transform.temporal or after.views or not same or (after.sizes != images.sizes).any():
-        raise Refused(f"it holds {transform!r}, which changes the form of the image", "own-function")
+        raise Refused(f"it holds {transform!r}, which changes the kind, size or data type of the image", "own-function")
 
 
 # ---- the proof
 
 
 class _Proof:
-    """Runs a function, with the draws of a plan in the place of its own, and what was written of it."""
+    """Runs a function with the draws of a plan in place of its own, beside the transforms that were derived from it."""
 
     def __init__(
         self, function: Any, made: HandWritten, finish: Sequence[Transform], place: Place, reached: Outside, draws: int
@@ -139,11 +139,11 @@ class _Proof:
         self.made, self.finish, self.place, self.reached, self.draws = made, finish, place, reached, draws
         self.function = _with_marks(function, self._acting)
         self._left: list[float] = []
-        """Numbers of the transforms that the function holds."""
+        """Numbers left for the transforms that the function holds."""
 
     def holds(self, n: int, own: int) -> bool:
-        """Whether both make the same of images, with numbers that lead along path ``n``, on which the function draws
-        ``own`` of them."""
+        """Tell whether both return the same images for numbers that lead along path ``n``, on which the function draws
+        ``own`` numbers."""
         u = np.random.default_rng(n).random((len(_WITHIN), max(self.made.draws, self.draws)))
         for k, low, high in self.made.paths[n].where:
             u[:, k] = low + (high - low) * np.array(_WITHIN)
@@ -165,7 +165,7 @@ class _Proof:
         return _bits(pixels) == _bits(np.asarray(ours))
 
     def _acting(self, transform: Any) -> Callable[[Image.Image], Image.Image]:
-        """In the place of a transform that the function holds."""
+        """Return a replacement for a transform that the function holds."""
 
         def act(image: Image.Image) -> Image.Image:
             for part in self.place.translate(transform):
@@ -178,12 +178,12 @@ class _Proof:
 
 
 def _bits(pixels: Array) -> tuple[Any, ...]:
-    """What tells images apart, gray ones without a third dimension too."""
+    """Return everything that tells images apart. A gray image equals itself with a third axis."""
     return pixels.dtype, pixels.reshape(*pixels.shape[:2], -1).shape, np.ascontiguousarray(pixels).tobytes()
 
 
 def _images(place: Place) -> Iterator[Array]:
-    """[H, W, C]: noise, soft shades, low contrast, much that is saturated, one colour, and a single pixel."""
+    """Iterate over images [H, W, C]: noise, a gradient, low contrast, many saturated pixels, one color, one pixel."""
     rng = np.random.default_rng(0)
     shape = 24, 33, place.channels
     noise = rng.integers(0, 256, shape, np.uint8)

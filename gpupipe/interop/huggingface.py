@@ -1,5 +1,6 @@
-"""Hugging Face's ``datasets.Dataset`` with a column of images, whose samples are dictionaries: the images are read from
-its Arrow files, its other columns are kept in the index, and its transform is seen once and done by the engine."""
+"""Translation of Hugging Face's ``datasets.Dataset`` with a column of images. Its samples are dictionaries. The images
+are read from its Arrow files, the other columns go into the index, and the engine does what its transform was seen to
+do."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from .transforms import translated
 __all__ = ["ImageRows", "Originals", "image_rows"]
 
 _GRAY = ("1", "L", "LA", "RGB", "RGBA")
-"""Modes whose gray is that of their colour."""
+"""Modes of Pillow, with the gray mode that belongs to each."""
 _MODES = (*_GRAY, "P", "PA", "CMYK", "YCbCr")
 _KINDS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64"} | {
     "bool", "string", "large_string",
@@ -35,13 +36,13 @@ _KINDS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float
 
 
 class ImageRows(EncodedImages):
-    """The images of a ``datasets.Dataset``, and columns of it.
+    """The images of a ``datasets.Dataset`` and some of its columns.
 
     Args:
         ds: the script's dataset.
         image: the column of images.
-        columns: those that samples have beside them.
-        tensors: whether floats are f32, as in its format ``"torch"``.
+        columns: the columns that samples have beside their images.
+        tensors: whether floats are f32, as in the format ``"torch"``.
     """
 
     def __init__(self, ds: Any, image: str, columns: tuple[str, ...], transform: Any, form: SampleForm, tensors: bool):
@@ -59,7 +60,7 @@ class ImageRows(EncodedImages):
 
     @property
     def modes(self) -> set[str]:
-        """Those of its good images, in Pillow's words."""
+        """Modes of the good images, as Pillow names them."""
         return {coding.mode for coding in self.codings[1] if coding.format}
 
     def __repr__(self) -> str:
@@ -67,8 +68,8 @@ class ImageRows(EncodedImages):
 
 
 class Originals(Target):
-    """Images as ``datasets`` opens them, before their transforms, for samples that hold them. Of these, torch's
-    ``default_collate`` makes no batch, and few look at them: each is decoded when somebody does."""
+    """Images as ``datasets`` opens them, before their transforms, for samples that contain them. torch's
+    ``default_collate`` cannot batch such images, and little code looks at them, so each is decoded at its first use."""
 
     def __init__(self, ds: Any, image: str, rows: ImageRows):
         self._ds, self._image, self._rows = ds.with_format(None), image, rows
@@ -87,7 +88,7 @@ class Originals(Target):
 
 
 class _Original(Undecoded):
-    """One of them."""
+    """An image that is decoded at its first use."""
 
     def __init__(self, images: Originals, row: int, size: tuple[int, int], mode: str):
         super().__init__(size, mode)
@@ -104,7 +105,7 @@ def _single(column: Target) -> Target:
 
 
 def image_rows(ds: Any) -> ImageRows:
-    """The dataset in gpupipe's form.
+    """Translate a ``datasets.Dataset``.
 
     Raises:
         Refused: it has no single column of images, another format than ``"torch"`` or a transform of its own, or one
@@ -153,13 +154,13 @@ def image_rows(ds: Any) -> ImageRows:
 
 
 def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, Any]:
-    """One pipeline for all that is made of an image, and how several views that one transform makes stand; ``None`` if
-    none does. Raises :class:`Refused`."""
+    """Return one pipeline for everything that is made of an image, and how the views of a transform are nested
+    (``None`` without such a transform). Raises :class:`Refused`."""
     chains = [translated(list(image.steps), channels=channels) for image in images]
     if len(chains) == 1:
         return chains[0]
     if any(views is not None for _, views in chains):
-        raise Refused("several of its transforms make several views each", "views")
+        raise Refused("more than one of its transforms makes several views", "views")
     return ours.Compose([ours.MultiView([chain for chain, _ in chains])]), None
 
 
@@ -177,11 +178,11 @@ def _checked(
     *,
     tensors: bool,
 ) -> ImageRows:
-    """The dataset, if its columns can be kept, and its images all have one mode when its transforms get them.
+    """Return the dataset if its columns can be kept and its transforms get all images in one mode.
 
     Args:
-        pipeline: of images with so many channels.
-        modes: what becomes of images of a mode before the first transform.
+        pipeline: builds the pipeline for images with this number of channels.
+        modes: the mode in which images of each mode reach the first transform.
     """
     names = dict.fromkeys(leaf.path[0] for leaf in leaves(tree) if isinstance(leaf, Rest))
     columns = tuple(name for name in names if name != image)
@@ -189,7 +190,7 @@ def _checked(
         feature = ds.features[name]
         if type(feature).__name__ != "ClassLabel" and getattr(feature, "dtype", None) not in _KINDS:
             raise Refused(
-                f"its column {name!r} is {feature}; columns hold numbers, truth values and texts", "dataset-form"
+                f"its column {name!r} is {feature}; columns can hold numbers, booleans and texts", "dataset-form"
             )
         if ds.data.column(name).null_count:
             raise Refused(f"its column {name!r} has no value in some rows", "dataset-form")
@@ -201,7 +202,7 @@ def _checked(
     known = {mode: modes.get(mode, "") for mode in found.modes}
     if len({*known.values()}) > 1 or not {*known.values()} <= {"RGB", "L"}:
         raise Refused(
-            f"its images have the modes {', '.join(sorted(found.modes))}, and its transforms get them as they are: "
+            f"its images have the modes {', '.join(sorted(found.modes))}, and its transforms get them unconverted: "
             'convert all of them, image.convert("RGB")',
             "unlike-samples",
         )
@@ -212,14 +213,14 @@ def _checked(
 
 @dataclass(frozen=True)
 class _Column:
-    """A value of a column."""
+    """A column's value, by the name of the column."""
 
     name: str
     row: int
 
 
 class _Value:
-    """In the place of a value of a column, which nobody may look at."""
+    """Stand-in for a value of a column. Nothing may look at it."""
 
     def __init__(self, column: str, row: int):
         self.column = _Column(column, row)
@@ -238,9 +239,9 @@ class _Value:
 
 
 class _Opened(StandIn):
-    """In the place of an image as ``datasets`` opens it: it may be converted and asked for its mode, and no more.
+    """Stand-in for an image as ``datasets`` opens it. Code may convert it and read its mode, nothing else.
 
-    ``lost``: whether its file may have colours that it has not.
+    ``lost``: whether the file may have colors that the converted image lacks.
     """
 
     def __init__(self, row: int, mode: str, lost: bool):
@@ -256,26 +257,26 @@ class _Opened(StandIn):
         if more or named or not (mode == "RGB" or mode == now or (mode == "L" and now in _GRAY)):
             raise Looked(f"it converts images to {mode}")
         if lost and mode != now:
-            raise Looked(f"it converts gray images to {mode}; make them gray by a transform, Grayscale(3)")
+            raise Looked(f"it converts gray images to {mode}; use the transform Grayscale(3)")
         return _Opened(row, str(mode), lost or (mode == "L" and now != "L"))
 
 
 def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """What a transform of batches makes of a sample: (containers of stand-ins and values, the mode in which images of
-    each mode come to its transforms).
+    """Return what a batch transform makes of a sample: (containers of stand-ins and values, the mode in which images of
+    each mode reach its transforms).
 
-    Raises :class:`Refused` if it does more.
+    Raises :class:`Refused` if the transform does anything else.
     """
     other, found = marked_function(function, Mark)
     if not found:
-        raise Refused("its transform holds no transforms that could be done for it", "own-pixels")
+        raise Refused("its transform holds no transforms that an engine could do", "own-pixels")
     first = _called(other, names, image, mode, "RGB", 2)
     shape, modes = _shape(first[0], 0), dict[str, str]()
     for has in _MODES:
         try:
             samples = _called(other, names, image, mode, has, 3)
         except Refused:
-            continue  # it refuses such images, or looks at them: whether there are any is seen later
+            continue  # it rejects or inspects such images; whether there are any is checked later
         if any(_shape(sample, i) != shape for i, sample in enumerate(samples)):
             continue
         seen = {leaf.image[1] for leaf in leaves(samples[0]) if isinstance(leaf, StandIn) and leaf.steps}
@@ -284,7 +285,8 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
 
 
 def _called(other: Any, names: list[str], image: str, mode: str | None, has: str, rows: int) -> list[dict[str, Any]]:
-    """Samples of a batch of ``rows``, whose files have the mode ``has``, and are opened in ``mode``."""
+    """Call the transform with a batch of ``rows`` samples, whose files have the mode ``has`` and are opened in
+    ``mode``. Return its samples."""
     batch: dict[str, list[Any]] = {
         name: [_Opened(i, mode or has, mode == "L") if name == image else _Value(name, i) for i in range(rows)]
         for name in names
@@ -298,7 +300,7 @@ def _called(other: Any, names: list[str], image: str, mode: str | None, has: str
 
 
 def _plain(part: Any) -> Any:
-    """The same with values that may be looked at."""
+    """Replace stand-ins for values by placeholders that can be compared."""
     if type(part) is _Value:
         return object.__getattribute__(part, "column")
     if isinstance(part, Mapping):
@@ -307,7 +309,8 @@ def _plain(part: Any) -> Any:
 
 
 def _shape(sample: Any, row: int) -> Any:
-    """A sample without what tells it from others. Raises :class:`Refused` if it holds something of another one."""
+    """Return a sample without what tells it from other samples. Raises :class:`Refused` if it contains a part of
+    another one."""
 
     def leaf(part: Any) -> Any:
         what: Any
@@ -316,7 +319,7 @@ def _shape(sample: Any, row: int) -> Any:
         elif isinstance(part, StandIn):
             of, what = part.image[0], tuple(map(id, part.steps))
         else:
-            raise Refused(f"its transform returns something of its own ({type(part).__name__})", "own-view")
+            raise Refused(f"its transform returns an object of its own class ({type(part).__name__})", "own-view")
         if of != row:
             raise Refused("its transform mixes samples with each other", "mixes-samples")
         return ("leaf", what)

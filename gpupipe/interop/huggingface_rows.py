@@ -1,5 +1,5 @@
-"""Samples of a Hugging Face dataset whose transform looks at more than its images, such as captions: its own code reads
-them, and an engine does the transforms of the images."""
+"""Samples of a Hugging Face dataset whose transform looks at more than its images, such as captions. Its own code reads
+the rows, and an engine does the transforms of the images."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ __all__ = ["RowsOneByOne", "rows_one_by_one"]
 
 
 class RowsOneByOne:
-    """The samples of a ``datasets.Dataset`` with a transform, each read by itself. An image is decoded as soon as
-    somebody looks at it.
+    """Samples of a ``datasets.Dataset`` with a transform, each read by itself. An image is decoded at its first use.
 
     Args:
         ds: the script's dataset.
@@ -56,7 +55,7 @@ class RowsOneByOne:
 
 
 class _Unloaded:
-    """A feature ``Image`` that opens images, and does not load them."""
+    """A feature ``Image`` that opens images without loading them."""
 
     def __init__(self, feature: Any):
         self._feature, self.decode, self.pa_type = feature, feature.decode, feature.pa_type
@@ -74,7 +73,7 @@ class _Unloaded:
 
 
 def _encoded(value: Any) -> bytes | None:
-    """The file that a value of the column is, or names; ``None`` if it is somewhere else."""
+    """Return the file that a value of the column contains or names; ``None`` if it is stored elsewhere."""
     if not isinstance(value, dict):
         return None
     if value["bytes"] is None and value["path"] is not None and os.path.isfile(value["path"]):
@@ -85,19 +84,19 @@ def _encoded(value: Any) -> bytes | None:
 
 
 _ORIENTATION = 0x0112
-"""Of EXIF; such an image is turned, and so decoded."""
+"""EXIF tag. An image with an orientation has to be turned, and therefore decoded."""
 _TOGETHER = 3
 
 
 def rows_one_by_one(ds: Any) -> RowsOneByOne:
-    """The samples of a dataset whose transform may look at its columns.
+    """Return the samples of a dataset whose transform may look at its columns.
 
-    Raises :class:`Refused` if it has no such transform, or makes other samples of rows that come together, as torch's
-    loader reads them, than of each by itself.
+    Raises :class:`Refused` if it has no such transform, or if rows that are read together, as by torch's loader, become
+    different samples than rows read one by one.
     """
     images = [name for name in ds.column_names if type(ds.features[name]).__name__ == "Image"]
     if ds._format_type != "custom" or len(images) != 1 or not len(ds):
-        raise Refused("it has no transform, or not one column of images", "dataset-form")
+        raise Refused("it has no transform, or not exactly one column of images", "dataset-form")
     try:
         rows = RowsOneByOne(ds, images[0])
         with Isolated(rows) as isolated:
@@ -125,7 +124,7 @@ def _check_rows(rows: Any, held: list[Any]) -> None:
     for one, single in zip(batch, singles, strict=True):
         alike = shape_of(one) == shape_of(single) and all(map(_equal, rest_of(one), rest_of(single)))
         if not alike or (draws and state != other):
-            raise Refused("its transform makes something else of rows that come together", "mixes-samples")
+            raise Refused("its transform makes different samples of rows that are read together", "mixes-samples")
 
 
 def _equal(one: Any, other: Any) -> bool:

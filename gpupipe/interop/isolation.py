@@ -1,4 +1,4 @@
-"""Copies of a script's own objects, on which trials leave no trace."""
+"""Copies of a script's own objects, so that trials leave no trace."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ __all__ = ["CannotCopy", "Copy", "Isolated", "State", "Surroundings"]
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
-"""What nobody changes by using it. An image that a script keeps open is read and not changed."""
+"""Types that do not change when they are used. An image that a script keeps open is read but not changed."""
 _SHARED_CLASSES = ("Environment",)
-"""Of C extensions that name no module: lmdb's."""
+"""Classes of C extensions whose ``__module__`` is missing: lmdb's."""
 _SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _MANY = 1000
 _LARGE = 1 << 22
-"""Bytes."""
+"""Size in bytes above which an array is not copied."""
 
 
 class CannotCopy(Exception):
-    """An object of the script's has no copy."""
+    """An object of the script cannot be copied."""
 
 
 class Copy:
-    """A copy of an object of the script's, of whatever reading some of its samples might change.
+    """A copy of the parts of a script's object that may change when some of its samples are read.
 
-    Numbers, texts, functions and what only holds data, such as Arrow tables, are shared, and so are lists of samples
-    that hold nothing else. Of longer lists of other objects those with the numbers of the samples are copied. A large
-    array is a view that cannot be written to.
+    The copy shares numbers, texts, functions, objects that only hold data (such as Arrow tables), and lists of samples
+    that contain nothing else. From longer lists of other objects, it copies only the elements with the numbers of the
+    samples. A large array becomes a read-only view.
 
     Args:
         value: the object.
-        samples: numbers of the samples that are going to be read.
+        samples: numbers of the samples that will be read.
 
     Raises :class:`CannotCopy`.
     """
@@ -65,7 +65,7 @@ class Copy:
         self.met: list[Any] = []
         """Functions, and objects of the script's classes."""
         self.opened: list[Any] = []
-        """Files and archives that are open once more; to be closed when the copy is not needed any more."""
+        """Files and archives that were opened again. :meth:`close` closes them."""
         self.made = self.copied(value)
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Copy:
         if isinstance(value, _SHARED) or _is_shared(type(value)):
             return value
         if id(value) not in self._memo:
-            self._memo[id(value)] = value  # for one that refers to itself
+            self._memo[id(value)] = value  # for an object that refers to itself
             self._memo[id(value)] = self._copy_of(value)
         return self._memo[id(value)]
 
@@ -103,7 +103,7 @@ class Copy:
         return self._object(value)
 
     def _function(self, value: FunctionType) -> FunctionType:
-        """With copies of the variables that it has from outside."""
+        """Return a function with copies of the variables that it encloses."""
         self.met.append(value)
         cells = value.__closure__ or ()
         full = [cell for cell in cells if is_full(cell)]
@@ -137,7 +137,7 @@ class Copy:
         return other
 
     def _object(self, value: Any) -> Any:
-        """Attribute by attribute, if it has nothing else."""
+        """Copy an object attribute by attribute if it consists of attributes only."""
         if (file := _opened_again(value)) is not None:
             self.opened.append(file)
             return file
@@ -155,7 +155,7 @@ class Copy:
 
 
 def _is_shared(kind: type) -> bool:
-    """Whether its objects are large, cannot be copied, or stay as they are when they are read."""
+    """Tell whether objects of a class are large, cannot be copied, or do not change when they are read."""
     return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
 
 
@@ -167,7 +167,8 @@ def _tried(function: Any, value: Any) -> Any:
 
 
 def _opened_again(value: Any) -> Any:
-    """A file or an archive that is open for reading, once more and at the same place; ``None`` of anything else."""
+    """Open a file or an archive that is open for reading once more, at the same position; ``None`` for anything
+    else."""
     try:
         if isinstance(value, io.BufferedReader) and isinstance(value.name, str):
             file = open(value.name, "rb")  # noqa: SIM115 - closed with the copy
@@ -191,7 +192,7 @@ def _array(value: np.ndarray[Any, Any]) -> Any:
 
 
 def _is_plain(values: Any) -> bool:
-    """Whether they are numbers and texts, or tuples of these; looks at all of them at C's speed."""
+    """Tell whether all values are numbers and texts, or tuples of these. Runs at C's speed."""
     kinds = set(map(type, values))
     if tuple in kinds:
         kinds |= set(map(type, chain.from_iterable(v for v in values if type(v) is tuple)))
@@ -199,13 +200,13 @@ def _is_plain(values: Any) -> bool:
 
 
 class Surroundings:
-    """The global variables that the code of functions and objects names, and what the objects' classes hold.
+    """Global variables that the code of functions and objects names, and attributes of the objects' classes.
 
-    Within it these are copies, and afterwards all of them are as before. What cannot be copied stays.
+    Inside the context they are copies. On leaving it, the originals return. What cannot be copied stays in place.
 
     Args:
         values: the functions and objects.
-        samples: numbers of the samples that are going to be read.
+        samples: numbers of the samples that will be read.
     """
 
     def __init__(self, values: Iterable[Any], samples: Sequence[int]):
@@ -228,7 +229,7 @@ class Surroundings:
         return self
 
     def begin(self) -> None:
-        """Changes count from now on."""
+        """Start to watch for changes."""
         self._seen = [(place, Snapshot.of(place.value())) for place, _ in self._before]
 
     def __exit__(self, *_: object) -> None:
@@ -240,15 +241,15 @@ class Surroundings:
         self._copier.close()
 
     def changed(self) -> list[str]:
-        """Names of those that are others now, or hold something else."""
+        """Return the names of variables and attributes that were replaced or whose contents changed."""
         return [place.name for place, seen in self._seen if seen.differs(place.value())]
 
 
 class Isolated:
-    """User code that is tried: copies of it, which may change themselves and what they reach.
+    """Copies of user code for trials, which may change themselves and what they reach.
 
     Args:
-        values: functions, and objects that can be called.
+        values: functions and callable objects.
 
     Raises:
         Refused: one of them cannot be copied.
@@ -273,12 +274,12 @@ class Isolated:
         self._copied.close()
 
     def begin(self) -> None:
-        """What changed until now was for the first time, such as a file that is opened."""
+        """Start to watch for changes. Earlier ones belong to the first use, such as opening a file."""
         self._seen = [Snapshot.of(value) for value in self.made]
         self._outside.begin()
 
     def check(self) -> None:
-        """Raises :class:`Refused` if something has changed since."""
+        """Raise :class:`Refused` if something has changed since :meth:`begin`."""
         differs = any(seen.differs(value) for seen, value in zip(self._seen, self.made, strict=True))
         if differs or self._outside.changed():
             raise Refused("it changes itself, or something outside of it, when it is called", "changes-itself")
@@ -300,7 +301,7 @@ class _Variable:
 
 @dataclass(frozen=True)
 class _Attribute:
-    """What a class holds."""
+    """An attribute of a class."""
 
     owner: type
     name: str
@@ -317,7 +318,7 @@ _Place = _Variable | _Attribute
 
 
 def _plain_attributes(cls: type) -> set[str]:
-    """All but methods, properties and what Python keeps there."""
+    """Return the names of a class's attributes without methods, properties and Python's own."""
     return {
         name
         for name, value in vars(cls).items()
@@ -326,7 +327,7 @@ def _plain_attributes(cls: type) -> set[str]:
 
 
 class State:
-    """What an object of the script's is made of at this moment, with some objects that it holds."""
+    """Snapshot of a script's object and of some objects that it holds."""
 
     def __init__(self, value: Any, elements: Sequence[Any] = ()):
         self._value, self._elements = value, elements
@@ -334,8 +335,8 @@ class State:
         self._of_elements = [Snapshot.of(element) for element in elements]
 
     def changed(self) -> list[str]:
-        """Names of attributes that are others now, or hold something else. One that is set for the first time, such as
-        a file that is opened when it is first read, is no change."""
+        """Return the names of attributes that were replaced or whose contents changed. An attribute that is set for the
+        first time, such as a file opened at its first use, does not count."""
         now = _attributes(self._value)
         changed = [name for name, part in self._parts.items() if name not in now or part.differs(now[name])]
         if any(part.differs(now) for part, now in zip(self._of_elements, self._elements, strict=True)):
@@ -343,7 +344,7 @@ class State:
         return sorted(changed)
 
     def close_opened(self) -> None:
-        """Close what was opened since, such as a file at its first use."""
+        """Close what was opened since, such as a file opened at its first use."""
         for name, value in _attributes(self._value).items():
             if name not in self._parts and callable(close := getattr(value, "close", None)):
                 close()

@@ -1,4 +1,4 @@
-"""Copies of user code with marks in the place of the transforms of libraries that it holds."""
+"""Copies of user code with marks in place of the library transforms that it holds."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = ["held", "is_transform", "marked", "marked_dataset", "marked_function"
 
 _DEEP = 5
 _MANY = 1000
-"""What is longer is a list of samples."""
+"""Length above which a list is a list of samples."""
 _CLOSED = (
     str, bytes, int, float, complex, type(None), type, FunctionType, BuiltinFunctionType, MethodType, ModuleType,
     np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, torch.Generator, Image.Image,
     torch.jit.ScriptModule, PurePath,
 )  # fmt: skip
-"""What holds no transform that anybody could exchange."""
+"""Types that contain no transform that could be exchanged."""
 
 MakeMark = Callable[[Any], Any]
 
 
 def is_transform(value: Any) -> bool:
-    """Whether it is a transform of a library, or of gpupipe."""
+    """Tell whether a value is a transform of a library or of gpupipe."""
     if isinstance(value, (Transform, Compose)):
         return True
     cls = known_class(value, "torchvision.transforms", "torch.nn.modules.container", "timm.data", albumentations.MODULE)
@@ -45,31 +45,31 @@ def is_transform(value: Any) -> bool:
 
 
 def marked(value: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
-    """A copy of ``value``, which is user code, with marks in the place of transforms, and these transforms.
+    """Copy user code with marks in place of transforms. Return the copy and these transforms.
 
-    Only what leads to a transform is copied: everything else is the same object.
+    Only the objects that lead to a transform are copied; the copy shares all others.
     """
     marks = _Marks(mark)
     return marks.value(value, 0), marks.found
 
 
 def marked_function(function: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
-    """The same of a function, a method or a ``functools.partial``: with marks in its variables from outside and in the
-    defaults of its arguments. What it assigns to such variables is not seen outside, so who assigns is left alone.
-    """
+    """Copy a function, a method or a ``functools.partial`` with marks in its enclosed variables and its default
+    arguments. A function that assigns to such variables stays as it is, because the assignment would not be visible
+    outside."""
     marks = _Marks(mark)
     return marks.called(function), marks.found
 
 
 def marked_dataset(ds: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
-    """The same of a dataset: also with marks in the global variables that the script's methods and functions name, and
-    in what they enclose."""
+    """Copy a dataset with marks, also in the global variables that the script's methods and functions name and in their
+    enclosed variables."""
     marks = _MarksInCode(mark)
     return marks.value(ds, 0), marks.found
 
 
 def held(function: Any) -> Iterator[Any]:
-    """What :func:`marked_function` looks at: arguments that are set, and variables from outside of a function."""
+    """Iterate over what :func:`marked_function` examines: default arguments and enclosed variables of a function."""
     if isinstance(function, functools.partial):
         yield from (*function.args, *function.keywords.values())
         yield from held(function.func)
@@ -80,7 +80,7 @@ def held(function: Any) -> Iterator[Any]:
 
 
 def named(function: FunctionType) -> list[str]:
-    """The global variables that a function and those defined in it name, as far as there are such."""
+    """Return the names of existing global variables that a function, or one defined in it, names."""
     names = {name for code in codes_of(function.__code__) for name in global_names(code)}
     return sorted(names & function.__globals__.keys())
 
@@ -125,10 +125,10 @@ class _Marks:
         own = vars(value)
         parts = {name: self.value(part, depth + 1) for name, part in own.items()}
         changed = {name: part for name, part in parts.items() if part is not own[name]}
-        if isinstance(value, torch.nn.Module):  # which keeps those that are modules in a place of their own
+        if isinstance(value, torch.nn.Module):  # which keeps modules among its attributes separately
             modules = {name: self.value(part, depth + 1) for name, part in own["_modules"].items()}
             replaced = {name: part for name, part in modules.items() if part is not own["_modules"][name]}
-            if replaced:  # a mark is no module
+            if replaced:  # a mark is not a module
                 changed["_modules"] = {name: part for name, part in modules.items() if name not in replaced}
                 changed |= replaced
         if not changed:
@@ -148,11 +148,11 @@ class _Marks:
         return self.function(function) if isinstance(function, FunctionType) else self.value(function, 0)
 
     def variable(self, value: Any) -> Any:
-        """Of a global variable."""
+        """Mark the value of a global variable."""
         return self.value(value, 1)
 
     def enclosed(self, value: Any) -> Any:
-        """Of a default of an argument, or a variable of the function that a function was defined in."""
+        """Mark a default argument or an enclosed variable."""
         return self.value(value, 1)
 
     def function(self, function: FunctionType) -> FunctionType:
@@ -181,7 +181,7 @@ class _Marks:
 
 
 class _MarksInCode(_Marks):
-    """Also in the functions of the script that a dataset's code comes to."""
+    """Also marks the functions of the script that a dataset's code reaches."""
 
     def __init__(self, mark: MakeMark):
         super().__init__(mark)
@@ -191,7 +191,7 @@ class _MarksInCode(_Marks):
     def closed(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and not is_installed(value.__code__.co_filename):
             if id(value) not in self._done:
-                self._done[id(value)] = value  # of one that calls itself
+                self._done[id(value)] = value  # for a function that calls itself
                 self._done[id(value)] = self.function(value)
             return self._done[id(value)]
         return value
@@ -203,11 +203,11 @@ class _MarksInCode(_Marks):
         return self._outside(value, self._enclosed)
 
     def _outside(self, value: Any, done: dict[int, Any]) -> Any:
-        # An object that the script shares with others is not copied: what is written to it belongs to all of them.
+        # An object that the script shares with others is not copied, so all of them see what is written to it.
         if not isinstance(value, (FunctionType, list, tuple, Mapping)) and not is_transform(value):
             return value
-        # A transform that the dataset holds as well gets two marks: it is two transforms in a process that was started
-        # with a copy of the dataset.
+        # A transform that the dataset holds as well gets two marks, because it is two transforms in a process that was
+        # started with a copy of the dataset.
         inside, self._done = self._done, done
         try:
             return self.value(value, 1)
@@ -222,7 +222,7 @@ class _MarksInCode(_Marks):
         return _of_class(copy.copy(value) if other is value else other, members)
 
     def _members(self, value: Any) -> dict[str, Any]:
-        """Methods and transforms that its classes have, if they become others."""
+        """Return the methods and transforms of its classes that change when marked."""
         found: dict[str, Any] = {}
         if not hasattr(type(value), "__getitem__"):
             return found
@@ -246,10 +246,10 @@ class _MarksInCode(_Marks):
 
 
 class _Outside(dict[str, Any]):
-    """The global variables of a module, with others in the place of some of them."""
+    """Global variables of a module, with some values replaced."""
 
     def __init__(self, variables: dict[str, Any], others: dict[str, Any]):
-        # Python itself asks for these, by which an import within a function is relative, and not by __missing__().
+        # For relative imports within a function, Python asks for these without __missing__().
         super().__init__({name: value for name, value in variables.items() if name.startswith("__")} | others)
         self._variables = variables
 
@@ -258,7 +258,7 @@ class _Outside(dict[str, Any]):
 
 
 class _Class(type):
-    """A class that differs from the one that it inherits from by some members only: what is set on it is set there."""
+    """A class that differs from its base class in some members only. Attributes set on it are set on the base class."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
         setattr(cls.__mro__[1], name, value)
@@ -268,7 +268,7 @@ class _Class(type):
 
 
 def _of_class(value: Any, members: dict[str, Any]) -> Any:
-    """The object with other members of its class; as it is if its class runs code when another one inherits from it."""
+    """Return the object with other members of its class; unchanged if its class runs code when it is inherited from."""
     cls = type(value)
     by = next(vars(base)["__init_subclass__"] for base in cls.__mro__ if "__init_subclass__" in vars(base))
     quiet = [vars(base).get("__init_subclass__") for base in (object, typing.Generic, IterableDataset)]

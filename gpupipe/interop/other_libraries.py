@@ -1,4 +1,4 @@
-"""Datasets of other libraries, and paths: which class of gpupipe's reads the same samples."""
+"""Datasets of other libraries, and paths: the gpupipe class that reads the same samples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["named_class"]
 
 _IMAGES = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff"}
 _CLASSES = {"cls", "cls2", "class", "count", "index", "inx", "id", "json"}
-"""Members that webdataset takes for numbers, and the one that has fields."""
+"""Names of members that webdataset reads as numbers, and the one with fields."""
 
 
 def named_class(ds: Any) -> str | None:
-    """Why a dataset is not translated, and what to write to read the same samples; ``None`` if that is not known.
+    """Explain why a dataset is not translated and what to write to read the same samples; ``None`` if that is unknown.
 
     >>> named_class("train.tar")
-    "a path says no transforms; write gpupipe.datasets.WebDataset('train.tar', transform)"
+    "a path names no transforms; write gpupipe.datasets.WebDataset('train.tar', transform)"
     """
     if isinstance(ds, (str, os.PathLike)):
         path = os.fspath(ds)
@@ -33,7 +33,7 @@ def named_class(ds: Any) -> str | None:
             )
         is_list = path.lower().endswith((".csv", ".tsv", ".txt"))
         name = found.__name__ if found is not None else "ImageList" if is_list else "ImageFolder"
-        return f"a path says no transforms; write gpupipe.datasets.{name}({path!r}, transform)"
+        return f"a path names no transforms; write gpupipe.datasets.{name}({path!r}, transform)"
     libraries = [(module, kind, *about) for kind in formats().values() for module, about in kind.libraries.items()]
     for module, kind, arguments, why in libraries:
         if known_class(ds, module) is not None:
@@ -41,13 +41,13 @@ def named_class(ds: Any) -> str | None:
             given = "(images, columns)" if "label=None" in call else "(images, labels)"
             given = "dictionaries of images and labels" if "return_dict" in call else given
             before = f"{why}; " if why else ""
-            return f"{before}gpupipe.datasets.{call} reads the same images in any order, and gives {given}"
+            return f"{before}gpupipe.datasets.{call} reads the same images in any order, and returns {given}"
     return None
 
 
 def _webdataset_call(pipeline: Any) -> str | None:
-    """The class and its arguments for a pipeline of webdataset, as far as its stages show; ``None`` if they show
-    none."""
+    """Return the class and its arguments for a pipeline of webdataset, as far as its stages show them; ``None`` if they
+    show none."""
     stages: Any = getattr(pipeline, "pipeline", None)
     urls = getattr(stages[0], "urls", None) if isinstance(stages, list) and stages else None
     if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):

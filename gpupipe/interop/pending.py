@@ -1,9 +1,9 @@
-"""Results of a script's transforms that an engine computes later, and that are there as soon as code looks at them.
+"""Pending results of a script's transforms: an engine computes them later, or the reference as soon as code looks.
 
-While a script's ``__getitem__`` runs, its transforms are replaced by objects that note what they are given. What they
-return is a :class:`PendingTensor`, which is a ``torch.Tensor``, or a :class:`PendingImage`, which is a PIL image. Both
-answer questions about size and type without any pixels. Code that asks for values gets them: the reference computes the
-sample with the numbers of the plan. So user code never sees that anything is missing.
+While a script's ``__getitem__`` runs, objects stand in place of its transforms and record what they are given. They
+return a :class:`PendingTensor`, which is a ``torch.Tensor``, or a :class:`PendingImage`, which is a PIL image. Both
+answer questions about size and type without any pixels. When code asks for values, the reference computes the sample
+with the numbers of the plan. So user code never notices that anything is missing.
 """
 
 from __future__ import annotations
@@ -47,39 +47,40 @@ __all__ = [
 
 
 TO_ARRAY = -1
-"""The place of ``np.array()``, which makes an array of an image."""
+"""Place that stands for ``np.array()``, which makes an array of an image."""
 
 
 class Computes(Protocol):
-    """What knows the script's transforms, by their places."""
+    """Interface of the script's transforms, which are known by their places."""
 
     def place(self, place: int) -> int:
-        """The first place with the same transform."""
+        """Return the first place with an equal transform."""
 
     def rest(self, place: int, begun: int) -> int:
-        """The place of what is left of a container behind its first ``begun`` transforms."""
+        """Return the place of what remains of a container after its first ``begun`` transforms."""
 
     def kind(self, places: tuple[int, ...]) -> str:
-        """What they make of a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's ``Image``."""
+        """Return what the transforms make of a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's
+        ``Image``."""
 
     def tree(self, places: tuple[int, ...]) -> Any:
-        """How several results stand in what they return, as :class:`~gpupipe.datasets.sample_form.View`; ``None`` if
-        they return one."""
+        """Return how several results are nested, with :class:`~gpupipe.datasets.sample_form.View` for each; ``None``
+        for a single result."""
 
     def outputs(self, step: Step) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and type of each result; of an image [C, H, W]."""
+        """Return shape and data type of each result. An image has the shape [C, H, W]."""
 
     def values(self, step: Step) -> list[Any]:
-        """The results."""
+        """Compute the results."""
 
 
 @dataclass(eq=False)
 class Run:
-    """One call of ``__getitem__``.
+    """One call of a dataset's ``__getitem__``.
 
     Args:
-        computes: of the dataset.
-        seed, epoch, key: what the random numbers of this sample are drawn with; see :func:`gpupipe.rng.uniforms`.
+        computes: the transforms of the dataset.
+        seed, epoch, key: determine the random numbers of this sample; see :func:`gpupipe.rng.uniforms`.
     """
 
     computes: Computes
@@ -87,21 +88,21 @@ class Run:
     epoch: int
     key: int
     notice: Callable[[], Any] | None = None
-    """Asked for something where a transform is called, which is kept."""
+    """Called whenever a transform is called; ``noticed`` keeps the results."""
     noticed: list[Any] = field(default_factory=list)
     looks: list[str] = field(default_factory=list)
-    """What asked for values."""
+    """Names of the operations that asked for values."""
     failure: TranslationError | None = None
-    """Why a transform has no gpupipe form, which was called instead."""
+    """Why a transform has no translation and was called instead."""
     hint: str = ""
-    """What a transform was given that it was called for."""
+    """What a transform was given instead of an image, so that it was called."""
     sources: list[Source] = field(default_factory=list)
-    """The images that were given to transforms."""
+    """Images that were given to transforms."""
     begun: int = 0
-    """Sequences of draws that began."""
+    """Number of sequences of draws that have started."""
 
     def restart(self) -> None:
-        """The same call again, from its beginning."""
+        """Forget everything, to repeat the call."""
         self.noticed, self.looks, self.sources, self.begun = [], [], [], 0
         self.failure, self.hint = None, ""
 
@@ -113,7 +114,7 @@ class Pending:
     _value: Any = None
 
     def value(self, asked: str) -> Any:
-        """The value, computed when it is first asked for. ``asked`` says what for."""
+        """Return the value and compute it at the first request. ``asked`` names the operation that needs it."""
         if self._value is None:
             self.run.looks.append(asked)
             self._value = self.compute()
@@ -127,7 +128,7 @@ class Pending:
         raise NotImplementedError
 
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
-        """Shape and type."""
+        """Return shape and data type."""
         raise NotImplementedError
 
 
@@ -139,14 +140,14 @@ class Source:
 
 
 class Step(Pending):
-    """What a transform makes of an image, or of what another one made of it.
+    """Result of a transform of an image, or of another transform's result.
 
     Attributes:
         source: the image that the first transform was given.
-        before: the result that the transform was given; ``None`` if that is the image.
-        place: of the transform among those that the dataset holds.
-        seed: what its random numbers are drawn with. Of several transforms of one image, or of one result, each draws
-            for itself.
+        before: the result that the transform was given; ``None`` for the image itself.
+        place: number of the transform among those that the dataset holds.
+        seed: seed of its random numbers. Several transforms of the same image, or of the same result, draw
+        independently.
     """
 
     def __init__(self, run: Run, source: Source, before: Step | None, place: int):
@@ -165,7 +166,7 @@ class Step(Pending):
 
     @property
     def chain(self) -> tuple[Step, ...]:
-        """From the first transform to this one."""
+        """Return the steps from the first transform to this one."""
         return (*(self.before.chain if self.before is not None else ()), self)
 
     @property
@@ -173,7 +174,7 @@ class Step(Pending):
         return self.run.computes.kind(self.places)
 
     def values(self) -> list[Any]:
-        """All results of a transform that makes several; of others one."""
+        """Compute all results of the transform; a single one for most."""
         if self._values is None:
             self._values = self.run.computes.values(self)
         return self._values
@@ -191,7 +192,7 @@ class Step(Pending):
 
 
 class OneOf(Pending):
-    """One result of a transform that makes several."""
+    """One result of a transform that returns several."""
 
     def __init__(self, step: Step, number: int):
         self.run, self.step, self.number = step.run, step, number
@@ -204,7 +205,7 @@ class OneOf(Pending):
 
 
 class Copied(Pending):
-    """A copy, which a script may write to and keep what it was made of."""
+    """A copy, which a script may write to while it keeps the original."""
 
     def __init__(self, of: Pending):
         self.run, self.of = of.run, of
@@ -217,12 +218,12 @@ class Copied(Pending):
 
 
 class Arranged(Pending):
-    """What torch makes of results without looking at them, such as ``torch.stack``.
+    """Result of a torch function that arranges values without reading them, such as ``torch.stack``.
 
     Attributes:
-        name: in :data:`~gpupipe.datasets.sample_form.ARRANGEMENTS`.
-        parts: what is arranged.
-        arguments: the others.
+        name: name in :data:`~gpupipe.datasets.sample_form.ARRANGEMENTS`.
+        parts: the pending results that it arranges.
+        arguments: the other arguments.
     """
 
     def __init__(self, name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...]):
@@ -243,7 +244,7 @@ _here = threading.local()
 
 @contextmanager
 def running(run: Run) -> Iterator[Run]:
-    """Within it, in this thread, what the dataset's transforms return is pending."""
+    """Context in which the dataset's transforms return pending results in this thread."""
     outer, _here.run = getattr(_here, "run", None), run
     try:
         yield run
@@ -252,8 +253,8 @@ def running(run: Run) -> Iterator[Run]:
 
 
 def noted(place: int, given: Any) -> Any:
-    """What the transform at ``place`` returns for an image, or for a result that is pending; ``NotImplemented`` if it
-    has to be called."""
+    """Return the result of the transform at ``place`` for an image or a pending result; ``NotImplemented`` if the
+    transform has to be called."""
     run: Run | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
@@ -261,7 +262,7 @@ def noted(place: int, given: Any) -> Any:
         pending = given.pending
         while isinstance(pending, Copied) and not pending.is_computed:
             pending = pending.of
-        # What was computed may have been changed in place since.
+        # Code may have changed a computed value in place.
         if not isinstance(pending, Step) or pending.is_computed or pending.run is not run:
             return NotImplemented
         return shown(run, pending.source, pending, place)
@@ -269,8 +270,8 @@ def noted(place: int, given: Any) -> Any:
 
 
 def noted_array(place: int, image: Any) -> Any:
-    """What the transform at ``place`` returns for an array uint8[H, W, 3], in albumentations within a dictionary; see
-    :func:`noted`."""
+    """Return the result of the transform at ``place`` for an array uint8[H, W, 3], which albumentations gets in a
+    dictionary; see :func:`noted`."""
     run: Run | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
@@ -279,13 +280,14 @@ def noted_array(place: int, image: Any) -> Any:
 
 
 def rest_of(place: int, begun: int) -> int | None:
-    """The place of what is left of a container behind its first ``begun`` transforms; ``None`` if nothing is noted."""
+    """Return the place of what remains of a container after its first ``begun`` transforms; ``None`` outside of
+    :func:`running`."""
     run: Run | None = getattr(_here, "run", None)
     return None if run is None else run.computes.rest(place, begun)
 
 
 def called(hint: str) -> None:
-    """A transform is called, because it is given something that is not understood."""
+    """Record that a transform is called because it got something other than an image."""
     run: Run | None = getattr(_here, "run", None)
     if run is not None:
         run.hint = run.hint or hint
@@ -300,8 +302,8 @@ def _source(run: Run, image: Any) -> Source:
 
 
 def shown(run: Run, source: Source, before: Step | None, place: int) -> Any:
-    """What the script gets for the result of a transform, or for several; ``NotImplemented`` if the transform has to be
-    called, since gpupipe has no such one."""
+    """Return what the script gets as the result of a transform, or as several; ``NotImplemented`` if the transform has
+    to be called because gpupipe has no such transform."""
     if run.notice is not None:
         run.noticed.append(run.notice())
     step = Step(run, source, before, run.computes.place(place))
@@ -316,11 +318,11 @@ def shown(run: Run, source: Source, before: Step | None, place: int) -> Any:
 
 
 def settled(tree: Any) -> Any:
-    """A sample with all values computed."""
+    """Compute all values of a sample."""
 
     def real(part: Any) -> Any:
         if isinstance(part, PendingTensor):
-            return part.pending.value("the sample is of another form")
+            return part.pending.value("the sample has another form")
         if isinstance(part, PendingImage):
             part.load()
         return part
@@ -332,7 +334,7 @@ def settled(tree: Any) -> Any:
 
 
 class PendingImage(Image.Image):
-    """A PIL image in mode RGB or L whose pixels are computed when somebody looks at them."""
+    """A PIL image in mode RGB or L whose pixels are computed at their first use."""
 
     def __init__(self, pending: Step):
         super().__init__()
@@ -396,13 +398,13 @@ def _as_it_is(image: Image.Image) -> Image.Image:
 
 
 class PendingTensor(Tensor):
-    """A tensor whose values are computed when somebody asks for them. Shape, type and device are known before."""
+    """A tensor whose values are computed at their first use. Shape, data type and device are known before."""
 
     pending: Pending
 
     @staticmethod
     def __new__(cls, pending: Pending) -> PendingTensor:
-        # Its own size means nothing: every question goes through __torch_function__.
+        # The size of the wrapper means nothing, because every question goes through __torch_function__.
         cpu = torch.device("cpu")
         made: PendingTensor = torch.Tensor._make_wrapper_subclass(cls, (0,), dtype=torch.float32, device=cpu)
         made.pending = pending
@@ -442,7 +444,7 @@ class PendingTensor(Tensor):
 
 
 class PendingTVImage(PendingTensor):
-    """Likewise, in the place of torchvision's ``Image``."""
+    """A pending tensor that stands for torchvision's ``Image``."""
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -454,7 +456,8 @@ def _tensor(step: Step) -> PendingTensor:
 
 
 def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
-    """Whether ``torch.tensor(x)`` is a copy: it takes the type of the wrapper, float32, for that of the tensor."""
+    """Tell whether ``torch.tensor(x)`` is a copy. torch takes the wrapper's data type, float32, for that of the
+    tensor."""
     others = wanted.keys() - {"dtype", "device", "layout", "pin_memory", "non_blocking", "memory_format"}
     is_plain = not others and str(wanted.get("device", "cpu")) == "cpu" and not wanted.get("pin_memory")
     is_float = pending.output()[1] is torch.float32 and wanted.get("dtype", torch.float32) is torch.float32
@@ -462,7 +465,7 @@ def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
 
 
 def tv_image() -> Any:
-    """The class of torchvision's, which who has such images has imported."""
+    """Return torchvision's ``Image``. A script that has such images has imported it."""
     return sys.modules["torchvision.tv_tensors"].Image
 
 
@@ -475,7 +478,7 @@ def _item_bytes(p: Pending) -> int:
 
 
 def _getter(name: str) -> Any:
-    """What torch asks for an attribute."""
+    """Return the function that torch calls to read an attribute."""
     return getattr(Tensor, name).__get__
 
 
@@ -506,12 +509,12 @@ _KNOWN: dict[Any, Callable[..., Any]] = {
     Tensor.is_contiguous: lambda p, **kwargs: True,
     Tensor.get_device: lambda p: -1,
 }
-"""By function, what is answered without values."""
+"""Answers that need no values, by function."""
 
 
 def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function of torch makes of pending results, if an engine can do it to a batch just as well; otherwise
-    ``NotImplemented``."""
+    """Return the pending result of a torch function if an engine can apply the function to a batch just as well;
+    otherwise ``NotImplemented``."""
     if func in _SAME and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
         return PendingTensor(args[0].pending)
     if func in _COPIES and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
@@ -531,7 +534,7 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _cast(dtype: torch.dtype | None, tensor: Any, *more: Any) -> Any:
-    """``tensor.float()`` and its like; of the type that it has already it is the same tensor."""
+    """Convert to a data type, as ``tensor.float()`` does. A tensor of that data type is returned itself."""
     if dtype is None:
         if len(more) != 1 or not isinstance(more[0], torch.dtype):
             return NotImplemented
@@ -546,7 +549,7 @@ def _cast(dtype: torch.dtype | None, tensor: Any, *more: Any) -> Any:
 
 
 def _in_place(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """What changes the shape of a tensor; it stays the same object."""
+    """Change the shape of a tensor in place; it stays the same object."""
     made = _carried(func, (tensor, *args), kwargs)
     if made is not NotImplemented:
         tensor.pending = made.pending

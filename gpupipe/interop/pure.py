@@ -1,4 +1,4 @@
-"""Whether a function of a script's gives the same for the same number, so that its results can be put in a table."""
+"""Whether a script's function always returns the same for the same number, so that a table can hold its results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert
 
 
 class _Reached(Outside):
-    """With tables that it looks into, whose changes :class:`~gpupipe.interop.snapshot.Snapshot` sees."""
+    """Also collects tables that a function looks into; :class:`~gpupipe.interop.snapshot.Snapshot` sees when they
+    change."""
 
     def constant(self, value: Any) -> None:
         if isinstance(value, _HOLDERS):

@@ -1,4 +1,4 @@
-"""Which functions a dataset's ``__getitem__`` may come to, and what they name."""
+"""Functions that a dataset's ``__getitem__`` may reach, and what they name."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ RESETS = {
     "fork_rng", "isolate_rng", "manual_seed", "manual_seed_all", "seed", "seed_everything", "set_determinism",
     "set_rng_state", "set_seed", "set_state", "setstate",
 }  # fmt: skip
-"""Names of functions that set a generator back."""
+"""Names of functions that reset a random generator."""
 _FEW = 100
 _DEEP = 6
 _AROUND = ("torch.utils.data", "torchvision.transforms", "torch.nn.modules.container")
-"""Libraries whose objects hold the script's functions and datasets."""
+"""Libraries whose objects may hold the script's functions and datasets."""
 _COMPARISONS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
 _NO_IMAGES = {"bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "range", "set", "str", "tuple"}
-"""Classes that no image is of."""
+"""Classes that cannot be the class of an image."""
 _NO_VARIABLES = (type, FunctionType, BuiltinFunctionType, ModuleType, functools.partial)
 
 
 def reached(ds: Any) -> Iterator[CodeType]:
-    """The code of ``__getitem__``, of the methods of its class that it names, and of the functions of its modules, as
-    far as they are not those of an installed library."""
+    """Iterate over the code of ``__getitem__``, the methods of its class that it names, and the functions of its
+    modules, without code of installed libraries."""
     for function in _functions(ds):
         yield from codes_of(function.__code__)
 
 
 def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """(module's variables, name) of each global variable that the code of a dataset, of an object that can be called or
-    of a function names, and that is no function, class or module."""
+    """Iterate over (module's variables, name) of each global variable that is named by the code of a dataset, a
+    callable object or a function. Functions, classes and modules do not count."""
     for function in _functions(value):
         names = {name for code in codes_of(function.__code__) for name in global_names(code)}
         for name in sorted(names & function.__globals__.keys()):
@@ -47,8 +47,8 @@ def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def transforms_outside(ds: Any) -> Iterator[Any]:
-    """Transforms, and containers of them, that a dataset's code names as global variables or encloses, or its classes
-    hold."""
+    """Iterate over transforms, and containers of them, that a dataset's code names as global variables or encloses, or
+    that its classes hold."""
     if not hasattr(type(ds), "__getitem__"):
         return
     parts = [part for function in _functions(ds) for part in held(function)]
@@ -59,8 +59,8 @@ def transforms_outside(ds: Any) -> Iterator[Any]:
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
-    """Those of a function or an object, and of the objects of the script's classes that it holds, such as the dataset
-    that a wrapper reads."""
+    """Iterate over the functions of a function or an object, and of objects of the script's classes that it holds, such
+    as the dataset that a wrapper reads."""
     seen: set[int] = set()
     for one in _objects(value, 0, set()):
         cls = type(one)
@@ -83,7 +83,8 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _objects(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
-    """An object, and what it holds of functions and of the script's classes, also within objects of libraries."""
+    """Iterate over an object and the functions and objects of the script's classes that it holds, also within objects
+    of libraries."""
     if id(value) in seen or depth > _DEEP:
         return
     seen.add(id(value))
@@ -97,12 +98,12 @@ def _objects(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
 
 
 def _has_code(cls: type) -> bool:
-    """Whether the script wrote a class, or it is one of a library that holds what the script wrote."""
+    """Tell whether the script wrote a class, or a library's class holds what the script wrote."""
     return cls.__module__.startswith(_AROUND) or next(own_classes(cls), None) is not None
 
 
 def calls_reached(ds: Any) -> set[str]:
-    """The names of the functions and methods that this code calls."""
+    """Return the names of the functions and methods that the dataset's code calls."""
     return {name for code in reached(ds) for name in _called(code)}
 
 
@@ -112,12 +113,12 @@ def _called(code: CodeType) -> Iterator[str]:
         if step.opname == "LOAD_METHOD" or step.opname.startswith("LOAD_GLOBAL"):
             yield str(step.argval)
         elif step.opname == "LOAD_ATTR" and not before.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
-            yield str(step.argval)  # of a module, such as numpy.random.seed; self.seed is a value
+            yield str(step.argval)  # a module's function, such as numpy.random.seed; self.seed is a value
 
 
 def asks_for_types(ds: Any) -> bool:
-    """Whether that code compares the ``type()`` of something that may be an image: no stand-in has the type of what it
-    stands for."""
+    """Tell whether the dataset's code compares the ``type()`` of something that may be an image. A stand-in has a type
+    of its own."""
     return any(_compares_types(code) for code in reached(ds))
 
 

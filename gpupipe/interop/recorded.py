@@ -1,5 +1,5 @@
-"""Datasets of the script's own that open images and give them to transforms that they hold: files are taken before they
-are decoded, and an engine does the transforms."""
+"""A script's own datasets that open images and give them to transforms that they hold. gpupipe takes the files before
+they are decoded, and an engine does the transforms."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from .unread_arrays import UnreadArray, by_opencv
 __all__ = ["Recorded", "record"]
 
 _ALONE = Drawing(0, 0, 0)
-"""For a sample that is read for no plan."""
+"""Key of a sample that is read without a plan."""
 
 
 class Recorded(FromTorch):
-    """A dataset of the script's, whose transforms an engine does.
+    """A script's dataset whose transforms an engine does.
 
-    A sample that is not of the form that trials have shown is made by hand: as torch's loader would make it.
+    A sample whose form the trials have not shown is made by hand, as torch's loader would make it.
 
     Args:
         ds: the script's dataset.
-        shape: of its samples.
-        example: one of them.
-        chains: its transforms.
-        size: (height, width) of its images, if trials have seen one size only.
+        shape: the shape of its samples.
+        example: a sample.
+        chains: the transforms that it holds.
+        size: (height, width) of its images, if all trials had the same size.
     """
 
     makes_by_hand = True
@@ -73,12 +73,13 @@ class Recorded(FromTorch):
         return f"{type(self.ds).__name__}({len(self):,} samples, opened by itself)"
 
     def common_size(self) -> tuple[int, int] | None:
-        """(height, width) of the images, if the size of a result depends on it; others are made by hand."""
+        """(height, width) of the images, if the size of a result depends on it. Images of other sizes are made by
+        hand."""
         return self._size
 
     def refresh(self) -> None:
         self._standing, held = standing(self.ds)
-        if not self._chains.are_like(held):  # in this process something else is outside of it: nothing is recognised
+        if not self._chains.are_like(held):  # in this process other transforms surround it, so none can be identified
             self._standing = self.ds
 
     def fetch(self, index: int) -> Any:
@@ -97,13 +98,13 @@ class Recorded(FromTorch):
                 return self._by_hand(settled(sample))
         except Exception as e:
             pass_on(e)
-        # Something that trials have not shown, or an error that the script would have met as well.
+        # Something that the trials have not shown, or an error that the script would raise as well.
         if at is not _ALONE:
             at.restart()
         return self.by_hand(index)
 
     def by_hand(self, index: int) -> ByHand:
-        """The sample as torch's loader makes it."""
+        """Make the sample as torch's loader does."""
         return self._by_hand(self.ds[index])
 
     def _by_hand(self, sample: Any) -> ByHand:
@@ -118,32 +119,32 @@ class Recorded(FromTorch):
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
     def _media_of(self, sample: Any, run: Run) -> list[Media] | None:
-        """What an engine is given for the images of a sample; ``None`` if it cannot have the sample."""
+        """Return what an engine gets for the images of a sample; ``None`` if no engine can make the sample."""
         if run.looks or run.failure is not None:
             return None
         steps = slots_of(sample)
         if shape_of(sample, steps) != self._shape or any(step.run is not run for step in steps):
-            return None  # kept by the script since it was drawn for
+            return None  # the script kept an image that it had transformed before
         found: list[Media] = []
         for source in sources_of(steps):
             media, mode, upright = _media(source.image)
             if mode != self._mode or (self._size is not None and size_of(source.image) != self._size):
                 return None
             if upright != self.limits.exif and not isinstance(media, np.ndarray):
-                media = _pixels(media, upright)  # opened in another way than the samples before
+                media = _pixels(media, upright)  # the script opened it differently from the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
         return found
 
     def open(self, media: Media, *, strict: bool = False) -> npt.NDArray[np.uint8] | Image.Image:
-        opencv = self.limits.exif and isinstance(media, bytes)  # whoever else opens images here turns none
+        opencv = self.limits.exif and isinstance(media, bytes)  # only images that OpenCV opens are turned upright here
         return by_opencv(media) if opencv else super().open(media, strict=strict)  # type: ignore[arg-type]
 
     def _target(self, sample: Any) -> Any:
-        """All of a sample but its images, in whose places are zeros; if the rest is one thing only that."""
+        """Return the sample with zeros in place of its images, or the rest itself if it is a single value."""
         if self.form is None:
             return sample[1]
 
-        # An image that was opened and converted would keep its file open, which Pillow would have decoded and closed.
+        # A converted image that is not decoded would keep its file open; Pillow would have decoded and closed it.
         def rest(part: Any, _: Any) -> Any:
             return 0 if isinstance(part, (PendingTensor, PendingImage)) else sendable(part)
 
@@ -151,13 +152,13 @@ class Recorded(FromTorch):
 
 
 def record(ds: Any) -> Recorded:
-    """The dataset in gpupipe's form.
+    """Translate a script's dataset that holds its transforms.
 
-    Raises :class:`Refused` if it is not what :class:`Recorded` says.
+    Raises :class:`Refused` if it is not such a dataset.
     """
-    is_stream = isinstance(ds, torch.utils.data.IterableDataset)  # torch iterates, whatever else it has
+    is_stream = isinstance(ds, torch.utils.data.IterableDataset)  # torch iterates over it even if it has __getitem__
     if is_stream or not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
-        raise Refused("a stream, which has no samples to be ordered", "stream")
+        raise Refused("it is a stream, whose samples cannot be ordered", "stream")
     try:
         count = len(ds)
     except TypeError as e:
@@ -167,7 +168,7 @@ def record(ds: Any) -> Recorded:
     _, held = standing(ds)
     if not held:
         raise Refused(
-            "gpupipe does not know what it reads, and it holds no transforms that could be done for it",
+            "gpupipe does not know what it reads, and it holds no transforms that an engine could do",
             "own-pixels",
         )
     with unread():
@@ -178,7 +179,8 @@ def record(ds: Any) -> Recorded:
 
 
 def _recorded(ds: Any, chains: Chains) -> Recorded | Exception:
-    """The dataset, or why not. What is raised would keep the images of trials, and their files would stay open."""
+    """Return the dataset, or the reason against it. Raising would keep the images of the trials alive, and their files
+    open."""
     try:
         shape, example, size = tried(ds, chains)
         return Recorded(ds, shape, example, chains, size)
@@ -188,12 +190,12 @@ def _recorded(ds: Any, chains: Chains) -> Recorded | Exception:
 
 
 class _Unlike(Exception):
-    """A sample has another form."""
+    """The sample has another form than the example."""
 
 
 def _rest(tree: Any, part: Any, views: dict[int, Any]) -> Any:
-    """What stands in the place of everything but images, where zeros stand; fills ``views`` with these, by number.
-    Raises :class:`_Unlike`."""
+    """Return the parts of a sample other than images, with zeros in place of images, and fill ``views`` with the images
+    by number. Raises :class:`_Unlike`."""
     if isinstance(tree, View):
         known = views.setdefault(tree.number, part)
         if not isinstance(part, torch.Tensor) or (known is not part and not torch.equal(known, part)):
@@ -211,7 +213,7 @@ def _rest(tree: Any, part: Any, views: dict[int, Any]) -> Any:
 
 
 def _media(image: Any) -> tuple[Media, str, bool]:
-    """(what an engine decodes or takes as it is, mode, whether a file's image is to be turned upright)"""
+    """Return (what an engine decodes or uses as it is, mode, whether a file's image has to be turned upright)."""
     swapped = False
     if isinstance(image, UnreadArray):
         swapped, image = image.swapped, image.made.image

@@ -1,8 +1,8 @@
-"""What user code does with transforms that it holds, seen by running it once with stand-ins.
+"""Recording what user code does with the transforms that it holds, by running it once with stand-ins.
 
-``TwoCropsTransform``, a preset of several pipelines, or the ``__getitem__`` of a Dataset only arrange transforms: which
-image goes through which of them, and where the results stand. The transforms are replaced by marks, the image by a
-stand-in that nobody may look at, and what comes out says all of it.
+``TwoCropsTransform``, a preset of several pipelines, or the ``__getitem__`` of a Dataset only arrange transforms: they
+decide which image goes through which transform, and where the results go. So the transforms are replaced by marks and
+the image by a stand-in that rejects every look at it. What the code returns shows the arrangement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Looked(Exception):
     """User code looked at an image, and so may do anything with it."""
 
     last: ClassVar[Looked | None] = None
-    """Also one that user code has caught."""
+    """The latest exception of this kind in each thread, in case user code catches it."""
 
     def __init__(self, what: str):
         super().__init__(what)
@@ -36,13 +36,13 @@ class Looked(Exception):
 
 
 class StandIn(Image.Image):
-    """In the place of an image, before and after transforms."""
+    """Stand-in for an image, before and after transforms."""
 
     def __init__(self, image: Any, steps: tuple[Any, ...] = ()):
         self.image = image
-        """What went into the first of them."""
+        """The image that the first transform got."""
         self.steps = steps
-        """The transforms that were done to it."""
+        """The transforms that were applied."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("image", "steps", "then", "as_array", "__class__", "__dict__"):
@@ -53,7 +53,7 @@ class StandIn(Image.Image):
         return StandIn(self.image, (*self.steps, step))
 
     def as_array(self) -> StandIn:
-        """What ``np.array()`` makes of it."""
+        """Return the stand-in for the array that ``np.array()`` makes of the image."""
         return self.then(_TO_ARRAY)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ _TO_ARRAY = ToArray()
 
 
 class Mark:
-    """In the place of a transform: notes that it was done to an image, and does nothing."""
+    """Stand-in for a transform. It records that it was applied to an image, and does nothing."""
 
     def __init__(self, transform: Any):
         self._transform = transform
@@ -106,7 +106,7 @@ class Mark:
             return {"image": image.then(self._transform)}
         is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
         if type(image) is not UnreadArray and not is_image:
-            raise Refused("it gives something else to albumentations than an image uint8[H, W, 3]", "own-pixels")
+            raise Refused("it gives albumentations something other than an image uint8[H, W, 3]", "own-pixels")
         return {"image": StandIn(image, (_TO_ARRAY, self._transform))}
 
     def __getattr__(self, name: str) -> Any:
@@ -116,8 +116,8 @@ class Mark:
 
 
 def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> Any:
-    """What ``other``, user code with marks, makes of stand-ins. :class:`Refused`, with ``who`` as the name, if it looks
-    at an image or draws random numbers itself."""
+    """Return what ``other``, user code with marks, makes of stand-ins. Raise :class:`Refused`, with the name ``who``,
+    if the code looks at an image or draws random numbers itself."""
     with lent():
         seed_all(seed)
         before, Looked.last = drawn(), None
@@ -129,10 +129,10 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
         except Refused:
             raise
         except Looked as e:
-            raise Refused(f"{who} does more than to arrange the transforms that it holds: {e}", "own-view") from None
+            raise Refused(f"{who} does more than arrange the transforms that it holds: {e}", "own-view") from None
         except Exception as e:
             raise Refused(
-                f"{who} does more than to arrange the transforms that it holds ({failure(e)})", "own-view"
+                f"{who} does more than arrange the transforms that it holds ({failure(e)})", "own-view"
             ) from None
         if drawn() != before:
             raise Refused(f"{who} draws random numbers itself", "own-seeds")

@@ -1,4 +1,4 @@
-"""Whether what an object of a library does is still the library's: scripts put functions of their own in its place."""
+"""Library functions that a script has replaced by its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from PIL import Image
 __all__ = ["replaced"]
 
 _LIBRARIES = ("timm", "torch", "torchvision")
-"""Whose classes are read by their names."""
+"""Libraries whose classes are recognized by name."""
 _SOURCES = {"PIL", "gpupipe", *_LIBRARIES, *sys.stdlib_module_names}
-"""Where functions in these classes come from: decorators are of the standard library or of torch, and gpupipe's
-``convert`` of images does what Pillow's does."""
+"""Libraries that may define functions in these classes. Decorators come from the standard library or torch, and
+gpupipe's ``convert`` of images does what Pillow's does."""
 _FUNCTIONS = (
     "PIL.Image",
     "PIL.ImageEnhance",
@@ -30,12 +30,12 @@ _FUNCTIONS = (
 )
 """Modules with functions that transforms and datasets call."""
 _HARMLESS = ("__init__", "__repr__", "__str__", "extra_repr", "show")
-"""Methods that make no image; what the first of them has set is read."""
+"""Methods that make no image. What the first of them sets is read."""
 
 
 def replaced(obj: Any) -> str:
-    """What a script has put in the place of something that ``obj`` calls, such as ``RandomCrop.get_params``; ``""`` if
-    all of it is the library's."""
+    """Return the name of a library function that ``obj`` calls and that a script has replaced, such as
+    ``RandomCrop.get_params``; ``""`` if there is none."""
     return next(_replaced(obj), "")
 
 
@@ -46,7 +46,7 @@ def _replaced(obj: Any) -> Iterator[str]:
             yield f"{cls.__name__}.{name} of this object"
     for base in cls.__mro__:
         if base is torch.nn.Module:
-            break  # profilers and others wrap its methods, and what they call is the same
+            break  # profilers and others wrap its methods, which then call the original
         if _library(base.__module__) in _LIBRARIES:
             yield from _in_class(base)
     yield from _in_class(Image.Image)
@@ -68,7 +68,8 @@ def _in_module(module: ModuleType) -> Iterator[str]:
 
 
 def _is_foreign(value: Any) -> bool:
-    """By the module that its code stands in: a decorator may give it the name of another."""
+    """Tell whether another module defines the code. A decorator may change ``__module__``, but not the code's
+    globals."""
     return isinstance(value, FunctionType) and _library(str(value.__globals__.get("__name__"))) not in _SOURCES
 
 

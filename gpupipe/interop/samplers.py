@@ -1,7 +1,8 @@
-"""torch's samplers as orders.
+"""Translation of torch's samplers into orders.
 
-Which samples an epoch has is theirs to say. Where a sampler of torch draws them from a generator, the numbers are ours,
-so that an epoch can be resumed; a DistributedSampler's and other people's own indices are taken as they are.
+The sampler decides which samples an epoch has. Where one of torch's samplers draws them from a generator, gpupipe draws
+the numbers, so that an epoch can be resumed. The indices of a DistributedSampler and of other samplers are used as they
+are.
 """
 
 from __future__ import annotations
@@ -29,49 +30,48 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SamplerPlan:
-    """What a loader needs to know of a sampler at the beginning of an epoch; it may be another one in the next."""
+    """What a loader needs to know about a sampler at the beginning of an epoch. Each epoch has its own."""
 
     name: str
-    """What the sampler is; a saved state names it."""
+    """Description of the sampler, which a saved state contains."""
     length: int | None
-    """Samples of an epoch, over all ranks; ``None``: that shows when it ends."""
+    """Samples of an epoch over all ranks; ``None`` if only the end of the epoch shows it."""
     order: Callable[[int, int], Order] = field(repr=False)
-    """(seed, epoch) to the samples of an epoch, over all ranks."""
+    """Returns the samples of an epoch over all ranks, from (seed, epoch)."""
     shard: Shard | None = None
-    """Of a DistributedSampler: its rank and number of ranks."""
+    """Rank and number of ranks of a DistributedSampler."""
     generator: Any = None
-    """What the sampler draws from, if it has a generator of its own."""
+    """Generator that the sampler draws from, if it has its own."""
     owner: Any = field(default=None, repr=False)
-    """The sampler, if it has an epoch that can be set."""
+    """The sampler, if an epoch can be set on it."""
     ahead: Callable[[int, int, int], Order] | None = field(default=None, repr=False)
-    """(seed, epoch, how much further the sampler's own epoch will be than it is now) to the samples of an epoch that
-    has not begun; ``None`` if ``order`` runs user code, which would notice."""
+    """Returns the samples of an epoch that has not begun, from (seed, epoch, number of epochs by which the sampler's
+    own epoch will have advanced); ``None`` if ``order`` runs user code, which would notice."""
 
     @classmethod
     def of(cls, name: str, length: int, order: Callable[[int, int], Order], generator: Any = None) -> SamplerPlan:
-        """Of an order that is a function of seed and epoch, and runs no user code."""
+        """Make a plan from an order that is a function of seed and epoch and runs no user code."""
         return cls(name, length, order, generator=generator, ahead=lambda seed, epoch, _: order(seed, epoch))
 
     def epoch_of(self) -> int | None:
-        """The epoch that is set on the sampler; ``None`` if it has none."""
+        """Return the epoch that is set on the sampler; ``None`` if it has none."""
         return None if self.owner is None else int(self.owner.epoch)
 
     def set_epoch(self, epoch: int) -> bool:
-        """Set it; ``False`` if the sampler has none."""
+        """Set the sampler's epoch. Return ``False`` if it has none."""
         if self.owner is not None:
             self.owner.set_epoch(epoch)
         return self.owner is not None
 
 
 def translate_sampler(sampler: Any, n: int | None) -> SamplerPlan:
-    """The order that a sampler stands for, over a dataset of ``n`` samples; ``None`` if any index may be right.
+    """Return the order of a sampler over a dataset of ``n`` samples; ``None`` if any index may be valid.
 
-    torch's random samplers become functions of (seed, epoch), with the same distribution but not the same numbers as
-    torch draws. A DistributedSampler has torch's own permutation. Anything else that is iterable is iterated once per
-    epoch.
+    torch's random samplers become functions of (seed, epoch), with the same distribution as torch's but other numbers.
+    A DistributedSampler keeps torch's own permutation. Any other iterable is iterated once per epoch.
 
     Raises:
-        ConfigError: not a sampler, one that gives batches, one that can be read only once, or one for a larger dataset.
+        ConfigError: not a sampler, or one that gives batches, can be read only once or was made for a larger dataset.
     """
     name = exact_name(sampler, "torch.utils.data")
     if name == "BatchSampler":
@@ -80,17 +80,18 @@ def translate_sampler(sampler: Any, n: int | None) -> SamplerPlan:
 
 
 def is_batch_sampler_of_torch(batch_sampler: Any) -> bool:
-    """Whether it is torch's own ``BatchSampler``, which is its sampler, ``batch_size`` and ``drop_last``."""
+    """Tell whether it is torch's own ``BatchSampler``, which consists of a sampler, ``batch_size`` and
+    ``drop_last``."""
     return exact_name(batch_sampler, "torch.utils.data") == "BatchSampler"
 
 
 def translate_batch_sampler(
     batch_sampler: Any, n: int | None, begin: Callable[[int, int], None] = lambda seed, epoch: None
 ) -> SamplerPlan:
-    """The order of any batch sampler, over a dataset of ``n`` samples: it is iterated once per epoch, one batch after
-    another as they are needed.
+    """Return the order of any batch sampler over a dataset of ``n`` samples. Each epoch iterates over it once, and
+    takes batches as they are needed.
 
-    ``begin`` is called with seed and epoch before that.
+    ``begin`` is called with seed and epoch before each iteration.
     """
     if not hasattr(batch_sampler, "__iter__") and not hasattr(batch_sampler, "__getitem__"):
         raise ConfigError(f"batch_sampler={shown(batch_sampler)} must give lists of indices")
@@ -103,7 +104,7 @@ def translate_batch_sampler(
 
 
 def _within(sampler: Any, source: Any, n: int | None) -> int:
-    """The size of the data set that a sampler was made for; not more than the loader's ``n``."""
+    """Return the size of the dataset that a sampler was made for, which may not exceed the loader's ``n``."""
     m = len(source)
     if n is not None and m > n:
         raise ConfigError(
@@ -134,7 +135,7 @@ def _random(sampler: Any, n: int | None) -> SamplerPlan:
         return SamplerPlan.of("shuffled", m, lambda seed, epoch: Shuffle(m, seed, epoch), sampler.generator)
 
     def permutations(seed: int, epoch: int) -> Order:
-        # Whole permutations one after another, the last one cut off, as torch does.
+        # As in torch: whole permutations one after another, the last one truncated.
         parts = []
         for part, first in enumerate(range(0, count, m)):
             keyed = seed if part == 0 else stream(seed, "part", part)
@@ -145,7 +146,7 @@ def _random(sampler: Any, n: int | None) -> SamplerPlan:
 
 
 def _subset_random(sampler: Any, n: int | None) -> SamplerPlan:
-    chosen = Explicit(_integers(sampler, sampler.indices), n).indices  # checks them
+    chosen = Explicit(_integers(sampler, sampler.indices), n).indices  # checks the indices
 
     def permuted(seed: int, epoch: int) -> Order:
         positions = np.arange(len(chosen), dtype=np.int64)
@@ -167,9 +168,9 @@ def _weighted_random(sampler: Any, n: int | None) -> SamplerPlan:
 
 
 def _distributed(sampler: Any, n: int | None) -> SamplerPlan:
-    """With torch's own permutation; rank ``r`` takes every ``world_size``-th of it, from number ``r`` on."""
+    """Keep torch's own permutation. Rank ``r`` takes every ``world_size``-th sample, starting with number ``r``."""
     m = _within(sampler, sampler.dataset, n)
-    # Without drop_last the sampler pads to a multiple of the ranks; the slices of an order do that by themselves.
+    # Without drop_last the sampler pads to a multiple of the ranks, which the slices of an order do by themselves.
     total = int(sampler.total_size) if sampler.drop_last else m
 
     def order(_seed: int, _epoch: int, later: int = 0) -> Order:
@@ -202,8 +203,8 @@ _RULES: dict[str, Callable[[Any, int | None], SamplerPlan]] = {
 
 
 def _integers(sampler: Any, values: Any) -> I64:
-    """i64[M] of a whole sampler."""
-    if isinstance(values, (range, list, np.ndarray)):  # fast, and all that millions of indices come as
+    """Read a whole sampler into i64[M]."""
+    if isinstance(values, (range, list, np.ndarray)):  # a fast way for the types that hold millions of indices
         with suppress(ValueError):
             found = np.asarray(values)
             if found.ndim == 1 and found.dtype.kind in "iu":
@@ -223,7 +224,7 @@ def _checked(sampler: Any, values: Iterable[Any]) -> Iterator[int]:
 
 
 def _listed(sampler: Any, n: int | None) -> SamplerPlan:
-    """Any iterable of indices, iterated once in every epoch and as far as needed, as torch does."""
+    """Return the order of any iterable of indices. Each epoch iterates over it as far as needed, as in torch."""
     if not hasattr(sampler, "__iter__") and not hasattr(sampler, "__getitem__"):
         raise ConfigError(f"sampler={shown(sampler)} must be a torch sampler or a list of indices")
     if hasattr(sampler, "__next__"):
@@ -232,12 +233,12 @@ def _listed(sampler: Any, n: int | None) -> SamplerPlan:
     name, length = type(sampler).__name__, _length(sampler)
     if type(sampler) in (list, tuple, range, np.ndarray):
         return SamplerPlan.of(name, len(sampler), lambda seed, epoch: Explicit(_integers(sampler, sampler), n))
-    # Its length may not be that of what it gives, which may have no end.
+    # Its length may differ from the number of indices that it yields, which may be infinite.
     return SamplerPlan(name, length, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=_owner(sampler))
 
 
 def _owner(sampler: Any) -> Any:
-    """The sampler, if it has an epoch that can be set."""
+    """Return the sampler if an epoch can be set on it."""
     settable = callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int)
     return sampler if settable else None
 
@@ -245,5 +246,5 @@ def _owner(sampler: Any) -> Any:
 def _length(sampler: Any) -> int | None:
     try:
         return len(sampler)
-    except (TypeError, NotImplementedError):  # torch's Sampler may have a __len__ that refuses
+    except (TypeError, NotImplementedError):  # the __len__ of torch's Sampler may raise
         return None

@@ -1,4 +1,4 @@
-"""How the images of a sample stand in it, and which transforms they come from."""
+"""How images are nested in a sample, and which transforms they come from."""
 
 from __future__ import annotations
 
@@ -33,21 +33,19 @@ from .unread_arrays import UnreadArray, unread_arrays
 __all__ = ["Shape", "modes_of", "of_unread", "placed", "read", "rest_of", "shape_of", "slots_of", "sources_of"]
 
 _MOST_IMAGES = 16
-"""Of one sample."""
+"""Largest number of images in a sample."""
 _MOST_WASTE = 2
-"""Results that are made for each one that a sample has, if its images go through different transforms: an engine does
-all of them to every image."""
+"""Largest number of computed results per result in a sample. If images go through different transforms, an engine
+applies all of them to every image."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the samples of a dataset have in common.
+    """Common structure of a dataset's samples.
 
     Attributes:
-        tree: containers that lead to images, as tuples, with tokens in the place of images and of everything else.
-        slots: for each different result the number of its image among those of the sample, and the places of its
-            transforms.
-        shared: how many transforms all results of one image have together, in one run.
+        tree: containers that lead to images, as tuples, with tokens in place of images and of everything else.
+        slots: (number of its image among those of the sample, places of its transforms) of each different result.
     """
 
     tree: Any
@@ -56,17 +54,18 @@ class Shape:
 
     @property
     def images(self) -> int:
-        """How many images a sample is made of."""
+        """Number of images that a sample is made of."""
         return 1 + max((source for source, _ in self.slots), default=-1)
 
     @property
     def results(self) -> list[tuple[int, int]]:
-        """For each slot the number of its image, and which of the results that are made of every image it is."""
+        """(number of its image, number among the results that are made of every image) of each slot."""
         return self._results[1]
 
     @property
     def _results(self) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
-        """Places of the transforms that every image goes through, one way for each result; and what ``results`` are."""
+        """Places of the transforms that every image goes through, one chain for each result, and the value of
+        ``results``."""
         ways, chosen = list[tuple[int, ...]](), list[tuple[int, int]]()
         for source, places in self.slots:
             free = [way for way, other in enumerate(ways) if other == places and (source, way) not in chosen]
@@ -76,7 +75,7 @@ class Shape:
         return ways, chosen
 
     def pipeline(self, chains: Chains, channels: int = 3) -> Translated:
-        """What makes the results of one image. Raises :class:`Refused`."""
+        """Return what makes the results of one image. Raises :class:`Refused`."""
         found = [chains.translated(places, channels) for places in self._results[0]]
         if len(found) == 1:
             return found[0]
@@ -92,19 +91,19 @@ class Shape:
     def check(self, sample: Any) -> None:
         """Raise :class:`Refused` if no engine can make such samples; see :func:`shape_of`."""
         if self.images > _MOST_IMAGES:
-            raise Refused(f"its samples are of {self.images} images each", "views")
+            raise Refused(f"each of its samples consists of {self.images} images", "views")
         if self.images * len(self._results[0]) > _MOST_WASTE * len(self.slots):
-            raise Refused("its samples are of several images each, which go through many different transforms", "views")
+            raise Refused("each of its samples consists of several images with many different transforms", "views")
         if self.shared < 0:
             raise Refused(
-                "some of its images share the first of their transforms with some others, and not with all", "views"
+                "some of its images share their first transforms with some, but not all other images", "views"
             )
         several = any(isinstance(pending, OneOf) for pending in _pendings(sample))
         if several and len(self.slots) > 1:
-            raise Refused("several of its transforms make several views each", "views")
+            raise Refused("more than one of its transforms makes several views", "views")
 
     def form(self, sample: Any) -> SampleForm | None:
-        """How a batch is put together; ``None`` if it is ``[images, target]``."""
+        """Return how a batch is put together; ``None`` for ``[images, target]``."""
         steps = slots_of(sample)
         if _is_pair(sample) and isinstance(_pending(sample[0]), Step):
             return None
@@ -124,7 +123,7 @@ class Shape:
 
 
 def shape_of(sample: Any, steps: list[Step] | None = None) -> Shape:
-    """The shape of a sample, whose slots are ``steps``."""
+    """Return the shape of a sample whose slots are ``steps``."""
     steps = slots_of(sample) if steps is None else steps
     sources = {id(source): number for number, source in enumerate(sources_of(steps))}
     numbers = {id(step): number for number, step in enumerate(steps)}
@@ -146,7 +145,7 @@ def shape_of(sample: Any, steps: list[Step] | None = None) -> Shape:
 
 
 def slots_of(sample: Any) -> list[Step]:
-    """The different results of transforms that stand in a sample, in order."""
+    """Return the different results of transforms in a sample, in order."""
     found: dict[int, Step] = {}
     for pending in _pendings(sample):
         step = pending.step if isinstance(pending, OneOf) else pending
@@ -156,34 +155,34 @@ def slots_of(sample: Any) -> list[Step]:
 
 
 def sources_of(steps: list[Step]) -> list[Source]:
-    """The different images that they are made of, in order."""
+    """Return the different images that the results are made of, in order."""
     return list({id(step.source): step.source for step in steps}.values())
 
 
 def modes_of(sample: Any) -> frozenset[str]:
-    """Of the images that a sample is made of, as Pillow names them."""
+    """Return the modes of the images that a sample is made of, as Pillow names them."""
     images = (source.image for source in sources_of(slots_of(sample)))
     return frozenset(image.mode if isinstance(image, Image.Image) else "RGB" for image in images)
 
 
 def of_unread(sample: Any) -> bool:
-    """Whether it is made of arrays that are not read."""
+    """Tell whether a sample is made of unread arrays."""
     return any(type(source.image) is UnreadArray for source in sources_of(slots_of(sample)))
 
 
 def rest_of(sample: Any) -> list[Any]:
-    """What stands in a sample beside its images, in order."""
+    """Return the parts of a sample other than its images, in order."""
     return [part for part in leaves(sample) if not isinstance(part, (PendingTensor, PendingImage))]
 
 
 def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """How many of the first ones are equal."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _shared(steps: list[Step]) -> int:
-    """With how many common transforms all of them begin; -1 if some have more in common than others."""
+    """Return the number of transforms that all steps begin with; -1 if some steps have more in common than others."""
     if len(steps) < 2:
         return 0
     depths = {
@@ -195,7 +194,7 @@ def _shared(steps: list[Step]) -> int:
 
 
 def _pending(part: Any) -> Pending:
-    """Of a copy what it is a copy of: in a batch, every place has pixels of its own."""
+    """Return the pending result of an image; for a copy, the original. In a batch, every image has its own pixels."""
     return _original(object.__getattribute__(part, "pending"))
 
 
@@ -204,7 +203,7 @@ def _original(pending: Pending) -> Pending:
 
 
 def _pendings(sample: Any) -> Iterator[Pending]:
-    """Results of transforms, also those that something is arranged of."""
+    """Iterate over results of transforms, also those within arrangements."""
 
     def inner(pending: Pending) -> Iterator[Pending]:
         if isinstance(pending, Arranged):
@@ -219,10 +218,10 @@ def _pendings(sample: Any) -> Iterator[Pending]:
 
 
 def read(ds: Any, index: int, run: Run, *, arrays: bool) -> Any:
-    """``ds[index]``, with results of transforms that are pending.
+    """Return ``ds[index]`` with pending results of transforms.
 
     Args:
-        arrays: with arrays of images that are not read, if all of them go to transforms and nothing else asks for them.
+        arrays: use unread arrays of images, if all of them go to transforms and no other code reads them.
     """
     with unread(), running(run):
         if arrays:
@@ -248,7 +247,8 @@ def _holds_images(part: Any) -> bool:
 
 
 def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple[Any, ...] = ()) -> Any:
-    """The containers that lead to images, with ``change(part, path)`` of each image and of each part without any."""
+    """Copy the containers that lead to images, with ``change(part, path)`` for each image and each part without
+    images."""
     if not _holds_images(part):
         return change(part, path)
     if isinstance(part, Mapping):
@@ -258,7 +258,7 @@ def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple
 
 
 def _tokens(leaf: Callable[[Any], Any], part: Any) -> Any:
-    """A tree, as tuples, without what has no image in it."""
+    """Return a tree as tuples, without parts that contain no image."""
     if not _holds_images(part):
         return leaf(part)
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
@@ -266,7 +266,7 @@ def _tokens(leaf: Callable[[Any], Any], part: Any) -> Any:
 
 
 def _is_pair(sample: Any) -> bool:
-    """Whether it is an image and a number or an array, whose batch is ``[images, tensor]``."""
+    """Tell whether a sample is an image and a number or an array, whose batch is ``[images, tensor]``."""
     numbers = (int, float, np.ndarray, np.generic, torch.Tensor)
     pair = type(sample) in (tuple, list) and len(sample) == 2 and isinstance(sample[0], PendingTensor)
     return pair and isinstance(sample[1], numbers) and not isinstance(sample[1], PendingTensor)

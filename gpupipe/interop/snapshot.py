@@ -1,4 +1,4 @@
-"""Whether a dataset is still what was translated."""
+"""Detecting that a dataset has changed since it was translated."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, PurePath)
 _SIMPLE = (*_VALUES, PurePath)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
-"""What functions may read that changes as an epoch begins, such as the size of images that grow."""
+"""Settings that functions may read and that change as an epoch begins, such as the size of growing images."""
 _DEEP = 16
 _NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
-"""Whose objects note things for themselves when they are read."""
+"""Libraries whose objects record things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _COPIED = 1 << 24
-"""Bytes: of larger arrays only identity and shape are looked at. Such are pixels, which are read anew anyway."""
+"""Size in bytes above which only an array's identity and shape are compared. Such arrays hold pixels, which are read
+every time anyway."""
 
 
 class Snapshot:
-    """What stands in a dataset of torch, its transforms and what they hold; nothing is copied that is not small.
+    """State of a torch dataset, its transforms and what they hold. Copies only small things.
 
-    Lists of samples are compared object by object, 20 ms for a million; what they hold cannot change, or is not read.
+    Lists of samples are compared object by object, 20 ms for a million. Their elements cannot change or are not read.
     """
 
     def __init__(self, parts: list[Any]):
@@ -51,20 +52,20 @@ class Snapshot:
         return cls(list(_everything(dataset)))
 
     def differs(self, dataset: Any) -> bool:
-        """Whether anything is another one now."""
+        """Tell whether anything has been replaced or changed."""
         now = _everything(dataset)
         return any(not _same(a, b) for a, b in zip(self._parts, now, strict=False)) or next(now, None) is not None
 
 
 def _everything(dataset: Any) -> Iterator[Any]:
-    """Also what Pillow reads of a damaged file."""
+    """Iterate over the dataset and a setting of Pillow, which decides about truncated files."""
     yield bool(ImageFile.LOAD_TRUNCATED_IMAGES)
     yield from _parts(dataset, 0, set())
 
 
 class Glance:
-    """What a script may set between two batches: attributes of its dataset and of the transforms there. It takes some
-    microseconds, and what is in lists of samples is not looked at."""
+    """What a script may set between two batches: attributes of its dataset and of the transforms in it. Comparing takes
+    some microseconds and skips lists of samples."""
 
     def __init__(self, dataset: Any):
         self._parts = [*_attributes(dataset, 0), *_attributes(list(transforms_outside(dataset)), 0)]
@@ -88,7 +89,7 @@ def _attributes(value: Any, depth: int) -> Iterator[Any]:
 
 
 def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
-    """Whatever shows a change, in an order that is the same the next time."""
+    """Iterate over everything that shows a change, always in the same order."""
     yield type(value)
     if isinstance(value, (FunctionType, partial)):
         yield value
@@ -105,7 +106,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield from leaf
     elif isinstance(value, (list, tuple)):
         yield list(value)
-        if len(value) <= 1000:  # of transforms; what is longer is a list of samples
+        if len(value) <= 1000:  # a list of transforms; a longer one is a list of samples
             deeper = ((i, item) for i, item in enumerate(value) if not _is_simple(item))
             yield from _inside(deeper, value, depth, above)
     elif isinstance(value, Mapping):
@@ -123,12 +124,12 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
 
 
 def _is_simple(item: Any) -> bool:
-    """Whether comparing an item shows all changes, as with (path, label)."""
+    """Tell whether comparing an item shows all changes, as with (path, label)."""
     return isinstance(item, _SIMPLE) or (type(item) is tuple and all(isinstance(part, _SIMPLE) for part in item))
 
 
 def _leaf(value: Any) -> tuple[Any, ...] | None:
-    """All that shows a change of something that holds nothing else; ``None`` of others."""
+    """Return everything that shows a change of an object that holds no other objects; ``None`` for other objects."""
     if isinstance(value, _PLAIN) or type(value).__module__.partition(".")[0] in _NOTING:
         return (value,)
     if isinstance(value, Dataset):
@@ -151,7 +152,8 @@ def _state_of(generator: Any) -> str:
 
 
 def _reached(function: Any) -> list[Any]:
-    """What user code reads outside of what it holds, if that is all known: only then it may have been understood."""
+    """Return what user code reads from outside of what it holds, if all of it is known. Only then gpupipe may have
+    translated the code."""
     try:
         return outside(function).constants
     except Open:

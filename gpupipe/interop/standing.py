@@ -1,4 +1,4 @@
-"""What stands in the place of a transform while a script's dataset runs."""
+"""Stand-in for a transform while a script's dataset runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Standing"]
 
 
 class Standing:
-    """Notes that a transform was done to an image, and returns a result that is computed later.
+    """Records that a transform was applied to an image, and returns a pending result.
 
     Args:
-        transform: the script's object, which is called with everything else.
+        transform: the script's object, which is called with anything other than an image.
         place: its number among those that the dataset holds.
     """
 
@@ -34,7 +34,7 @@ class Standing:
             if given or named.keys() != {"image"}:
                 called(f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image")
             elif not _is_colour(named["image"]):
-                called("it gives something else to albumentations than an image uint8[H, W, 3]")
+                called("it gives albumentations something other than an image uint8[H, W, 3]")
             else:
                 made = noted_array(self._place, named["image"])
                 made = made if made is NotImplemented else {"image": made}
@@ -45,8 +45,8 @@ class Standing:
         return self._transform(*given, **named) if made is NotImplemented else made
 
     def _begun(self, value: Any) -> Any:
-        """What it makes of something that no engine has, such as a path or an image of another mode: its steps run one
-        by one, and the rest is noted as soon as there is an image."""
+        """Apply a container to something that no engine accepts, such as a path or an image of another mode. Its steps
+        run one by one; the rest is recorded as soon as there is an image."""
         steps = parts_of(self._transform)
         if steps is None or rest_of(self._place, 1) is None:
             return self._transform(value)
@@ -70,11 +70,11 @@ def _noted(place: int, given: Any) -> Any:
 
 
 def _is_image(given: Any) -> bool:
-    """Whether it is what engines have: transforms may do something else with other modes, such as convert them."""
+    """Tell whether engines accept it. Transforms may treat other modes differently, for instance convert them."""
     return isinstance(given, PendingTensor) or (isinstance(given, Image.Image) and given.mode in ("RGB", "L"))
 
 
 def _is_colour(image: Any) -> bool:
-    """Whether it is an image uint8[H, W, 3]."""
+    """Tell whether it is an image uint8[H, W, 3]."""
     is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
     return type(image) is UnreadArray or is_array

@@ -1,4 +1,4 @@
-"""What timm's ``create_transform`` returns, beside torchvision's classes, as gpupipe's transforms."""
+"""Translation of what timm's ``create_transform`` returns, beside torchvision's classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def _random_resized_crop(t: Any) -> list[Transform]:
 
 def _random_erasing(t: Any) -> list[Transform]:
     if t.num_splits > 1:
-        raise Refused(f"num_splits={t.num_splits}: batches are not split here; leave it out", "transform-argument")
+        raise Refused(
+            f"it has num_splits={t.num_splits}, but gpupipe does not split batches; leave it out", "transform-argument"
+        )
     value = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
     ratio = tuple(map(math.exp, t.log_aspect_ratio))
     area = (t.min_area, t.max_area)
@@ -27,7 +29,7 @@ def _random_erasing(t: Any) -> list[Transform]:
 
 
 def _levels(steps: list[Any]) -> timm.Levels:
-    """What timm keeps in every step, though it is the same for all."""
+    """Return settings that timm stores in every step, though all steps have the same."""
     first = steps[0]
     h, resample = first.hparams, first.kwargs["resample"]
     modes = resample if isinstance(resample, (tuple, list)) else (resample,)
@@ -56,7 +58,9 @@ def _auto_augment(t: Any) -> list[Transform]:
 
 def _aug_mix(t: Any) -> list[Transform]:
     if t.blended:
-        raise Refused("blended mode (b1), which timm itself calls not well tested; leave it out", "transform-argument")
+        raise Refused(
+            "it has the blended mode (b1), which timm calls not well tested; leave it out", "transform-argument"
+        )
     return [timm.TimmAugMix(_steps(t.ops), t.alpha, t.width, t.depth, _levels(t.ops))]
 
 
@@ -71,4 +75,4 @@ TIMM: dict[str, Callable[[Any], list[Transform]]] = {
     "RandomResizedCropAndInterpolation": _random_resized_crop,
     "ResizeKeepRatio": lambda t: [same_names(t, type(t), timm_sizes.ResizeKeepRatio)],
 }
-"""By class name, of classes in the package ``timm``."""
+"""Translations by class name, for classes of timm."""

@@ -1,4 +1,4 @@
-"""User code run on an image that nobody can see, which notes what is done to it: every path through it."""
+"""Tracing user code: run it on a stand-in that records what is done to it, along every path."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ _MOST_PATHS = 16
 
 @dataclass(frozen=True)
 class Held:
-    """A transform that user code holds, and has done."""
+    """A transform that user code holds and applied."""
 
     transform: Any
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run did."""
+    """What one run did to the image."""
 
     ranges: tuple[tuple[float, float], ...]
-    """Of the uniform number of every draw, [low, high)."""
+    """Range [low, high) of the uniform number of every draw."""
     steps: tuple[tuple[Transform | Held, tuple[int, ...]], ...]
-    """And which uniform numbers each gets."""
+    """Transforms that were applied, each with its uniform numbers."""
     mode: str
-    """Of the result: RGB, L or tensor."""
+    """Kind of the result: RGB, L or tensor."""
 
 
 def traces(
     function: Callable[[Any], Any], given: Callable[[Run], Any], namespaces: Iterable[dict[str, Any]]
 ) -> list[Seen]:
-    """Every path through a function.
+    """Run a function along every path and return what each path does.
 
     Args:
-        function: user code, see :mod:`.closed` for what it may look at.
+        function: closed user code, see :mod:`.closed`.
         given: makes the stand-in for the image.
-        namespaces: in which it may have random functions by a name of its own.
+        namespaces: namespaces in which the code may hold random functions by other names.
 
-    Raises :class:`Unknown` if it does anything that has no meaning here.
+    Raises :class:`Unknown` if the function does anything whose meaning is unknown.
     """
     namespaces = list(namespaces)
     todo: list[tuple[bool, ...]] = [()]
@@ -67,7 +67,7 @@ def traces(
         todo += run.others
         found.append(made.seen())
         if len(found) > _MOST_PATHS:
-            raise Unknown(f"there are more than {_MOST_PATHS} ways through it")
+            raise Unknown(f"it has more than {_MOST_PATHS} paths")
     return found
 
 
@@ -75,7 +75,7 @@ def traces(
 
 
 class TracedImage(StandIn):
-    """In the place of a PIL image. A gray one is kept as one whose channels are equal."""
+    """Stand-in for a PIL image. A gray image is treated as one with equal channels."""
 
     _OPEN = frozenset(
         ("image", "steps", "then", "run", "shown_mode", "mode", "seen", "convert", "copy", "filter", "transpose",
@@ -162,11 +162,11 @@ _OPS: dict[str, Callable[..., Any]] = {
 }
 """Functions of ``ImageOps``, with the arguments whose meaning is known."""
 _FACTORS = {"Brightness": "brightness", "Color": "saturation", "Contrast": "contrast"}
-"""Classes of ``ImageEnhance`` as ``ColorJitter`` names them."""
+"""Names of the arguments of ``ColorJitter``, by class of ``ImageEnhance``."""
 
 
 class _Enhancer:
-    """In the place of one of ``ImageEnhance``'s."""
+    """Stand-in for a class of ``ImageEnhance``."""
 
     def __init__(self, name: str, image: TracedImage):
         self._name, self._image = name, image
@@ -176,15 +176,15 @@ class _Enhancer:
         if name == "Sharpness":
             return image.step(ours.RandomAdjustSharpness(factor, 1.0))
         if name == "Color" and image.mode == "L":
-            return image  # it has no colour to begin with
+            return image  # a gray image has no color to change
         low, high = factor.range if isinstance(factor, Draw) else (factor, factor)
         jitter = ours.ColorJitter(**{_FACTORS[name]: (low, high)})
-        # Each of its strengths has a number of its own, of which one counts.
+        # Every strength of ColorJitter has a number of its own. Only one of them matters here.
         return image.step(jitter, *((factor.k,) * jitter.draws if isinstance(factor, Draw) else ()))
 
 
 def _pillow(run: Run) -> dict[tuple[Any, str], Any]:
-    """Functions of Pillow that know what a stand-in is."""
+    """Return functions of Pillow that accept a stand-in."""
 
     def known(name: str, original: Any, seen: Callable[..., Any]) -> Any:
         def function(image: Any, *given: Any, **named: Any) -> Any:
@@ -194,7 +194,7 @@ def _pillow(run: Run) -> dict[tuple[Any, str], Any]:
                 return seen(image, *given, **named)
             except Unknown:
                 raise
-            except Exception as e:  # an argument that has no form here
+            except Exception as e:  # an argument that gpupipe's transform does not accept
                 return run.refuse(f"{name}: {e}")
 
         return function
@@ -210,7 +210,7 @@ def _pillow(run: Run) -> dict[tuple[Any, str], Any]:
 
 
 class TracedTensor(Tensor):
-    """In the place of a tensor: knows what was added to it and by what it was multiplied, and nothing else."""
+    """Stand-in for a tensor. It records what is added to it and what it is multiplied by; nothing else is allowed."""
 
     run: Run
     calls: tuple[tuple[str, tuple[float, ...]], ...]
@@ -233,7 +233,7 @@ class TracedTensor(Tensor):
             return of.run.refuse(f"it looks at the tensor itself ({name})")
         values = _values(next(part for part in args if part is not of))
         if values is None:
-            return of.run.refuse("it computes with something else than a number for each channel")
+            return of.run.refuse("it computes with something other than one number per channel")
         return TracedTensor.of(of.run, (*of.calls, (known, values)))
 
     def seen(self) -> Seen:
@@ -250,11 +250,11 @@ _ARITHMETIC = {
     "mul": "mul", "__mul__": "mul", "__rmul__": "mul", "multiply": "mul",
     "div": "div", "__truediv__": "div", "true_divide": "div", "divide": "div",
 }  # fmt: skip
-"""Names of torch's functions."""
+"""Names of torch's functions, with their operation."""
 
 
 def _values(given: Any) -> tuple[float, ...] | None:
-    """A number, or one for each of three channels."""
+    """Return one number, or one for each of three channels; ``None`` for anything else."""
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return (float(given),)
     plain = type(given) is Tensor and given.dtype == torch.float32
@@ -264,7 +264,7 @@ def _values(given: Any) -> tuple[float, ...] | None:
 
 
 def _normalized(calls: tuple[tuple[str, tuple[float, ...]], ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, std) of ``(x - mean) / std``, which is the same but for its last bits."""
+    """Return (mean, std) with ``(x - mean) / std`` equal to the calls, except for the last bits."""
     names = [name for name, _ in calls]
     if names == ["sub", "div"] and len(calls[0][1]) == len(calls[1][1]):
         return calls[0][1], calls[1][1]

@@ -1,4 +1,4 @@
-"""torchvision's transforms, of both generations, as gpupipe's; and where those of other libraries come in."""
+"""Translation of torchvision's transforms, of v1 and v2. Calls the translations of other libraries."""
 
 from __future__ import annotations
 
@@ -29,74 +29,73 @@ from .user_functions import Chain, Failed, given, returned
 __all__ = ["Translated", "parts_of", "translate_transform", "translated", "translation"]
 
 _CHOICES = (
-    'What is left: gpupipe\'s own transforms (gpupipe.transforms) in its place, or DataLoader(..., engine="torch"), '
+    'Alternatives: gpupipe\'s own transforms (gpupipe.transforms), or DataLoader(..., engine="torch"), '
     "which runs the original dataset as it is."
 )
 
 
-_ARRAY = "  its pipeline ends with an array: end it with ToTensorV2()"
+_ARRAY = "  the pipeline ends with an array; end it with ToTensorV2()"
 
 
 class _Place:
-    """What the script would hold between two transforms: a PIL image, torchvision's own Image, a plain tensor, or an
+    """What the script holds between two transforms: a PIL image, torchvision's ``Image``, a plain tensor or an
     array."""
 
     def __init__(self, channels: int, size: tuple[int, int] | None):
         self.kind = "pil"
         self.channels = channels
         self.decoded = channels, size
-        """Channels of the images as the dataset has them, and their size if all have the same."""
+        """(channels, size) of the dataset's images. The size is ``None`` if it varies."""
         self.steps: list[tuple[Any, str, list[Transform]]] = []
-        """What came before: the script's transforms, what each of them got, and what it became."""
+        """(transform of the script, kind of its input, its translation) of each earlier transform."""
         self.views = False
         self.tree: Any = None
-        """How the views stand in what comes out, if it is user code that makes them; see
-        :class:`~gpupipe.datasets.sample_form.SampleForm`."""
+        """How user code nests views in what it returns; see :class:`~gpupipe.datasets.sample_form.SampleForm`."""
 
 
 def translate_transform(t: Any, *, channels: int = 3) -> Compose:
-    """The pipeline that does what ``t`` does.
+    """Return a pipeline that does what ``t`` does.
 
     Args:
-        t: a torchvision transform of either generation, a ``Compose`` or ``nn.Sequential`` of such, in any depth and
-            with gpupipe transforms among them; a gpupipe ``Compose``, which is returned as it is; or ``None``.
-        channels: 1 if torchvision's dataset hands over images in gray (its MNIST does). The engines decode to
-            three channels, so the pipeline then starts with ``Grayscale(1)``.
+        t: a torchvision transform (v1 or v2), a ``Compose`` or ``nn.Sequential`` of them, nested to any depth and with
+        gpupipe transforms among them; a gpupipe ``Compose``, which is returned as it is; or ``None``.
 
     Raises:
-        TranslationError: something has no gpupipe form; names all such transforms, where they stand, and the choices.
+        TranslationError: some transforms cannot be translated; lists all of them and the alternatives.
     """
     return translated(t, channels=channels)[0]
 
 
 def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
-    """The same, and how several views that user code makes stand in what it returns; ``None`` if it makes none.
+    """Return the pipeline of :func:`translate_transform`, and how user code nests several views in what it returns
+    (``None`` without such views).
 
-    Functions are tried on images of ``size``, (height, width), if all have the same.
+    Functions are tried on images of ``size``, (height, width), if all images have this size.
     """
     found = translation(t, channels=channels, size=size)
     return found.pipeline, found.tree
 
 
 class Translated(NamedTuple):
-    """What a script's transforms are as gpupipe's."""
+    """Translation of a script's transforms."""
 
     pipeline: Compose
     tree: Any
-    """How several views that user code makes stand in what it returns; ``None`` if it makes none."""
+    """How user code nests several views in what it returns; ``None`` without such views."""
     kind: str
-    """What they return for a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's ``Image``."""
+    """What the script's transforms return for a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's
+    ``Image``."""
 
 
 def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> Translated:
-    """See :func:`translated`."""
+    """Translate transforms; see :func:`translated` for the arguments."""
     if t is None:
         t = Compose([])
     if isinstance(t, Compose) and channels == 3:
         return Translated(t, None, "tensor" if len(t) else "pil")
     flat = list(_flatten(t, ""))
     place = _Place(channels, size)
-    # Colour in a gray image is what either of these makes of it, so it need not become gray before.
+    # These two define the color of a gray image themselves, so a conversion to gray first is not needed.
     if channels == 1 and not (flat and type(flat[0][1]).__name__ in ("Grayscale", "RGB")):
         place.steps.append((_as_it_is, "pil", [ours.Grayscale(1)]))
     elif channels == 1:
@@ -127,7 +126,8 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
 
 
 def parts_of(t: Any) -> list[Any] | None:
-    """The transforms that a container does one after another; ``None`` of anything that does more, or is none."""
+    """Return the transforms that a container applies one after another; ``None`` for anything that is not such a
+    container."""
     if isinstance(t, (list, tuple, Compose)):
         return list(t)
     cls = known_class(t, "torchvision.transforms", "torch.nn.modules.container")
@@ -135,11 +135,11 @@ def parts_of(t: Any) -> list[Any] | None:
         return None
     if cls.__name__ == "Compose":
         return list(t.transforms)
-    return list(t) if cls.__name__ == "Sequential" else None  # not children(), which leaves out repetitions
+    return list(t) if cls.__name__ == "Sequential" else None  # children() would leave out repetitions
 
 
 def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """(place, transform) of every transform that is not a container."""
+    """Iterate over (place, transform) of every transform that is not a container."""
     inner = parts_of(t)
     inner = albumentations.parts(t) if inner is None else inner
     if inner is None:
@@ -154,9 +154,9 @@ def _hooked(t: Any) -> bool:
 
 
 def _check_replaced(t: Any) -> None:
-    """Raises :class:`Refused` if a script has put its own code in the place of the library's."""
+    """Raise :class:`Refused` if a script has replaced code of the library."""
     if name := replaced(t):
-        raise Refused(f"{name} is not the library's own any more", "replaced-function")
+        raise Refused(f"{name} is no longer the library's own", "replaced-function")
 
 
 def _translate(t: Any, place: _Place) -> list[Transform]:
@@ -170,16 +170,16 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
             return translate(t, theirs, place)
     if place.kind == "array" and exact_name(t, "torchvision.transforms") not in _OF_ARRAYS:
         raise Refused(
-            "it gets an array, which albumentations' transforms are known to take; put ToTensorV2() before",
+            "it gets an array, which only albumentations' transforms take; put ToTensorV2() before it",
             "transform-order",
         )
     cls = known_class(t, "torchvision.transforms")
     if cls is None:
         return _user_code(t, place)
     if changed := changed_methods(t, cls):
-        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+        raise Refused(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if _hooked(t):
-        raise Refused(f"a {cls.__name__} with forward hooks", "own-methods")
+        raise Refused(f"it is a {cls.__name__} with forward hooks", "own-methods")
     _check_replaced(t)
     name = cls.__name__
     if name in _RULES:
@@ -190,14 +190,14 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     made = same_names(t, cls, _OURS[name], **parts)
     if made.temporal:
         raise Refused(
-            "it chooses frames, and what is translated are images; use gpupipe.datasets.VideoFolder", "transform-order"
+            "it chooses frames, but the dataset has images; use gpupipe.datasets.VideoFolder", "transform-order"
         )
     return [made]
 
 
 def _of_timm(t: Any, cls: type, place: _Place) -> list[Transform]:
     if changed := changed_methods(t, cls):
-        raise Refused(f"a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+        raise Refused(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if cls.__name__ not in TIMM:
         raise Refused("gpupipe has no such transform of timm", "unknown-transform")
     if cls.__name__ == "MaybeToTensor" and place.kind != "pil":
@@ -208,21 +208,21 @@ def _of_timm(t: Any, cls: type, place: _Place) -> list[Transform]:
 def _of_albumentations(t: Any, cls: type, place: _Place) -> list[Transform]:
     if place.kind != "array" or place.channels != 3:
         raise Refused(
-            "albumentations is known with arrays [H, W, 3], and gets something else; put np.array() before it",
+            "gpupipe knows it with arrays [H, W, 3], and it gets something else; put np.array() before it",
             "transform-order",
         )
     return albumentations.of_albumentations(t, cls)
 
 
 _LIBRARIES: dict[str, Callable[[Any, type, _Place], list[Transform]]] = {
-    "timm": _of_timm,  # some of which are subclasses of torchvision's
+    "timm": _of_timm,  # some are subclasses of torchvision's
     albumentations.MODULE: _of_albumentations,
 }
-"""By module: the transforms of libraries beside torchvision."""
+"""Translations by module, for libraries other than torchvision."""
 
 
 def _inner(t: Any, place: _Place) -> Any:
-    """What a container holds in one place: one transform, or a pipeline of several."""
+    """Return the content of a container: one transform, or a pipeline of several."""
     found: list[Transform] = []
     for _, item in _flatten(t, ""):
         found += _translate(item, place)
@@ -230,9 +230,10 @@ def _inner(t: Any, place: _Place) -> Any:
 
 
 def _user_code(t: Any, place: _Place) -> list[Transform]:
-    """What only arranges transforms is taken apart; a function that keeps size and type of the image is called."""
+    """Take apart code that only arranges transforms. A function that keeps size and type of the image is called as it
+    is."""
     if not callable(t):
-        raise Refused("not a transform, since it cannot be called", "unknown-transform")
+        raise Refused("it cannot be called", "unknown-transform")
     try:
         tree = arranged(t)
     except Refused as e:
@@ -250,7 +251,7 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
     views: dict[int, View] = {}
 
     def view(leaf: StandIn) -> View:
-        if id(leaf) not in views:  # else the same result stands in several places
+        if id(leaf) not in views:  # otherwise the same result occurs several times
             chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
             if branch.views:
                 raise Refused("it makes several views of each of several views", "views")
@@ -258,7 +259,7 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
         return views[id(leaf)]
 
     place.tree, place.views = mapped(view, tree), True
-    # The same objects: functions of user code that differ in what they hold look equal.
+    # Compare identities: functions of user code look equal if they differ only in what they hold.
     steps = [tuple(map(id, leaf.steps)) for leaf in {id(leaf): leaf for leaf in leaves(tree)}.values()]
     same = all(one == steps[0] for one in steps)
     if len(chains) == 1:
@@ -276,14 +277,15 @@ def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
 
 
 _CANNOT = (Refused, GpupipeError, TypeError, ValueError, AttributeError)
-"""What the translation of a transform raises."""
+"""Errors that the translation of a transform raises."""
 
 
 def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, Any, Exception]]:
-    """Translate (where it stands, transform) one after another, and return those that could not be, with the reason.
+    """Translate (place, transform) one after another. Return those that could not be translated, with the reason.
 
-    A transform that gpupipe does not have is a function, which runs as it is. If no engine has what it returns, such as
-    an array or an image whose size depends on the one that it got, it is one function together with those that follow.
+    A transform that gpupipe does not have is a function, which runs as it is. If no engine accepts what it returns,
+    such as an array or an image whose size depends on the input, the function is joined with the transforms that
+    follow.
     """
     failed: list[tuple[str, Any, Exception]] = []
     joined: list[Any] = []
@@ -298,7 +300,7 @@ def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, A
         try:
             made = _joined(joined, place)
         except (Failed, Refused):
-            joined = []  # the reason is that of the first one
+            joined = []  # the first one has the reason
             continue
         if made is not None:
             failed.pop()
@@ -308,11 +310,11 @@ def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, A
 
 
 def _joined(items: list[Any], place: _Place) -> Lambda | None:
-    """The function that these transforms are together; ``None`` if no engine has what it returns.
+    """Join transforms into one function; ``None`` if no engine accepts what it returns.
 
     Raises:
-        Failed: it raised when it was tried.
-        Refused: it cannot be tried.
+        Failed: the function raised when it was tried.
+        Refused: the function cannot be tried.
     """
     if place.views or any(isinstance(item, Transform) for item in items):
         raise Refused("", "own-function")
@@ -335,7 +337,7 @@ def _function(function: Any, place: _Place) -> list[Transform]:
     try:
         return [ours.Lambda(function, returns=_returned(function, place))]
     except Failed:
-        return [ours.Lambda(function)]  # on the dataset's own images it may do better, and else will be named
+        return [ours.Lambda(function)]  # it may work on the dataset's own images; otherwise an error will name it
 
 
 def _recognised(function: Any, place: _Place) -> list[Transform] | None:
@@ -354,7 +356,7 @@ def _returned(function: Any, place: _Place) -> Returned | None:
 
 
 def _function_of_views(function: Any, place: _Place) -> list[Transform]:
-    """Such as one that stacks ten crops: all from the crops on is done as the script has it, by one function."""
+    """Join a function of all views, such as one that stacks ten crops, with the transforms from the crops on."""
     at = next((n for n, (*_, made) in enumerate(place.steps) if any(isinstance(t, ours.FiveCrop) for t in made)), None)
     if at is not None:
         chain = Chain((*(step for step, *_ in place.steps[at:]), function))
@@ -366,7 +368,7 @@ def _function_of_views(function: Any, place: _Place) -> list[Transform]:
             del place.steps[at:]
             return [ours.Lambda(chain, returns=returns)]
     raise Refused(
-        "a function of all views at once; the batch is a tuple of views, so stack them in the training loop",
+        "it is a function of all views at once; the batch is a tuple of views, so stack them in the training loop",
         "own-function",
     )
 
@@ -380,7 +382,7 @@ def _as_array(image: Any) -> Any:
 
 
 def _follow(item: Any, made: list[Transform], place: _Place) -> None:
-    """Go on to what ``place`` is after a transform of the script's, and what it became."""
+    """Update ``place`` after a transform of the script and its translation."""
     place.steps.append((_as_array if isinstance(item, ToArray) else item, place.kind, made))
     for t in made:
         if (kind := _BECOMES.get(type(t))) is not None:
@@ -400,7 +402,7 @@ _BECOMES: dict[type[Transform], str] = {
     ours.ToImage: "image",
     ours.ToTensor: "tensor",
 }
-"""What ``place`` is after them."""
+"""Kind of the image after these transforms."""
 
 
 # ---- parameters
@@ -419,36 +421,36 @@ def _second_generation(t: Any) -> bool:
 def _random_crop(t: Any, place: _Place) -> list[Transform]:
     padding = t.padding
     if padding is not None and _second_generation(t):
-        left, right, top, bottom = padding  # the second generation stores it in this order
+        left, right, top, bottom = padding  # v2 stores it in this order
         padding = (left, top, right, bottom)
     if padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
         raise Refused(
-            f"padding and pad_if_needed with padding_mode={t.padding_mode!r} mirrors twice", "transform-argument"
+            f"it mirrors twice: padding and pad_if_needed with padding_mode={t.padding_mode!r}", "transform-argument"
         )
     return [same_names(t, _known(t), ours.RandomCrop, padding=padding)]
 
 
 def _convert_image_dtype(t: Any, place: _Place) -> list[Transform]:
-    """The second generation's is its ToDtype; the first one's divides, which rounds differently."""
+    """Translate both versions: v2's is its ToDtype, and v1's divides, which rounds differently."""
     return [ours.ToDtype(t.dtype, scale=True) if _second_generation(t) else ours.ConvertImageDtype(t.dtype)]
 
 
 def _lambda(t: Any, place: _Place) -> list[Transform]:
     if getattr(t, "types", (object,)) != (object,):
         raise Refused(
-            "a Lambda for some types only; leave types out, the images are all that passes", "transform-argument"
+            "it is a Lambda for some types only; leave types out, because only images pass here", "transform-argument"
         )
     return _user_code(t.lambd, place)
 
 
 def _mixing(t: Any, place: _Place) -> list[Transform]:
     if t._labels_getter.__name__ != "_find_labels_default_heuristic":
-        raise Refused("with its own labels_getter; targets are what the dataset gives, so leave it out", "own-methods")
+        raise Refused("it has its own labels_getter; the dataset provides the targets, so leave it out", "own-methods")
     return [(ours.MixUp if _known(t).__name__ == "MixUp" else ours.CutMix)(alpha=t.alpha, num_classes=t.num_classes)]
 
 
 def _dtype(t: Any, place: _Place) -> Any:
-    """The data type that ``v2.ToDtype`` would give to what it meets here; ``None`` to leave it."""
+    """Return the data type that ``v2.ToDtype`` would convert to here; ``None`` for no conversion."""
     if not isinstance(t.dtype, dict):
         return t.dtype
     wanted = {"pil": ("PIL.", "Image"), "image": ("torchvision.", "Image"), "tensor": ("torch", "Tensor")}[place.kind]
@@ -457,7 +459,7 @@ def _dtype(t: Any, place: _Place) -> Any:
             return dtype
     if "others" in t.dtype:
         return t.dtype["others"]
-    raise Refused(f"names no data type for {wanted[1]}, which is what the image is at this place", "transform-argument")
+    raise Refused(f"it names no data type for {wanted[1]}, the type of the image at this place", "transform-argument")
 
 
 def _to_dtype(t: Any, place: _Place) -> list[Transform]:
@@ -479,7 +481,7 @@ def _to_pure_tensor(t: Any, place: _Place) -> list[Transform]:
 
 
 def _classification_preset(t: Any, place: _Place) -> list[Transform]:
-    """What ``weights.transforms()`` of torchvision's models returns."""
+    """Translate what ``weights.transforms()`` of torchvision's models returns."""
     return [
         ours.Resize(t.resize_size, interpolation(t.interpolation), antialias=bool(t.antialias)),
         ours.CenterCrop(t.crop_size),
@@ -490,9 +492,9 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
 
 
 def _to_pil_image(t: Any, place: _Place) -> list[Transform]:
-    """An array is an image already. Of a tensor that ToTensor() made it is what that was made of."""
+    """Undo ToTensor(), or leave an array as it is, which already is an image."""
     if t.mode is not None or not _undone(place, ours.ToTensor if place.kind == "tensor" else ToArray):
-        raise Refused("gpupipe knows it of arrays, and right behind ToTensor()", "transform-order")
+        raise Refused("gpupipe knows it only for arrays and directly after ToTensor()", "transform-order")
     return []
 
 
@@ -503,7 +505,7 @@ def _to_tensor(t: Any, place: _Place) -> list[Transform]:
 
 
 def _undone(place: _Place, last: type[Transform]) -> bool:
-    """Whether the last step was this one, which then has not been."""
+    """Remove the last step and return ``True`` if it was a transform of this class."""
     if not place.steps or not any(type(made) is last for made in place.steps[-1][2]):
         return False
     item, place.kind, _ = place.steps.pop()
@@ -512,7 +514,7 @@ def _undone(place: _Place, last: type[Transform]) -> bool:
 
 
 _OF_ARRAYS = ("ToPILImage", "ToTensor")
-"""What takes arrays uint8[H, W, C] as well as PIL images."""
+"""Transforms that take arrays uint8[H, W, C] as well as PIL images."""
 
 
 _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
@@ -524,14 +526,14 @@ _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
     "MixUp": _mixing,
     "RGB": _rgb,
     "RandomCrop": _random_crop,
-    # In place or not is the same here, and pipelines have been told apart without it.
+    # In place or not makes no difference here, and fingerprints of pipelines do not contain it.
     "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
     "ToDtype": _to_dtype,
     "ToPILImage": _to_pil_image,
     "ToTensor": _to_tensor,
     "ToPureTensor": _to_pure_tensor,
 }
-"""By class name: what is not the same under the same name."""
+"""Translations by class name, for transforms that :func:`same_names` does not reproduce."""
 
 _OURS = {
     name: cls
@@ -539,4 +541,4 @@ _OURS = {
     if issubclass(cls, Transform) and cls is not Transform
 }
 _CONTAINERS = ("RandomApply", "RandomChoice", "RandomOrder")
-"""What holds other transforms, which are translated first."""
+"""Containers, whose transforms are translated first."""

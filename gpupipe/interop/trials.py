@@ -1,7 +1,7 @@
-"""Trial runs of a dataset of the script's: what its samples look like, and whether an engine may do its transforms.
+"""Trial runs of a script's dataset: what its samples look like, and whether an engine may do its transforms.
 
-Trials run on a copy, with stand-ins for what its transforms return, and some of them once more as torch would run them.
-What is believed is what both show.
+Trials run on a copy, with stand-ins for the results of its transforms. Some of them run once more as torch would run
+them. gpupipe relies only on what both show.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from .standing import Standing
 __all__ = ["Trial", "tried"]
 
 _TRIED = 8
-"""Samples that are looked at before a dataset is believed."""
+"""Number of samples that are tried."""
 _TRUE = 3
-"""Those that are also made by the script's own transforms."""
+"""Number of samples that the script's own transforms also make."""
 
 
 @dataclass
 class Trial:
-    """One sample.
+    """A sample that was tried.
 
     Attributes:
-        sample: with stand-ins.
-        shape: how its images stand in it.
-        run: what happened.
-        arrays: whether its code may get arrays of images that are not read.
+        sample: the sample with stand-ins.
+        shape: how its images are nested.
+        run: what happened in the call.
+        arrays: whether the dataset's code may get unread arrays of images.
     """
 
     index: int
@@ -61,12 +61,12 @@ class Trial:
 
 
 def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None]:
-    """The shape that the dataset's samples have, one of them, and (height, width) of their images if that is the same
-    for all.
+    """Return the shape of the dataset's samples, one of them, and (height, width) of their images if it is common to
+    all.
 
     Raises:
-        Refused: no engine can make its samples; says why.
-        TranslationError: one of its transforms has no gpupipe form.
+        Refused: no engine can make its samples.
+        TranslationError: one of its transforms cannot be translated.
     """
     count = len(ds)
     indices = sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})
@@ -77,7 +77,7 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     copied, true = copies[0], copies[1].made
     try:
         if any(isinstance(file, io.BufferedReader) for file in copied.opened) and "seek" not in calls_reached(ds):
-            raise Refused("it reads on in a file that it keeps open, whatever sample is asked for", "changes-itself")
+            raise Refused("it continues to read an open file regardless of the requested sample", "changes-itself")
         return _on_copies(ds, copied, true, indices, chains)
     finally:
         for one in copies:
@@ -93,7 +93,7 @@ def _on_copies(
             raise Refused("it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy")
         states = State(other, copied.elements), State(copied.made), State(true)
         try:
-            # Transforms of the true copy run, and may keep what they did last.
+            # The transforms of the true copy run, and may remember their last results.
             return _judged(ds, other, true, indices, chains, (*states[:2], outside))
         finally:
             for state in states:
@@ -104,7 +104,7 @@ def _judged(
     ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State | Surroundings]
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     trials = [_trials(other, indices[0], chains)]
-    after_one = State(other)  # with what is there since the first sample was read
+    after_one = State(other)  # includes what the first sample created
     trials += [_trials(other, index, chains) for index in indices[1:]]
     if any(of_unread(one.sample) for one, _ in trials):
         without = [_trials(other, index, chains, arrays=False) for index in indices]
@@ -119,10 +119,13 @@ def _judged(
     if draws:
         _refuse_own_seeds(trials)
     if "get_worker_info" in calls_reached(ds):
-        raise Refused("it asks for its worker, whose dataset is not the object that is read here", "asks-worker")
+        raise Refused(
+            "it asks for its worker process, and the worker's dataset is not the object that is read here",
+            "asks-worker",
+        )
     if asks_for_types(ds):
         raise Refused(
-            "it compares the type() of something, and what it gets while gpupipe learns its form is of a subclass",
+            "it compares the type() of something, but gets objects of a subclass while gpupipe learns its form",
             "compares-types",
         )
     if chains.is_callable:
@@ -134,7 +137,7 @@ def _judged(
 
 
 def standing(ds: Any) -> tuple[Any, list[Any]]:
-    """A copy of a dataset with :class:`Standing` objects in the place of its transforms, and these."""
+    """Return a copy of a dataset with :class:`Standing` objects in place of its transforms, and these transforms."""
     held: list[Any] = []
 
     def mark(transform: Any) -> Standing:
@@ -145,7 +148,7 @@ def standing(ds: Any) -> tuple[Any, list[Any]]:
 
 
 def _trials(ds: Any, index: int, chains: Chains, *, arrays: bool = True) -> list[Trial]:
-    """A sample twice, with other random numbers. Raises :class:`Refused`."""
+    """Read a sample twice, with different random numbers. Raises :class:`Refused`."""
     made = []
     with lent():
         for attempt in range(2):
@@ -166,7 +169,7 @@ def _trials(ds: Any, index: int, chains: Chains, *, arrays: bool = True) -> list
 
 
 def _states() -> tuple[bytes, ...]:
-    """Of the global generators, which are then advanced: as by a transform that draws."""
+    """Return the states of the global generators and advance them, as a transform that draws would."""
     numpy: Any = np.random.get_state()  # noqa: NPY002
     found = (
         torch.default_generator.get_state().numpy().tobytes(),
@@ -178,7 +181,7 @@ def _states() -> tuple[bytes, ...]:
 
 
 def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
-    """The shape that most samples have. Raises :class:`Refused` if that is not what an engine can make."""
+    """Return the shape that most samples have. Raises :class:`Refused` if no engine can make it."""
     looks = Counter(trial.run.looks[0] for trial in trials if trial.run.looks)
     if 2 * looks.total() > len(trials):
         raise Refused(
@@ -212,15 +215,15 @@ _OWN_SEEDS = "it sets the state of a random generator before its transforms draw
 
 
 def _refuse_resets(ds: Any, chains: Chains) -> None:
-    """Raises :class:`Refused` if code that sets a generator back may come to a transform that draws, which trials need
-    not have shown."""
+    """Raise :class:`Refused` if code that resets a random generator may run before a transform that draws. Trials need
+    not have shown this."""
     resets = calls_reached(ds) & RESETS
     if resets and chains.may_draw():
         raise Refused(f"{_OWN_SEEDS} ({', '.join(sorted(resets))})", "own-seeds")
 
 
 def _refuse_own_seeds(trials: list[list[Trial]]) -> None:
-    """Raises :class:`Refused` if generators stood the same before two transforms drew."""
+    """Raise :class:`Refused` if generators were in the same state before two transforms drew."""
     why = _OWN_SEEDS
     for one, two in trials:
         for states in (one.run.noticed, two.run.noticed):
@@ -230,10 +233,10 @@ def _refuse_own_seeds(trials: list[list[Trial]]) -> None:
             raise Refused(why, "own-seeds")
 
 
-# ---- beside what torch makes
+# ---- comparison with torch's results
 
 Compared = Literal["form", "sizes", "pixels"]
-"""Of images: those that are random differ in pixels, and functions of the script's may return other sizes."""
+"""How images are compared. Random ones differ in pixels, and functions of the script may return other sizes."""
 
 
 def _is_known(pipeline: Compose) -> bool:
@@ -241,7 +244,7 @@ def _is_known(pipeline: Compose) -> bool:
 
 
 def _compare(true: Any, trials: list[list[Trial]], shape: Shape, compared: Compared) -> None:
-    """Raises :class:`Refused` if the script's own transforms make other samples of a copy than stand-ins do."""
+    """Raise :class:`Refused` if the script's own transforms, run on a copy, make other samples than stand-ins do."""
     for one, two in trials:
         if one.shape != shape or one.run.looks:
             continue
@@ -254,11 +257,11 @@ def _compare(true: Any, trials: list[list[Trial]], shape: Shape, compared: Compa
                 raise Refused(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
         wrong = _difference(sample, one.sample, two.sample, compared)
         if wrong is not None:
-            raise Refused(f"with stand-ins its code makes something else of sample {one.index}: {wrong}", "differs")
+            raise Refused(f"with stand-ins its code makes a different sample {one.index}: {wrong}", "differs")
 
 
 def _difference(true: Any, one: Any, two: Any, compared: Compared) -> str | None:
-    """What a sample differs in from the one with stand-ins. What differs between two of these is random."""
+    """Describe how a sample differs from the one with stand-ins. Differences between two of those are random."""
     if _containers(true) != _containers(one):
         return "other containers"
     for a, b, other in zip_longest(leaves(true), leaves(one), leaves(two)):
@@ -298,7 +301,7 @@ def _difference_of_images(true: Any, stand_in: Any, compared: Compared) -> str |
 
 
 def _same(one: Trial, other: Trial) -> bool:
-    """Whether a sample whose arrays were not read has the pixels and all else of the one whose arrays were."""
+    """Tell whether a sample with unread arrays equals the one whose arrays were read."""
     if one.shape != other.shape:
         return False
     images = zip(sources_of(slots_of(one.sample)), sources_of(slots_of(other.sample)), strict=True)
@@ -315,5 +318,5 @@ def _containers(sample: Any) -> Any:
 def _equal(a: Any, b: Any) -> bool:
     try:
         return bool(np.array_equal(np.asarray(a), np.asarray(b)))
-    except Exception:  # of whatever the script returns
+    except Exception:  # comparing what a script returns may raise anything
         return a is b

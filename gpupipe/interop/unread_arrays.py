@@ -1,8 +1,8 @@
-"""Arrays that user code makes of image files and hands on without looking at their pixels.
+"""Arrays that user code makes of image files and passes on without looking at their pixels.
 
-``np.array(Image.open(path))`` and ``cv2.imread(path)`` decode a file at once. Within :func:`unread_arrays` they give an
-:class:`UnreadArray`, which has a shape; who wants more of it gets an exception, and has to read the real one. It is
-no numpy array, so compiled code refuses it and never reads pixels that are not there.
+``np.array(Image.open(path))`` and ``cv2.imread(path)`` decode a file at once. Within :func:`unread_arrays` they return
+an :class:`UnreadArray`, which knows its shape. Any other use raises an exception, and the caller reads the real array.
+It is not a numpy array, so compiled code rejects it and never reads pixels that do not exist.
 """
 
 from __future__ import annotations
@@ -29,30 +29,29 @@ _JPEG = b"\xff\xd8\xff"
 _COLOUR, _COLOUR_RGB = 1, 256
 """OpenCV's ``IMREAD_COLOR`` and ``IMREAD_COLOR_RGB``."""
 _SWAP = 4
-"""``COLOR_BGR2RGB``, which is ``COLOR_RGB2BGR``."""
+"""OpenCV's ``COLOR_BGR2RGB``, which equals ``COLOR_RGB2BGR``."""
 
 
 class LookedAtArray(Exception):
-    """Somebody wants to know more of an array than its shape."""
+    """Code asked an array for more than its shape."""
 
 
 class Made:
-    """One read of an image: a PIL image in RGB that is not decoded, or the bytes of a JPEG file, which OpenCV turns
-    upright."""
+    """One read of an image: an undecoded PIL image in RGB, or the bytes of a JPEG file, which OpenCV turns upright."""
 
     def __init__(self, image: Any):
         self.image = image
         self.looked = False
         self.is_new = True
-        """Whether the call in which it was made goes on. Afterwards it is an array like any other."""
+        """Whether the call that made it is still running. Afterwards it behaves like any other array."""
 
 
 class UnreadArray:
-    """In the place of u8[H, W, 3].
+    """Stand-in for an array u8[H, W, 3].
 
     Args:
-        made: what it is of.
-        swapped: whether its channels are blue, green, red.
+        made: the image that was read.
+        swapped: whether its channels are in the order blue, green, red.
     """
 
     __array_priority__ = 1000.0
@@ -66,7 +65,7 @@ class UnreadArray:
         return np.ndarray
 
     def pixels(self) -> Pixels:
-        """u8[H, W, 3]"""
+        """Read the array u8[H, W, 3]."""
         image = self.made.image
         pixels = by_opencv(image) if isinstance(image, bytes) else np.asarray(image.convert("RGB"))
         return np.ascontiguousarray(pixels[:, :, ::-1]) if self.swapped else pixels
@@ -82,7 +81,7 @@ class UnreadArray:
         return (*size, 3)
 
     def turned(self) -> UnreadArray:
-        """The same with its channels in the other order."""
+        """Return the array with its channels in the other order."""
         return UnreadArray(self.made, not self.swapped)
 
     def _look(self) -> None:
@@ -93,7 +92,7 @@ class UnreadArray:
     def __getattr__(self, name: str) -> Any:
         if self.made.is_new:
             self.made.looked = True
-            # Who asks whether there is such an attribute goes on without it, and the sample is read once more.
+            # Code that only tests for the attribute goes on without it, and the sample is read again.
             raise AttributeError(name)
         pixels = self.pixels()
         if name == "__array_interface__":  # with strides Pillow asks for a copy; without, for a buffer
@@ -133,17 +132,17 @@ for _name in (
 _here = threading.local()
 _lock = threading.Lock()
 _users = [0]
-"""Threads, and levels of them, that are within."""
+"""Number of contexts, over all threads, that are active."""
 _put: list[tuple[Any, str, Any, Any]] = []
-"""(module, name, what was there, what is there now)"""
+"""(module, name, original function, replacement)"""
 
 
 @contextmanager
 def unread_arrays() -> Iterator[list[Made]]:
-    """Within it this thread gets such arrays; the list grows by what they are of. What is no image as Pillow or OpenCV
-    opens it is as ever.
+    """Context in which this thread gets unread arrays; the list collects the images that were read. Everything that is
+    not an image opened by Pillow or OpenCV works as usual.
 
-    Functions of ours stand in the place of numpy's and OpenCV's for as long; in other threads they hand everything on.
+    Meanwhile, functions of numpy and OpenCV are replaced; in other threads the replacements call the originals.
     """
     outer, _here.made = getattr(_here, "made", None), []
     with _lock:
@@ -164,7 +163,7 @@ def unread_arrays() -> Iterator[list[Made]]:
 
 def _in_forked_child() -> None:
     global _lock
-    _lock, _users[0] = threading.Lock(), int(_within())  # other threads are gone
+    _lock, _users[0] = threading.Lock(), int(_within())  # a forked process has no other threads
     if not _users[0]:
         _take_out()
 
@@ -195,7 +194,7 @@ def _made_once(make: Callable[[Any], Any], was: Any) -> Any:
 def _take_out() -> None:
     while _put:
         module, name, was, now = _put.pop()
-        if getattr(module, name) is now:  # else somebody has put another one there since
+        if getattr(module, name) is now:  # otherwise other code has replaced it since
             setattr(module, name, was)
 
 
@@ -217,7 +216,7 @@ def _array(really: Any) -> Any:
             image: Any = args[0]
             if type(image) is UnreadArray:
                 return image
-            if hasattr(type(image), "as_array"):  # in the place of an image
+            if hasattr(type(image), "as_array"):  # a stand-in for an image
                 return image.as_array()
             if image.mode == "RGB" and is_unread(image):
                 return _unread(image)
@@ -251,7 +250,7 @@ def _cvt_color(really: Any) -> Any:
 
 
 def by_opencv(encoded: bytes) -> Pixels:
-    """u8[H, W, 3], RGB, as ``cv2.imread`` and ``cvtColor`` give them. Raises :class:`Undecodable`."""
+    """Decode to RGB u8[H, W, 3] as ``cv2.imread`` and ``cvtColor`` do. Raises :class:`Undecodable`."""
     import cv2
 
     pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)

@@ -27,12 +27,12 @@ from .same_names import Refused
 __all__ = ["Chain", "Failed", "are_alike", "given", "returned"]
 
 _TRIED = ((256, 320), (347, 283))
-"""(height, width) of images that functions are tried on, if those of the dataset have several sizes."""
+"""(height, width) of the images that functions are tried on, if the dataset's images have several sizes."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Functions one after another, as one."""
+    """Functions applied one after another, as one function."""
 
     parts: tuple[Callable[[Any], Any], ...]
 
@@ -46,12 +46,12 @@ class Chain:
 
 
 class Failed(Exception):
-    """A function that raised when it was tried."""
+    """A function raised when it was tried."""
 
 
 def given(before: Sequence[Callable[[Any], Any]], channels: int, size: tuple[int, int] | None) -> str:
-    """The type of what a function gets, as :class:`Returned` has it; arguments as in :func:`returned`. ``""`` if what
-    stands before it fails."""
+    """Return the type of a function's input, as in :class:`Returned`; the arguments are those of :func:`returned`.
+    Return ``""`` if an earlier transform fails."""
     try:
         with Isolated(*before) as isolated:
             return _tried(lambda image: image, isolated.made, channels, size or _TRIED[0], 0)[0][0]
@@ -62,17 +62,17 @@ def given(before: Sequence[Callable[[Any], Any]], channels: int, size: tuple[int
 def returned(
     function: Callable[[Any], Any], before: Sequence[Callable[[Any], Any]], channels: int, size: tuple[int, int] | None
 ) -> Returned | None:
-    """What a function makes of images of noise, after the script's own transforms ``before`` it; ``None`` if it keeps
-    their kind, size and data type.
+    """Return what a function makes of images of noise that first go through the script's own transforms ``before`` it;
+    ``None`` if it keeps kind, size and data type.
 
     Args:
-        channels: of the images as decoded, 1 or 3.
-        size: (height, width) if it is the same for all.
+        channels: channels of the decoded images, 1 or 3.
+        size: (height, width) if it is common to all images.
 
     Raises:
         Failed: one of them raised.
-        Refused: what it returns depends on the image, or cannot be one row of a batch of an engine; or it seeds random
-            generators, from which transforms draw.
+        Refused: what it returns depends on the image or cannot be a row of an engine's batch, or it seeds random
+        generators, from which transforms draw.
     """
     if resets := calls_reached(function) & RESETS:
         raise Refused(f"it sets the state of a random generator ({', '.join(sorted(resets))})", "own-seeds")
@@ -82,7 +82,7 @@ def returned(
         seen = [_tried(function, before, channels, first_size, 0)]
         isolated.begin()
         seen.append(_tried(function, before, channels, other_size, 1))
-        with suppress(Failed):  # of a picture that is nearly black a function may divide by what is zero
+        with suppress(Failed):  # with a nearly black picture a function may divide by zero
             seen.append(_tried(function, before, channels, first_size, 2))
         isolated.check()
     if all(given == made for given, made in seen):
@@ -93,7 +93,7 @@ def returned(
     with_size = {(made[0], _with_size(given[1], made[1])) for given, made in seen}
     if len(with_size) == 1 and "H" in (form := with_size.pop())[1]:
         return _returned(*form)
-    both = " and ".join(f"{_text(*made)} of {_text(*given)}" for given, made in seen)
+    both = " and ".join(f"{_text(*made)} from {_text(*given)}" for given, made in seen)
     raise Refused(
         f"what it returns depends on the image: {both}; put a Resize or a crop of fixed size before it", "varying-size"
     )
@@ -111,7 +111,7 @@ def _returned(type_: str, shape: tuple[Any, ...]) -> Returned:
 
 
 Form = tuple[str, tuple[Any, ...]]
-"""Type and shape, see :class:`Returned`."""
+"""Type and shape; see :class:`Returned`."""
 
 
 def _tried(
@@ -121,7 +121,8 @@ def _tried(
     size: tuple[int, int],
     seed: int,
 ) -> tuple[Form, Form]:
-    """(what it got, what it returned) for an image of noise, of darker noise, or one that is black but for a spot."""
+    """Return (input, output) of the function for an image of noise, of darker noise, or of a black image with one
+    spot."""
     pixels = np.random.default_rng(seed).integers(0, 256 >> (2 * seed), (*size, channels), np.uint8)
     if seed == 2:
         pixels[:] = 0
@@ -148,7 +149,7 @@ def _form(value: Any) -> Form:
 
 
 def _with_size(given: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shape, with letters if its last two numbers are those of the image."""
+    """Return the shape, with letters in place of its last two numbers if they are the size of the image."""
     return (*made[:-2], "H", "W") if len(made) >= 2 and made[-2:] == given[-2:] else made
 
 
@@ -160,7 +161,8 @@ def _text(type_: str, shape: tuple[Any, ...]) -> str:
 
 
 def are_alike(one: Compose, other: Compose) -> bool:
-    """Whether two pipelines do the same. Functions of the script's look equal if they only differ in what they hold."""
+    """Tell whether two pipelines do the same. Functions of a script look equal if they differ only in what they
+    hold."""
     return one == other and _all_same([*_functions(one.skeleton)], [*_functions(other.skeleton)], 0)
 
 
@@ -177,8 +179,8 @@ _VALUES = (int, float, complex, str, bytes, type(None))
 
 
 def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
-    """Whether two objects are one, or were made by the same code of the same things, such as two that one ``lambda``
-    made."""
+    """Tell whether two objects are identical, or made by the same code from the same values, such as two functions from
+    one ``lambda``."""
     if one is other:
         return True
     if type(one) is not type(other) or depth > _DEEP:
@@ -204,7 +206,7 @@ def _all_same(some: Sequence[Any], others: Sequence[Any], depth: int) -> bool:
 
 
 def _outside(function: FunctionType) -> list[Any]:
-    """What a function has from outside."""
+    """Return the enclosed values and default arguments of a function."""
     cells = [cell.cell_contents if is_full(cell) else cell for cell in function.__closure__ or ()]
     return [
         function.__globals__,

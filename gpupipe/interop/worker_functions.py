@@ -18,8 +18,8 @@ _STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF")
 
 
 def only_seeds(function: Callable[[int], Any]) -> bool:
-    """Whether it seeds random generators by what torch has seeded them with, and does nothing else, as the one in
-    torch's notes on reproducibility. Then random numbers of a loader's own take its place."""
+    """Tell whether a function seeds random generators from torch's seed and does nothing else, like the one in torch's
+    notes on reproducibility. Then the loader's random numbers replace it."""
     codes = list(reached(_plain(function)))
     steps = (step.opname for code in codes for step in dis.get_instructions(code))
     if not codes or not calls_reached(_plain(function)) <= _HARMLESS or any(step in _STORES for step in steps):
@@ -28,7 +28,7 @@ def only_seeds(function: Callable[[int], Any]) -> bool:
 
 
 def repeats_seeds(function: Callable[[int], Any]) -> bool:
-    """Whether it may seed generators with the same numbers in every epoch."""
+    """Tell whether a function may seed generators with the same numbers in every epoch."""
     return not calls_reached(_plain(function)).isdisjoint(RESETS) and not only_seeds(function)
 
 
@@ -37,14 +37,14 @@ def _plain(function: Any) -> Any:
 
 
 def _gives_fixed_states(function: Callable[[int], Any]) -> bool:
-    """Whether a generator stands the same after it, however it was seeded before."""
+    """Tell whether a generator is in the same state after the function, however it was seeded before."""
     after = []
     with lent():
         for seed in (1, 2):
             seed_all(seed)
             try:
                 function(0)
-            except Exception:  # outside of a worker it may lack something
+            except Exception:  # outside of a worker process it may fail
                 return True
             python, numpy, _, of_torch = drawn()
             after.append((python, numpy, of_torch))

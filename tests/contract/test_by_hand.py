@@ -300,7 +300,7 @@ class TestRefused:
                 x = self.transform(self.opened(i))
                 return x, (1 if "Pending" in str(x.__class__.__mro__[0]) else 0)
 
-        assert "makes something else of sample" in refused(Differs(numbered))
+        assert "makes a different sample" in refused(Differs(numbered))
 
     def test_most_samples_are_looked_at(self, numbered: Path) -> None:
         class LooksAlways(Photos):

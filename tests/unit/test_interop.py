@@ -152,7 +152,7 @@ def test_a_parameter_that_ours_has_not_is_refused() -> None:
             self.p, self.strength = p, strength
 
     RandomInvert.__module__ = "torchvision.transforms.v2._color"
-    with pytest.raises(TranslationError, match="gpupipe's RandomInvert has no strength"):
+    with pytest.raises(TranslationError, match="gpupipe's RandomInvert does not have strength"):
         translate_transform(RandomInvert())
 
 
@@ -370,12 +370,12 @@ class Own(data.Dataset[Any]):
     ("make", "why"),
     [
         (lambda p: tvd.ImageFolder(p, loader=a_function), "it reads files with a_function, and"),
-        (lambda p: Reads(p), "subclass of torchvision's ImageFolder with its own Reads.__getitem__"),
-        (lambda p: tvd.ImageFolder(p, target_transform=lambda t: [t]), r"makes [0] of label 0"),
+        (lambda p: Reads(p), "subclass of ImageFolder with its own Reads.__getitem__"),
+        (lambda p: tvd.ImageFolder(p, target_transform=lambda t: [t]), r"turns label 0 into [0]"),
         (lambda p: tvd.ImageFolder(p, target_transform=lambda t: random.Random().getrandbits(60)), "each time"),
         (lambda p: tvd.ImageFolder(p, v2.RandomIoUCrop()), "RandomIoUCrop"),
         (lambda p: data.ConcatDataset([tvd.ImageFolder(p), tvd.ImageFolder(p, v1.ToTensor())]), "different transforms"),
-        (lambda p: data.Subset(data.ConcatDataset([tvd.ImageFolder(p), cifar()]), [0]), "not all of its parts"),
+        (lambda p: data.Subset(data.ConcatDataset([tvd.ImageFolder(p), cifar()]), [0]), "some of its parts are not"),
         (lambda p: Own(), "does not know what it reads"),
         (lambda p: tvd.FakeData(3), "does not know what it reads"),
         (lambda p: [1, 2], "does not know what it reads"),
