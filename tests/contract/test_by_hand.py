@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from grids import half
 from own_datasets import CARRIED, EVAL, RARE, RARELY, TRAIN, AnotherInstead, CopiesOpened, Photos
 from PIL import Image
 from support import BATCH, N, warned
@@ -55,9 +56,7 @@ def damaged(tmp_path: Path, numbered: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its file is Pillow's to close
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", CARRIED + RARELY)
+@pytest.mark.parametrize(("kind", "engine", "workers"), half(CARRIED + RARELY, ENGINES, [0, 2]))
 def test_it_is_what_torch_gives(kind: type[Photos], engine: str, workers: int, damaged: Path, numbered: Path) -> None:
     dataset = kind(damaged if kind is AnotherInstead else numbered)
     want = list(TorchLoader(dataset, BATCH))

@@ -17,15 +17,16 @@ KNOWN: dict[str, str] = {}
 
 
 def parameters(workers: list[int], starts: list[str]) -> list[Any]:
-    return [
-        pytest.param(name, arguments, id=(told := "-".join(map(str, (name, *arguments.values())))), marks=marks(told))
-        for name, case in cases().items()
-        for arguments in ways(case, workers, starts)
-    ]
-
-
-def marks(told: str) -> list[Any]:
-    return [pytest.mark.xfail(reason=KNOWN[told], strict=True)] if told in KNOWN else []
+    """Return (name of a case, arguments of the loader). ``make test`` runs each case in one way, and in turn."""
+    found = []
+    for number, (name, case) in enumerate(cases().items()):
+        for way, arguments in enumerate(ways(case, workers, starts)):
+            told = "-".join(map(str, (name, *arguments.values())))
+            marks = [pytest.mark.xfail(reason=KNOWN[told], strict=True)] if told in KNOWN else []
+            if (number + way) % 2:
+                marks.append(pytest.mark.thorough)
+            found.append(pytest.param(name, arguments, id=told, marks=marks))
+    return found
 
 
 @pytest.mark.parametrize(("name", "arguments"), parameters([0, 2], ["fork"]))

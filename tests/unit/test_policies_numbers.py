@@ -22,7 +22,7 @@ from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, M
 
 P = 1e-4
 SIZE = (224, 180)
-DRAWS = 25_000
+DRAWS = 15_000
 
 POLICIES: dict[str, Any] = {
     "rand": T.RandAugment(),

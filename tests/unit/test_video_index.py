@@ -100,7 +100,7 @@ class TestFrames:
 
     @pytest.mark.slow
     def test_the_real_ones(self, shared_data: Path) -> None:
-        files = sorted((shared_data / "videos").glob("*/*"))
+        files = sorted((shared_data / "videos").glob("*/*"))[::7]
         for path in files:
             assert list(probe(os.fsencode(path)).pts) == decoded(path)[0]
 
