@@ -14,8 +14,8 @@ __all__ = ["half"]
 def half(*axes: Iterable[Any]) -> list[Any]:
     """Return all combinations of the values of some axes, and mark every second one as ``thorough``.
 
-    The marks form a chessboard, so that each value meets half of the values of every other axis. A value that is a tuple
-    stands for several parameters.
+    The marks form a chessboard, so that each value meets half of the values of every other axis. A tuple stands for
+    several parameters.
     """
     found = []
     for numbered in itertools.product(*map(enumerate, axes)):
