@@ -65,7 +65,7 @@ def _predictions() -> str:
             "|---|---|---|",
             *numbers,
             "",
-            "Predicted differences between DALI on the GPU and the reference, in grey levels, on photographs:",
+            "Predicted differences between DALI on the GPU and the reference, in gray levels, on photographs:",
             "",
             *(f"- {line}" for line in [*decoded, *pixels]),
         ]
@@ -100,7 +100,7 @@ def _decoders(results: Path) -> str:
     if not rows and not races:
         return ""
     head = ["settings", "chroma, share of the decoding engines", "decoded by", "equal to Pillow", "max", "mean"]
-    text = f"Who decodes the JPEGs, and how far from Pillow, in grey levels ({_machine(result)}):\n\n"
+    text = f"Who decodes the JPEGs, and how far from Pillow, in gray levels ({_machine(result)}):\n\n"
     load = "\n\nUnder matrix products on the consumer's stream:\n\n" + "\n".join(races) if races else ""
     return text + _table(head, rows) + load
 
@@ -218,7 +218,7 @@ def _parity(results: Path) -> str:
     lacking = ", ".join(result.get("unmeasured", []))
     rest = f"\n\nNot measured: {lacking}." if lacking else ""
     return (
-        "DALI on the GPU against the reference, in grey levels; the largest of photographs, noise and blocks, means of "
+        "DALI on the GPU against the reference, in gray levels; the largest of photographs, noise and blocks, means of "
         f"photographs ({_machine(result)}):\n\n" + _table(head, rows) + rest
     )
 

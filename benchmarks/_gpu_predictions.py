@@ -20,7 +20,7 @@ from gpupipe.transforms.ops.promise import EQUAL, GRAPH, Bound, Tolerance
 __all__ = ["DECODED", "NUMBERS", "PIXELS", "Number", "compare", "verdict"]
 
 
-# ---- pixels: DALI on the GPU against the reference, in grey levels, on equal pixels
+# ---- pixels: DALI on the GPU against the reference, in gray levels, on equal pixels
 
 
 def _cpu(row: str, more: float = 0.0) -> Tolerance:

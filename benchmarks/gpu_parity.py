@@ -1,6 +1,6 @@
 """How far is DALI on a GPU from DALI on the CPU, and from the reference, for every transform, recipe and decoder?
 
-Prediction, from the sources, in grey levels on equal pixels (``_gpu_predictions.py`` has every row): crops, flips,
+Prediction, from the sources, in gray levels on equal pixels (``_gpu_predictions.py`` has every row): crops, flips,
 erasing, noise, hue and what torch finishes on the device equal; arithmetic on bytes (brightness, contrast, sharpness,
 blur, gray) at most 1 with a mean of at most 0.02, of tensors 0.6; resizing as on the CPU and one level; nearest warps
 255 on at most 0.1 % of the values, perspectives twice that; JPEG compression, another algorithm there, at most 60,
@@ -8,7 +8,7 @@ mean 1.5. Decoding with fancy upsampling at most 4, mean 0.4; with plain upsampl
 colour. Not run yet on the machine that it is for.
 
 Measured: the same plans on the same pixels. Transforms and recipes on photographs, on noise, and on black and white
-blocks, in grey levels; decoders on JPEG files of all chroma subsamplings. ``rows`` are what the GPU's column of the
+blocks, in gray levels; decoders on JPEG files of all chroma subsamplings. ``rows`` are what the GPU's column of the
 table in ``gpupipe/parity/promises.py`` can be filled from, each beside its prediction; ``unmeasured`` names the rows
 that nothing here is of. Photographs come before noise and blocks, and a measurement that crashes takes no other along.
 

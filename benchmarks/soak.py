@@ -87,7 +87,7 @@ class Pair:
 def check(
     plans: EpochPlan, step: int, batches: list[Any], dataset: ImageFolder, exact: bool
 ) -> tuple[list[str], float]:
-    """(what is not the plan's, mean difference of the two engines in grey levels)."""
+    """(what is not the plan's, mean difference of the two engines in gray levels)."""
     plan, wrong = plans[step], []
     labels = np.asarray(dataset.labels)[plan.indices]
     for name, batch in zip(("dali", "torch"), batches, strict=True):
@@ -99,7 +99,7 @@ def check(
             wrong.append(f"epoch {plan.epoch}, step {step}: the reference's pictures are others")
     difference = (batches[0][0].float() - batches[1][0].float()).abs().mean().item()
     if difference > 0.5:
-        wrong.append(f"epoch {plan.epoch}, step {step}: the engines differ by {difference:.2f} grey levels")
+        wrong.append(f"epoch {plan.epoch}, step {step}: the engines differ by {difference:.2f} gray levels")
     return wrong, difference
 
 

@@ -5,7 +5,7 @@ within one grey level of the reference, apart from the borders of what interpola
 
 Measured: every transform with certainty (p=1), on photographs of 320 x 320 pixels, with the numbers of one plan for
 all three: DALI's CPU backend against the reference on PIL images; the reference against torchvision's functions on PIL
-images and on uint8 tensors. In grey levels of 0 to 255.
+images and on uint8 tensors. In gray levels of 0 to 255.
 
     python benchmarks/transforms_table.py [FOLDER]    # writes results/transforms.json
     python benchmarks/transforms_table.py --write     # writes docs/transforms.md from it

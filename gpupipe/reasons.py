@@ -18,7 +18,7 @@ ADVICE = {
     "cannot-copy": "keep open files, locks and connections out of the dataset until a sample is read",
     "changes-itself": "let __getitem__ change nothing in the dataset or the transform",
     "compares-types": "ask isinstance(x, T) in place of type(x) is T",
-    "dataset-form": "give the dataset one column of images and columns of numbers, truth values or texts",
+    "dataset-form": "give the dataset one column of images and columns of numbers, booleans or texts",
     "differs": "let __getitem__ only open the image, call the transforms that the dataset holds, and return the result",
     "empty": "give the dataset samples",
     "engine": "change the transform that the engine names",
@@ -27,12 +27,12 @@ ADVICE = {
     "in-order": "leave in_order=False out",
     "looks-at-values": "compute with images before the transforms or in the training loop",
     "mixes-samples": "make each sample from its own row alone",
-    "negative-index": "give indices from 0 to the number of samples less one",
+    "negative-index": "give indices from 0 to len(dataset) - 1",
     "no-versions": "let the server send ETag or Last-Modified",
     "original-images": "leave images before their transforms out of the samples",
-    "other": "see what stands behind it",
+    "other": "check the setup",
     "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",
-    "other-library": "make one of gpupipe.datasets of the same files",
+    "other-library": "use one of gpupipe.datasets on the same files",
     "own-function": "use transforms of gpupipe or torchvision in place of the function",
     "own-image-loader": "use torchvision's own image loader",
     "own-methods": "use the library's class itself in place of the subclass",
@@ -41,13 +41,13 @@ ADVICE = {
     "own-view": "let the object that holds transforms only call them and return what they make",
     "pin-memory-device": "use device= in place of pin_memory_device=",
     "ranks-apart": "make the loaders in the same order on all ranks, and a loader of one rank without shard=",
-    "replaced-function": "leave the library's own methods and functions in their places",
-    "sample-fails": "see that every sample can be read",
+    "replaced-function": "do not replace the library's methods and functions",
+    "sample-fails": "make sure that every sample can be read",
     "single-samples": "use batch_size=1",
     "stream": "use a dataset with __len__ and __getitem__",
     "target-transform": "give one integer per sample as its label, and the same one each time",
-    "transform-argument": "give the transform arguments that gpupipe knows",
-    "transform-order": "put the transform at a place where it gets what it is known with",
+    "transform-argument": "give the transform arguments that gpupipe supports",
+    "transform-order": "put the transform where it gets the kind of input that gpupipe supports",
     "unknown-dataset": "use gpupipe.datasets, or a dataset that holds its transforms as objects",
     "unknown-transform": "use a transform that gpupipe has",
     "unlike-parts": "concatenate folders of images with the same transform object and the same settings",
@@ -105,7 +105,7 @@ class Reason:
 
     def __post_init__(self) -> None:
         if self.code not in ADVICE:
-            raise ValueError(f"{self.code!r} is no code of gpupipe.reasons.ADVICE")
+            raise ValueError(f"{self.code!r} is not a code of gpupipe.reasons.ADVICE")
         object.__setattr__(self, "text", without_addresses(self.text))
 
     @staticmethod

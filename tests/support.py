@@ -256,7 +256,7 @@ def plans_of(
 
 
 def grey_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
-    """|images - reference| in grey levels f64[B, C, H, W]; for pipelines that end in uint8 or in Normalize."""
+    """|images - reference| in gray levels f64[B, C, H, W]; for pipelines that end in uint8 or in Normalize."""
     want = reference(dataset, plan, dataset.transform)
     got = images.cpu()
     assert got.shape == want.shape and got.dtype == want.dtype, (got.shape, got.dtype, want.shape, want.dtype)

@@ -95,7 +95,7 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
         width, height = image.size
         image.draft(None, (max(width // factor, 1), max(height // factor, 1)))
         if image.size != (-(-width // factor), -(-height // factor)):
-            raise Undecodable("changed", f"the index says that it is a JPEG, and it is {image.format}")
+            raise Undecodable("changed", f"the index says that it is a JPEG, but it is {image.format}")
         turn = orientation_of(image) if limits.exif else 1
         if turn >= 5:
             height, width = width, height

@@ -253,8 +253,8 @@ def read_at(fd: int, place: Place) -> bytes:
         found = pread(fd, length, place.offset)
     except MemoryError:
         raise MemoryError(
-            f"{printable(place.path)}: there is no memory for its {length} bytes; a dataset refuses files that have "
-            "more than its max_bytes"
+            f"{printable(place.path)}: not enough memory for its {length} bytes; a dataset rejects files with more "
+            "than max_bytes"
         ) from None
     if len(found) < place.length:
         raise ends_before(place, os.fstat(fd).st_size)

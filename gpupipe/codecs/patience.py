@@ -31,13 +31,13 @@ _RUNNING: WeakSet[Future[Any]] = WeakSet()
 
 
 def gave_up() -> bool:
-    """Return whether nobody waits for this thread any more."""
+    """Return whether the result of this thread is no longer awaited."""
     own = getattr(_THREAD, "ended", None)
     return _ENDED.is_set() or (own is not None and own.is_set())
 
 
 def pause(seconds: float) -> None:
-    """Sleep like ``time.sleep()``, but return early if nobody waits for this thread any more."""
+    """Sleep like ``time.sleep()``, but return early if the result of this thread is no longer awaited."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not gave_up():
         time.sleep(min(left, _LOOK))
@@ -74,13 +74,13 @@ class Requests:
     def results(self, work: Sequence[Callable[[], R]]) -> list[R]:
         """Run the work and return its results.
 
-        Raises the first error, and :class:`OSError` if nobody waits any more.
+        Raises the first error, and :class:`OSError` if the results are no longer awaited.
         """
         futures: list[Future[R]] = [self._submit(one) for one in work]
         try:
             while wait(futures, _LOOK).not_done:
                 if gave_up():
-                    raise OSError(errno.ECANCELED, "nobody waits for the answer any more")
+                    raise OSError(errno.ECANCELED, "the answer is no longer awaited")
             return [future.result() for future in futures]
         finally:
             for future in futures:

@@ -55,7 +55,7 @@ def cut_short(source: IO[bytes]) -> str | None:
         needed = 8 + int.from_bytes(head[4:8], "little")
     elif head[:4] in (b"II*\0", b"MM\0*"):
         needed = 2 + int.from_bytes(head[4:8], "little" if head[:1] == b"I" else "big")
-    return f"the file has {size} bytes, and needs {needed}" if needed > size else None
+    return f"the file has {size} bytes, but needs {needed}" if needed > size else None
 
 
 def _ends(read: ReadAt, size: int, mark: bytes, start: int = 0) -> bool:

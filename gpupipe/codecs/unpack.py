@@ -160,7 +160,9 @@ class _Inflating(io.RawIOBase):
     def readall(self) -> bytes:
         take = self._packed.take
         if take - self._at > _AT_ONCE:  # WebP and AVIF, which Pillow reads this way even for their size
-            raise OSError(f"it unpacks into {take} bytes, and its format is read as a whole: at most {_AT_ONCE}")
+            raise OSError(
+                f"it unpacks into {take} bytes, but its format can only be unpacked as a whole: at most {_AT_ONCE}"
+            )
         return super().readall() or b""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

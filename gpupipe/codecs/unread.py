@@ -79,7 +79,7 @@ def _as_it_is(image: Image.Image) -> Image.Image:
 
 
 def sendable(image: Any) -> Any:
-    """An image that another process decodes if somebody looks at it there, if it is one that nobody has looked at."""
+    """Return an image that another process decodes at its first use, if it is not decoded here yet."""
     if isinstance(image, ImageFile.ImageFile) and (found := encoded_of(image)) is not None:
         return _unread(image, *found)
     return image

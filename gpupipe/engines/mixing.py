@@ -68,7 +68,9 @@ def _shares(target: Any, op: Mixing, batch: int) -> Tensor:
         except RuntimeError as e:  # on the CPU only, because checking on a GPU would wait for it
             raise PipelineError(f"{name}: num_classes={n} does not fit the targets {target.tolist()}: {e}") from None
     if n is not None and target.shape[1] != n:
-        raise PipelineError(f"{name}: targets of {target.shape[1]} classes do not fit num_classes={n}; leave that out")
+        raise PipelineError(
+            f"{name}: targets of {target.shape[1]} classes do not fit num_classes={n}; leave num_classes out"
+        )
     return target if target.is_floating_point() else target.to(torch.float32)
 
 

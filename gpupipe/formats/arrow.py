@@ -101,7 +101,7 @@ def rows_of(content: Any, start: int, image: str, label: str | None, columns: Se
         for i, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             name = ((called[i].as_py() if called is not None else None) or str(number)).encode()
             if length < 0:
-                yield Row(name, 0, 0, problem="it has no bytes; a path alone is not followed")
+                yield Row(name, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
             else:
                 yield Row(name, at, length, None if labels is None else labels[i], values=values[i] if values else ())
             number += 1
@@ -124,7 +124,7 @@ def _reader(content: Any) -> Any:
             return pa.ipc.open_file(content)
         return pa.ipc.open_stream(content)
     except (OSError, ValueError) as e:
-        raise ValueError(f"it is no whole Arrow file or stream: {e}") from None
+        raise ValueError(f"it is not a complete Arrow file or stream: {e}") from None
 
 
 def _check_batches(content: Any, *, compressed: bool) -> None:
@@ -185,7 +185,7 @@ def _batches(reader: Any) -> Iterator[Any]:
         else:
             yield from reader
     except (OSError, ValueError) as e:
-        raise ValueError(f"it is cut or damaged: {e}") from None
+        raise ValueError(f"it is truncated or damaged: {e}") from None
 
 
 def further_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -273,7 +273,7 @@ def bytes_of(
     if pa.types.is_struct(column.type):
         names = [field.name for field in column.type]
         if "bytes" not in names:
-            raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that has them")
+            raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that contains them")
         there &= _valid(column)
         if "path" in names:
             path = column.field("path")
@@ -285,7 +285,7 @@ def bytes_of(
     elif pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
         dtype = np.dtype("<i8")
     else:
-        raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that has them")
+        raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that contains them")
     there &= _valid(column)
     _, offsets, data = column.buffers()
     n = len(column)

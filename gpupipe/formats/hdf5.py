@@ -44,7 +44,7 @@ def opened(file: IO[bytes] | str) -> Any:
     try:
         return h5py().File(file, "r")
     except OSError as e:
-        raise ValueError(f"it is no whole HDF5 file: {e}") from None
+        raise ValueError(f"it is not a complete HDF5 file: {e}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +91,8 @@ class Hdf5Files(Shards):
                     yield from self._of_group(root, images, labels)
             except OutsideError as e:
                 raise ValueError(
-                    f"{e}, and encoded images are read by their place in the file that you name: name that other file, "
-                    "or copy the data into one (file['copy'] = file[name][()])"
+                    f"{e}, but encoded images are read at their position in the named file: name that other file, or "
+                    "copy the data into one (file['copy'] = file[name][()])"
                 ) from None
             except (RuntimeError, KeyError, OSError, zlib.error) as e:  # errors of h5py for damaged files
                 raise ValueError(f"it is damaged: {e}") from None
@@ -100,10 +100,11 @@ class Hdf5Files(Shards):
     def _of_dataset(self, file: IO[bytes], root: Any, images: Any, labels: list[Any] | None) -> Iterator[Row]:
         kind = h5py().check_vlen_dtype(images.dtype)
         if images.ndim > 1 and images.dtype == np.uint8:
-            raise ValueError(f"{self.image!r} is uint8{list(images.shape)}, which is pixels; use HDF5Arrays")
+            raise ValueError(f"{self.image!r} is uint8{list(images.shape)}, which are pixels; use HDF5Arrays")
         if h5py().check_string_dtype(images.dtype) is not None:
             raise ValueError(
-                f"{self.image!r} has texts, which end at a zero byte as no image does; write arrays of uint8"
+                f"{self.image!r} has texts, which end at the first zero byte and so cannot hold images; write arrays "
+                "of uint8"
             )
         if images.ndim != 1 or kind is None or np.dtype(kind).itemsize != 1:
             raise ValueError(
@@ -130,7 +131,7 @@ class Hdf5Files(Shards):
             label = labels[i] if labels is not None else name.rpartition("/")[0].rpartition("/")[2] or None
             at = item.id.get_offset()
             if at is None and item.size:
-                problem = "it is stored in chunks, and not in one piece; write it without chunks and compression"
+                problem = "it is stored in chunks, not in one piece; write it without chunks and compression"
                 yield Row(name.encode(), 0, 0, problem=problem)
             else:
                 yield Row(name.encode(), at or 0, item.size, label, values=values(i))
@@ -179,16 +180,16 @@ def _references(file: IO[bytes], images: Any) -> Iterator[tuple[int, int, int]]:
     if images.chunks is None:
         at = low.get_offset()
         if at is None:
-            raise ValueError(f"{images.name!r} has no place of its own in the file; write it again")
+            raise ValueError(f"{images.name!r} has no storage of its own in the file; write it again")
         file.seek(at)
         raw = file.read(count * _REFERENCE.size)
         if len(raw) < count * _REFERENCE.size:
-            raise ValueError(f"{images.name!r} ends after byte {at + len(raw)}: it is cut")
+            raise ValueError(f"{images.name!r} ends after byte {at + len(raw)}: it is truncated")
         yield from _REFERENCE.iter_unpack(raw)
         return
     each = images.chunks[0]
     if each > _LARGEST_CHUNK:
-        raise ValueError(f"{images.name!r} claims chunks of {each} references; write it again with chunks of less")
+        raise ValueError(f"{images.name!r} claims chunks of {each} references; write it again with smaller chunks")
     with _unfiltering(plist, each, images.name) as unfiltered:
         for first in range(0, count, each):
             raw = unfiltered(*low.read_direct_chunk((first,)))
@@ -256,14 +257,14 @@ class _Heaps:
         self._file.seek(start)
         head = self._file.read(_HEAP.size)
         if len(head) < _HEAP.size or head[:4] != b"GCOL":
-            raise ValueError(f"it is cut or damaged: there is no heap at byte {start}")
+            raise ValueError(f"it is truncated or damaged: there is no heap at byte {start}")
         _, _, size = _HEAP.unpack(head)
         found, at = dict[int, tuple[int, int]](), start + _HEAP.size
         while at + _OBJECT.size <= start + size:
             self._file.seek(at)
             head = self._file.read(_OBJECT.size)
             if len(head) < _OBJECT.size:
-                raise ValueError(f"it is cut or damaged: the heap at byte {start} does not end")
+                raise ValueError(f"it is truncated or damaged: the heap at byte {start} does not end")
             number, _, _, length = _OBJECT.unpack(head)
             if not number:  # the rest is free
                 break

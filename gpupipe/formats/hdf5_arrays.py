@@ -170,7 +170,7 @@ def _columns(root: Any, path: str, image: str, label: str | None, allow_outside:
         raise ValueError(f"it has no dataset {image!r}; it has {', '.join(map(repr, root)) or 'nothing'}")
     if images.ndim < 3 or images.dtype != np.uint8:
         hint = "; encoded images are for HDF5" if images.ndim < 3 else ""
-        raise ValueError(f"{image!r} is {images.dtype}{list(images.shape)}, and no pixels uint8[N, H, W, 1 or 3]{hint}")
+        raise ValueError(f"{image!r} is {images.dtype}{list(images.shape)}, not pixels uint8[N, H, W, 1 or 3]{hint}")
     in_one_piece = images.chunks is None and not images.external and images.file == root
     offset = images.id.get_offset() if in_one_piece else None
     rows: Any = (

@@ -188,7 +188,7 @@ class _Chunk:
         try:
             return os.fsencode(path), Row(name, 0, os.stat(path).st_size)
         except (OSError, ValueError):
-            return self.file, Row(name, 0, 0, problem=f"it has no bytes, and there is no file {named!r}")
+            return self.file, Row(name, 0, 0, problem=f"it has no bytes, and this file does not exist: {named!r}")
 
 
 def _chunk(part: Any, maps: MappedFiles, other: bytes) -> _Chunk:
@@ -199,7 +199,7 @@ def _chunk(part: Any, maps: MappedFiles, other: bytes) -> _Chunk:
         where = maps.find(address, size)
         if where is None:
             raise DatasetError(
-                "HuggingFace: this dataset lies in memory, and not in Arrow files; write it with "
+                "HuggingFace: this dataset is in memory, not in Arrow files; write it with "
                 "ds.save_to_disk(folder), and open it with datasets.load_from_disk(folder)"
             )
         found.append(where)
@@ -260,8 +260,8 @@ class HuggingFace(Format):
         decoded = type(features[column]).__name__ == "Image" and features[column].decode
         if decoded and features[column].mode not in (None, "RGB"):
             raise DatasetError(
-                f"HuggingFace: its column {column!r} is {features[column]}, and images are opened in RGB here; "
-                f"cast_column({column!r}, datasets.Image()), and leave the mode to a transform such as Grayscale"
+                f"HuggingFace: its column {column!r} is {features[column]}, but gpupipe opens images in RGB; use "
+                f"cast_column({column!r}, datasets.Image()), and choose the mode with a transform such as Grayscale"
             )
         names = tuple(getattr(features[target], "names", None) or ()) if target is not None else ()
         self._columns = column, target
@@ -307,11 +307,12 @@ def _features(dataset: Any) -> dict[str, Any]:
         )
     if kind == "IterableDataset":
         raise DatasetError(
-            "HuggingFace: an IterableDataset has no rows to choose; load it without streaming=True, or give the "
+            "HuggingFace: an IterableDataset has no rows that can be requested by number; load it without "
+            "streaming=True, or give the "
             "Dataset that to_iterable_dataset() was called on"
         )
     if not all(hasattr(dataset, name) for name in ("features", "data", "cache_files", "_indices")):
-        raise DatasetError(f"HuggingFace: {type(dataset).__module__}.{kind} is no datasets.Dataset")
+        raise DatasetError(f"HuggingFace: {type(dataset).__module__}.{kind} is not a datasets.Dataset")
     return dict(dataset.features)
 
 
@@ -322,8 +323,8 @@ def _refuse_lists(features: dict[str, Any], image: str | None) -> None:
         one = getattr(feature, "feature", feature[0] if isinstance(feature, list) else None)
         if type(one).__name__ == "Image" and (name == image or (image is None and "Image" not in kinds)):
             raise DatasetError(
-                f"HuggingFace: each row of its column {name!r} is a list of images, and a sample has one image; "
-                "make a row of each: "
+                f"HuggingFace: each row of its column {name!r} is a list of images, but a sample has one image; make "
+                "a row of each: "
                 f"dataset.map(lambda rows: {{'image': [i for row in rows[{name!r}] for i in row]}}, batched=True, "
                 "remove_columns=dataset.column_names), with further columns in the same way"
             )

@@ -116,7 +116,7 @@ class LitData(Sharded):
             ``"1"``; those of nested dictionaries ``"meta.id"``.
         label: The field of class numbers or names. ``None``: no labels. The default may be missing; a name that you
             pass must exist.
-        columns: Further fields of numbers, truth values, texts, or arrays and tensors of one shape. A sample without a
+        columns: Further fields of numbers, booleans, texts, or arrays and tensors of one shape. A sample without a
             value is a bad sample.
 
     Raises:

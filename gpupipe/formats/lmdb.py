@@ -80,8 +80,10 @@ class LmdbFiles(Shards):
                 text = labels.get(middle)
                 if text is not None and not _NUMBER.fullmatch(text):
                     row = row._replace(
-                        problem=f"its label is {text[:32]!r}, which is no class number; texts come by "
-                        f"columns=[{self.label!r}]"
+                        problem=(
+                            f"its label is {text[:32]!r}, which is not a class number; read texts with "
+                            f"columns=[{self.label!r}]"
+                        )
                     )
                 else:
                     row = row._replace(label=None if text is None else int(text))
@@ -127,8 +129,8 @@ class LmdbFiles(Shards):
             image = None
         if image is None:
             problem = (
-                f"it begins with {head!r}: neither an image nor a Datum of Caffe's; if it is none, say which keys are "
-                "those of images, as in image='image-*'"
+                f"it begins with {head!r}: neither an image nor a Datum of Caffe's; if other keys have the images, "
+                "name them, as in image='image-*'"
             )
             return Row(key, 0, 0, problem=problem, kind="undecodable")
         if not encoded:
@@ -185,12 +187,14 @@ class _Pages:
             head = self._read(number * size + 16, _META.size)
             magic, version, _, transaction = _META.unpack(head)
             if magic != _MAGIC:
-                raise ValueError("it is no LMDB database, or damaged at its beginning")
+                raise ValueError("it is not an LMDB database, or its beginning is damaged")
             if version != _VERSION:
-                raise ValueError(f"it is of version {version} of LMDB's format, and only version {_VERSION} is known")
+                raise ValueError(
+                    f"it is of version {version} of LMDB's format, but gpupipe reads only version {_VERSION}"
+                )
             size = _TREE.unpack_from(head, _TREES - 16)[0]
             if not 256 <= size <= 1 << 16 or size & (size - 1):
-                raise ValueError(f"it says that its pages have {size} bytes, so it is damaged")
+                raise ValueError(f"it claims pages of {size} bytes, so it is damaged")
             found.append((transaction, _TREE.unpack_from(head, _TREES - 16 + _TREE.size)[-1]))
         self.size = size
         self.root: int = max(found)[1]
@@ -202,7 +206,7 @@ class _Pages:
 
     def _read(self, offset: int, length: int) -> bytes:
         if offset + length > self._total:
-            raise ValueError(f"it is cut: byte {offset + length} of {self._total} is asked for")
+            raise ValueError(f"it is truncated: byte {offset + length} of {self._total} was requested")
         self._file.seek(offset)
         return self._file.read(length)
 
@@ -216,11 +220,11 @@ class _Pages:
             number, depth = todo.pop()
             seen += 1
             if depth > 64 or seen > self._total // self.size:
-                raise ValueError(f"it is damaged: its tree comes back to page {number}")
+                raise ValueError(f"it is damaged: its tree contains twice page {number}")
             page = self._read(number * self.size, self.size)
             own, _, flags, lower, upper = _PAGE.unpack_from(page)
             if own != number or not flags & (_BRANCH | _LEAF) or not _PAGE.size <= lower <= upper <= self.size:
-                raise ValueError(f"it is damaged: page {number} is none")
+                raise ValueError(f"it is damaged: page {number} does not exist")
             nodes = struct.unpack_from(f"<{(lower - _PAGE.size) // 2}H", page, _PAGE.size)
             if flags & _BRANCH:
                 below = []
@@ -249,7 +253,7 @@ class _Pages:
         offset = number * self.size + begin
         if is_big:
             if begin + 8 > self.size:
-                raise ValueError(f"it is damaged: page {number} is none")
+                raise ValueError(f"it is damaged: page {number} does not exist")
             offset = int.from_bytes(page[begin : begin + 8], "little") * self.size + _PAGE.size
         if offset + length > self._total or (not is_big and begin + length > self.size):
             raise claim(f"a value of page {number}", offset, length, self._total)

@@ -143,7 +143,7 @@ def read_manifest(
         labels.append(_label(row.get("label"), line, file))
         names.append(str(row.get("name") or "").encode(errors="surrogateescape"))
     if not labels:
-        raise DatasetError(f"Manifest: {file} lists no sample")
+        raise DatasetError(f"Manifest: {file} lists no samples")
     for name in further:
         if name not in there:
             has = ", ".join(map(repr, there))
@@ -194,8 +194,8 @@ def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
     except ValueError:
         if are_fractions([str(label) for label in labels if label is not None]):
             raise DatasetError(
-                "Manifest: labels are class numbers or names, and these are numbers with a fraction, such as "
-                f"{next(label for label in labels if label is not None)}; write whole numbers, or name them by columns="
+                "Manifest: labels are class numbers or names, but these are fractions, such as "
+                f"{next(label for label in labels if label is not None)}; write integers, or name them with columns="
             ) from None
         return tuple(labels)
 
@@ -211,14 +211,14 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                     if line.strip():
                         row = parse_json(line)
                         if not isinstance(row, dict):
-                            raise DatasetError(f"Manifest: line {number} of {path} is no JSON object")
+                            raise DatasetError(f"Manifest: line {number} of {path} is not a JSON object")
                         yield number, row
                 return
             reader = csv.DictReader(file, delimiter="\t" if "\t" in first else ",", strict=True)
             spaced = [name for name in reader.fieldnames or () if name != name.strip()]
             if spaced:
                 raise DatasetError(
-                    f"Manifest: the first line of {path} names {spaced[0]!r}, with a space; write commas without any"
+                    f"Manifest: the first line of {path} names {spaced[0]!r}, with a space; write commas without spaces"
                 )
             if "path" not in (reader.fieldnames or ()):
                 raise DatasetError(f"Manifest: the first line of {path} must name the columns {','.join(_COLUMNS)}")
@@ -240,7 +240,7 @@ def _integer(value: Any, otherwise: int, name: str, line: int, file: str) -> int
             raise ValueError
     except (TypeError, ValueError):
         raise DatasetError(
-            f"Manifest: line {line} of {file} has {name} {value!r}, which is no number of bytes"
+            f"Manifest: line {line} of {file} has {name} {value!r}, which is not a number of bytes"
         ) from None
     return number
 

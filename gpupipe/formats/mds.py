@@ -66,10 +66,10 @@ def positions_of(file: IO[bytes]) -> list[int]:
     head = file.read(4)
     count = int.from_bytes(head, "little")
     if len(head) < 4 or 4 * (count + 2) > total:
-        raise ValueError(f"it claims {count} samples and has {total} bytes: it is cut, or of another format")
+        raise ValueError(f"it claims {count} samples and has {total} bytes: it is truncated, or of another format")
     positions = list(struct.unpack(f"<{count + 1}I", file.read(4 * (count + 1))))
     if positions != sorted(positions) or positions[0] < 4 * (count + 2) or positions[-1] > total:
-        raise ValueError("it is cut or damaged: its samples lie outside of it")
+        raise ValueError("it is truncated or damaged: its samples lie outside of it")
     return positions
 
 
@@ -89,7 +89,7 @@ def samples_of(
     encoding = fields[names.index(image)].encoding
     if encoding.partition(":")[0] not in _IMAGES:
         raise ValueError(
-            f"its field {image!r} is stored as {encoding!r}, which is no encoded image; write JPEG or bytes"
+            f"its field {image!r} is stored as {encoding!r}, which is not an encoded image; write JPEG or bytes"
         )
     known = label is not None and label in names
     if known:
@@ -162,7 +162,7 @@ def _column(file: IO[bytes], encoding: str, at: int, length: int) -> Any:
     except (ValueError, KeyError, IndexError, struct.error) as e:
         raise ValueError(f"a field that is stored as {encoding!r} is damaged at byte {at}: {e}") from None
     raise ValueError(
-        f"a field is stored as {encoding!r}, and columns hold numbers, truth values, texts and arrays of numbers; "
+        f"a field is stored as {encoding!r}, but columns hold numbers, booleans, texts and arrays of numbers; "
         "leave it out of columns="
     )
 
@@ -187,7 +187,7 @@ def _ndarray(data: bytes, about: str) -> npt.NDArray[Any]:
 
 def _value(file: IO[bytes], encoding: str, at: int, length: int) -> int | str:
     if length > _LONGEST:
-        raise ValueError(f"has {length} bytes, and is no class; name another field by label=")
+        raise ValueError(f"has {length} bytes and is not a class; name another field by label=")
     file.seek(at)
     data = file.read(length)
     if encoding in _TEXTS:
@@ -230,7 +230,7 @@ class MdsShards(Shards):
             columns = zip(about["column_names"], about["column_encodings"], about["column_sizes"], strict=True)
             fields = [Field(str(name), str(encoding), size) for name, encoding, size in columns]
         except (ValueError, KeyError, TypeError):
-            raise ValueError("it is no MDS shard: it does not say which fields it has") from None
+            raise ValueError("it is not an MDS shard: it does not name its fields") from None
         if any(not (field.size is None or (type(field.size) is int and field.size >= 0)) for field in fields):
             raise ValueError("it is damaged: a field has no size")
         return fields
@@ -258,8 +258,8 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
     if version != 2 or formats - {"mds"}:
         others = ", ".join(sorted(formats))
         raise DatasetError(
-            f"MDS: {file} is of version {version!r} and lists shards of format {others}; only version 2 and format mds "
-            "are known here: write it again by MDSWriter"
+            f"MDS: {file} is of version {version!r} and lists shards of format {others}; gpupipe reads only version "
+            "2 and format mds: write it again with MDSWriter"
         )
     if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
         raise DatasetError(f"MDS: {file} is damaged: a shard lies outside of its folder")

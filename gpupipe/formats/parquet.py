@@ -48,7 +48,7 @@ class ParquetFiles(Shards):
         try:
             return parquet.ParquetFile(file)
         except (OSError, ValueError) as e:
-            raise ValueError(f"it is no whole Parquet file: {e}") from None
+            raise ValueError(f"it is not a complete Parquet file: {e}") from None
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         table = self._open(file)
@@ -85,7 +85,7 @@ class ParquetFiles(Shards):
                 called = names[i].encode() if names is not None and names[i] else b"%d" % number
                 label = None if labels is None else labels[i]
                 if where is None:
-                    yield Row(called, 0, 0, problem="it has no bytes; a path alone is not followed")
+                    yield Row(called, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
                 elif label is not None and not isinstance(label, (int, str)):
                     yield Row(called, 0, 0, problem=f"its label is {label!r}, neither a number nor a name")
                 else:

@@ -28,7 +28,7 @@ __all__ = ["RecordFiles", "RecordIO"]
 _PART = struct.Struct("<II")
 _MAGIC = 0xCED7230A
 _HEADER = struct.Struct("<IfQQ")
-"""How many labels follow, the label if none does, two numbers of the record."""
+"""Number of labels that follow, the label if none follow, and two numbers of the record."""
 _COLUMNS = ("labels", "id", "id2")
 _LABELS = (4096 - _HEADER.size) // 4
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
@@ -93,7 +93,7 @@ class RecordFiles(Shards):
             magic, word = _PART.unpack(head)
             kind, length = word >> 29, word & (1 << 29) - 1
             if magic != _MAGIC or (kind not in (_WHOLE, _FIRST) if not parts else kind not in (_MIDDLE, _LAST)):
-                raise ValueError(f"it is no RecordIO file, or damaged at byte {at}")
+                raise ValueError(f"it is not a RecordIO file, or it is damaged at byte {at}")
             if not parts:
                 content = file.read(min(length, 4096))
             at += _PART.size + length
@@ -139,7 +139,9 @@ class RecordFiles(Shards):
         if not label.is_integer():
             if self.label is None and "labels" in self.columns:
                 return row
-            return row._replace(problem=f"its label is {label}, which is no class number; columns=['labels'] gives it")
+            return row._replace(
+                problem=f"its label is {label}, which is not a class number; columns=['labels'] gives it"
+            )
         return row._replace(label=int(label))
 
 

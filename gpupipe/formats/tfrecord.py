@@ -57,13 +57,13 @@ class TFRecords(Shards):
                 raise ValueError(f"it ends within record {number}, at byte {at + len(head)}")
             length, crc = HEAD.unpack(head)
             if masked(checksum(head[:8])) != crc:
-                raise ValueError(f"it is no TFRecord, or damaged at byte {at}, in the length of record {number}")
+                raise ValueError(
+                    f"it is not a TFRecord file, or it is damaged at byte {at}, in the length of record {number}"
+                )
             if at + HEAD.size + length + FOOT.size > total:
                 raise claim(f"record {number}", at, length, total)
             if length > MAX_BYTES:
-                raise ValueError(
-                    f"record {number} at byte {at} has {length} bytes, and no tf.train.Example has so many"
-                )
+                raise ValueError(f"record {number} at byte {at} has {length} bytes, more than any tf.train.Example has")
             data = file.read(length + FOOT.size)
             message, start = data[:length], at + HEAD.size
             if FOOT.unpack_from(data, length) != (masked(checksum(message)),):
@@ -94,20 +94,20 @@ class TFRecords(Shards):
         try:
             found = features_of(message, self.columns)
         except ValueError as e:
-            return Row(name, 0, 0, problem=f"it is no tf.train.Example: {e}", kind="undecodable")
+            return Row(name, 0, 0, problem=f"it is not a tf.train.Example: {e}", kind="undecodable")
         image = next((found[n] for n in self.image if isinstance(found.get(n), (slice, list))), None)
         if isinstance(image, list):
-            return Row(name, 0, 0, problem="it has several images, and a sample has one; name another by image=")
+            return Row(name, 0, 0, problem="it has several images, but a sample has one; name another by image=")
         if not isinstance(image, slice):
             has = ", ".join(sorted(found)) or "no features"
-            return Row(name, 0, 0, problem=f"it has {has}, and none of these is an image; name it by image=")
+            return Row(name, 0, 0, problem=f"it has {has}, none of which is an image; name it by image=")
         at, length = start + image.start, image.stop - image.start
         names = [n for n in self.label if n in found]
         label = found[names[0]] if names else None
         if isinstance(label, (float, list)):
             what = f"is {label:.6g}" if isinstance(label, float) else "has several values"
             problem = (
-                f"its {names[0]!r} {what}, and a label is one class number or name; name another feature by label=, "
+                f"its {names[0]!r} {what}, but a label is one class number or name; name another feature by label=, "
                 f"and several values by columns=[{names[0]!r}]"
             )
             return Row(name, at, length, problem=problem)

@@ -110,7 +110,7 @@ class TarShards(Shards):
         if image is None:
             has = ", ".join(f".{e}" for e in sorted(found))
             problem = (
-                f"it has {has}, and none of these is an image; name it by image=, and if it lies elsewhere in the "
+                f"it has {has}, none of which is an image; name it by image=, and if it lies elsewhere in the "
                 "file, pack the members of each sample one after another (tar --sort=name)"
             )
             return Row(sample, 0, 0, problem=problem)
@@ -135,8 +135,10 @@ class TarShards(Shards):
             return _with_field(row, read[extension], extension, field)
         if _NUMBER.fullmatch(read[extension]) is None:
             return row._replace(
-                problem=f"its .{extension} is {read[extension][:32]!r}, which is no class number; texts come by "
-                f"columns=[{extension!r}]"
+                problem=(
+                    f"its .{extension} is {read[extension][:32]!r}, which is not a class number; read texts "
+                    f"with columns=[{extension!r}]"
+                )
             )
         return row._replace(label=int(read[extension]))
 
@@ -175,7 +177,7 @@ def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
     except (ValueError, KeyError, TypeError):
         return row._replace(problem=f"its .{extension} has no field {field!r}")
     if isinstance(value, bool) or not isinstance(value, (int, str)) or (isinstance(value, int) and abs(value) >> 62):
-        return row._replace(problem=f"the field {field!r} of its .{extension} is no class number and no name")
+        return row._replace(problem=f"the field {field!r} of its .{extension} is neither a class number nor a name")
     return row._replace(label=value)
 
 
@@ -201,7 +203,7 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
             for member in tar:
                 if member.issparse():
                     raise ValueError(
-                        f"its member {member.name!r} is a sparse file, whose bytes do not lie together; pack it again "
+                        f"its member {member.name!r} is a sparse file, whose bytes are not contiguous; pack it again "
                         "without tar's --sparse"
                     )
                 if member.isreg() and member.offset_data + member.size > total:
@@ -215,11 +217,11 @@ def _members(file: IO[bytes]) -> Iterator[tuple[bytes, int, int]]:
                 raise ValueError(f"it is damaged at byte {tar.offset}")
             if file.read(_PADDING).strip(b"\0"):
                 raise ValueError(
-                    f"it goes on behind its end at byte {tar.offset}, as several tar files do that cat put together; "
-                    "use tar --concatenate, or list them"
+                    f"it continues after its end at byte {tar.offset}, like tar files that cat joined; use tar "
+                    "--concatenate, or list the files"
                 )
     except tarfile.TarError as e:
-        raise ValueError(f"it is no whole tar file: {e}") from None
+        raise ValueError(f"it is not a complete tar file: {e}") from None
 
 
 class WebDataset(Sharded):

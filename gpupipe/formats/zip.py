@@ -54,7 +54,7 @@ class ZipFiles(Shards):
         try:
             archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, struct.error, EOFError) as e:
-            raise ValueError(f"it is no whole ZIP archive: {e}") from None
+            raise ValueError(f"it is not a complete ZIP archive: {e}") from None
         if _part(file, archive) not in (0, _MANY):
             raise ValueError("it is one part of several; join them: zip -s 0 parts.zip --out whole.zip")
         members = archive.infolist()

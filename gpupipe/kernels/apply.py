@@ -185,7 +185,7 @@ def apply_batch(
         elif type(op) in BATCH_FORMS:
             x = BATCH_FORMS[type(op)](x if ours else x.clone(), op)
         else:
-            raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
+            raise PipelineError(f"{type(op).__name__} cannot work on a whole batch")
     if out is not None:
         return x if x.data_ptr() == out.data_ptr() else out.copy_(x)
     return x if layout is torch.preserve_format else x.contiguous(memory_format=layout)

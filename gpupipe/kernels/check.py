@@ -35,8 +35,8 @@ def _check_head(head: Sequence[Op], channels: int) -> None:
             raise PipelineError(f"fill={fill} has {len(fill)} values for an image of {channels} channel(s)")
         if isinstance(op, ToDtype) and op.dtype == "bfloat16":
             raise PipelineError(
-                "ToDtype(bfloat16): there is no bfloat16 for single images on the host; put it at the end, where only "
-                "Normalize and RandomErasing come after it"
+                "ToDtype(bfloat16): single images on the host cannot be bfloat16; put it at the end, with only "
+                "Normalize and RandomErasing after it"
             )
 
 
@@ -49,7 +49,8 @@ def _check_tail(tail: Sequence[Op]) -> None:
         elif not has_batch_form(op):
             named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
             raise PipelineError(
-                f"{named} stands behind a function that gets the whole batch, and works on single images; put it before"
+                f"{named} works on single images, but follows a function that gets the whole batch; put it before "
+                "that function"
             )
 
 

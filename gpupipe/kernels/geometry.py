@@ -79,7 +79,7 @@ def crop_batch(x: Tensor, op: ops.Crop) -> Tensor:
             left = (left + around[2]).clip(0, values.shape[3] - width)
         return torch.from_numpy(_windows(values, top, left, height, width))
     if not inside and op.mode != "constant":
-        raise PipelineError(f'padding_mode={op.mode!r} has no form for a whole batch; use "constant"')
+        raise PipelineError(f'padding_mode={op.mode!r} cannot work on a whole batch; use "constant"')
     have = x.shape[2:]
     out = x.new_empty((len(x), x.shape[1], height, width))
     for c in range(x.shape[1]):

@@ -20,7 +20,7 @@ from .registry import batch_form, form
 @form(ops.Call)
 def call(image: Picture, op: ops.Call, i: int) -> Picture:
     if op.batch:
-        raise PipelineError(f"{op.name} is for whole batches, and what comes after it is done on single images")
+        raise PipelineError(f"{op.name} gets whole batches, but the transforms after it work on single images")
     # Copy tensors, because a function may modify its argument.
     given: Any = pil(image) if op.kind == "pil" else chw(image).clone(memory_format=torch.contiguous_format)
     before = _shown(given)
@@ -40,7 +40,7 @@ def _size(image: Picture) -> tuple[int, int]:
 def call_batch(x: Tensor, op: ops.Call) -> Tensor:
     before = _shown(x)
     if not op.batch:
-        raise PipelineError(f"{op.name} is for single images, and has no form for a whole batch")
+        raise PipelineError(f"{op.name} is for single images, and cannot work on a whole batch")
     made = _run(op, x, 0)
     if not isinstance(made, Tensor) or _shown(made) != before:
         raise _wrong(op, before, _shown(made))
@@ -76,7 +76,7 @@ def _wrong(op: ops.Call, given: str, made: str) -> PipelineError:
         return PipelineError(
             f"{op.name} must return {op.returns}, as it was declared or found by trying it: it got {given} and "
             f'returned {made}; if what it returns depends on the image, use engine="torch" with torchvision\'s '
-            "transforms, which leaves all to torch's own loader"
+            "transforms, which torch's own loader runs"
         )
     return PipelineError(
         f"{op.name} must keep kind, size and data type of the image: it got {given} and returned {made}; to change "

@@ -14,8 +14,8 @@ from ..transforms.ops.base import Array
 __all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "nchw", "pil", "planes", "size_of", "to_bytes"]
 
 Picture: TypeAlias = Array | Image.Image
-"""[H, W, C], or PIL: what was encoded stays a PIL image while it can, because conversions cost a copy each. What a
-function returned that has not three dimensions is an array as it is."""
+"""An array [H, W, C], or a PIL image. A decoded image stays a PIL image as long as possible, because each conversion is
+a copy. A result of a function that does not have three dimensions stays an array."""
 
 PIL_FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -52,15 +52,16 @@ def pil(image: Picture) -> Image.Image:
 
 
 def chw(image: Picture) -> Tensor:
-    """[C, H, W] of [H, W, C], on the same memory, or on a copy if torch cannot take it as it is; what has not three
-    dimensions as it is."""
+    """Return an array [H, W, C] as a tensor [C, H, W], on the same memory or, if torch cannot use that, on a copy. An
+    array without three dimensions keeps its shape."""
     values = torch.from_numpy(_for_torch(image))
     return values.permute(2, 0, 1) if values.ndim == 3 else values
 
 
 def nchw(image: Picture) -> Tensor:
-    """[1, C, H, W] like ``chw(image)[None]``; of a whole image and of a window of bytes in strides by which torch sees
-    that it is channels-last. For contiguous it would take it, and pack it anew: twice the time of a resize."""
+    """Return a tensor [1, C, H, W] like ``chw(image)[None]``. The strides of an image or window of bytes show torch
+    that it is channels-last. torch would take it for contiguous otherwise and repack it, which doubles the time of a
+    resize."""
     values = _for_torch(image)
     if values.flags.c_contiguous:
         return torch.from_numpy(values.reshape(1, *values.shape)).permute(0, 3, 1, 2)

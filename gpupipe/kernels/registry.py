@@ -152,7 +152,7 @@ def change_of(op: Op) -> BatchForm:
     """Return the form from :data:`BATCH_FORMS` for images that all drew the op."""
     masked = BATCH_FORMS.get(type(op))
     if masked is None:
-        raise PipelineError(f"{type(op).__name__} has no form for a whole batch")
+        raise PipelineError(f"{type(op).__name__} cannot work on a whole batch")
     change: BatchForm = getattr(masked, "__wrapped__", masked)
     return change
 

@@ -24,14 +24,15 @@ def stays_as_it_is(session: Session) -> bool:
     if not isinstance(session, NativeSession):
         if session.shard.world_size > 1:
             raise ConfigError(
-                f"{session.shard}, and Accelerate cuts torch's own loader into ranks, which runs this: leave shard out"
+                f"{session.shard}, but torch's own loader runs this, and Accelerate divides it among the ranks: "
+                "leave shard out"
             )
         return False
     if ranks > 1 and session.shard.world_size == 1 and session.arguments.shard is None:
         raise ConfigError(
-            f"each of {ranks} processes would see every sample: Accelerate cuts only loaders of torch's "
-            "own into ranks; give this one shard=Shard(accelerator.process_index, accelerator.num_processes), or "
-            "shard=Shard() if all shall see everything"
+            f"each of {ranks} processes would see every sample, because Accelerate divides only torch's own loaders "
+            "among ranks; give this one shard=Shard(accelerator.process_index, accelerator.num_processes), or "
+            "shard=Shard() if every process shall see all samples"
         )
     return True
 

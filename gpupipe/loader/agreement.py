@@ -36,7 +36,7 @@ class RankSetting(NamedTuple):
 
 
 _ADVICE = {
-    "seed": "give every rank the same seed= (draws differ between samples, so none of its own is needed)",
+    "seed": "give every rank the same seed= (draws differ between samples anyway)",
     "epoch": "call set_epoch() with the same epoch on every rank",
     "delivered": "load the same state on every rank: one file that rank 0 saves serves all",
     "batch_size": "use the same on every rank",
@@ -50,7 +50,7 @@ _ADVICE = {
     "cache": "use the same on every rank",
     "on_error": "use the same on every rank",
     "max_bad": "use the same on every rank",
-    "engine": "torch's own loader has another order than gpupipe's engines: install the same packages on every rank",
+    "engine": "torch's own loader and gpupipe's engines use different orders: install the same packages on every rank",
     "part": "give every rank its own, with shard=Shard.from_env()",
 }
 
@@ -91,7 +91,7 @@ class Agreement:
         found = _wait(store, key, time.monotonic() + SEED_PATIENCE)
         if found is None:
             raise EngineError(
-                f"rank {self._shard.rank} waited {SEED_PATIENCE:.0f} s for the seed of rank 0, which has not begun "
+                f"rank {self._shard.rank} waited {SEED_PATIENCE:.0f} s for the seed of rank 0, which has not started "
                 "this loader: make the loaders in the same order on all ranks, or give each its seed="
             )
         return int(found)
@@ -117,9 +117,9 @@ class Agreement:
         differences = self._judge(store, mine, until) if rank == 0 else self._ask(store, rank, mine, until)
         if differences:
             raise ConfigError(
-                "the ranks' loaders are not alike: their batches would not be parts of one epoch, and ranks could wait "
-                f"for each other for ever.\n{differences}\nA loader that is meant to be of one rank alone goes without "
-                "shard=, and loaders for all ranks are made in the same order on each"
+                "the ranks' loaders differ: their batches would not be parts of one epoch, and ranks could wait for "
+                f"each other forever.\n{differences}\nLeave shard= out for a loader of a single rank, and make the "
+                "loaders for all ranks in the same order on every rank"
             )
         self._agreed = True
 
@@ -136,16 +136,16 @@ class Agreement:
         differences = _differences(said)
         store.set(self._key("verdict"), differences)
         if missing:
-            text = f"after {PATIENCE:.0f} s {_ranks(missing)} not begun this loader"
-            warn("rank 0 goes on, and compares settings when the others begin", [Reason(text, "ranks-apart")])
+            text = f"after {PATIENCE:.0f} s {_ranks(missing)} not started this loader"
+            warn("rank 0 continues and compares settings when the others start", [Reason(text, "ranks-apart")])
         return differences
 
     def _ask(self, store: Any, rank: int, mine: Mapping[str, RankSetting], until: float) -> str:
         """Return the differences that rank 0 found. Waits as long as rank 0 may wait for others."""
         verdict = _wait(store, self._key("verdict"), until + PATIENCE)
         if verdict is None:
-            text = f"it waited {2 * PATIENCE:.0f} s for rank 0 to begin this loader"
-            warn(f"rank {rank} goes on without having compared its settings", [Reason(text, "ranks-apart")])
+            text = f"it waited {2 * PATIENCE:.0f} s for rank 0 to start this loader"
+            warn(f"rank {rank} continues without comparing its settings", [Reason(text, "ranks-apart")])
             return ""
         # Rank 0 may have stopped waiting for this rank.
         return verdict or _differences({0: _read(store.get(self._key(0)).decode()), rank: mine})

@@ -93,7 +93,7 @@ class Arguments:
                 )
             object.__setattr__(self, "shuffle", BlockShuffle())
         if self.timeout < 0:
-            raise ConfigError(f"timeout must be seconds, not negative, not {self.timeout!r}")
+            raise ConfigError(f"timeout must be a number of seconds of at least 0, not {self.timeout!r}")
         if self.shard is not None and not isinstance(self.shard, Shard):
             raise ConfigError(f"shard must be a gpupipe.Shard, such as Shard.from_env(), not {self.shard!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
@@ -110,11 +110,11 @@ class Arguments:
             raise ConfigError(f'cache must be "ram", "disk" or None, not {self.cache!r}')
         if self.cache is None and self.cache_bytes is not None:
             raise ConfigError(
-                f"cache_bytes={self.cache_bytes!r} without cache: say where decoded images are kept, "
-                'cache="ram" or cache="disk", or leave it out'
+                f'cache_bytes={self.cache_bytes!r} without cache: add cache="ram" or cache="disk", '
+                "which says where decoded images are kept, or leave cache_bytes out"
             )
         if self.cache == "disk" and self.cache_bytes is None:
-            raise ConfigError('cache="disk" without cache_bytes: say how many bytes of decoded images it may hold')
+            raise ConfigError('cache="disk" needs cache_bytes, the number of bytes of decoded images that it may hold')
         if self.cache_bytes is not None:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
 

@@ -83,7 +83,9 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         return Batching(own.batch_size, False, Shard(), plan, given=a.replaced.batches, instead_of=own)
     if a.batch_sampler is not None:
         if batch_size != 1 or a.shuffle or sampler is not None or drop_last:
-            raise ConfigError("batch_sampler goes without batch_size, shuffle, sampler and drop_last, as in torch")
+            raise ConfigError(
+                "batch_sampler excludes batch_size, shuffle, sampler and drop_last, as in torch; leave them out"
+            )
         if not is_batch_sampler_of_torch(a.batch_sampler):
             return _as_given(a, n)
         batches = a.batch_sampler
@@ -104,8 +106,8 @@ def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:
         sizes = dataset.file_sizes
         if sizes is None:
             raise ConfigError(
-                f"shuffle={shuffle!r} is for samples that lie in files, and {dataset!r} does not say how large they "
-                "are; use shuffle=True"
+                f"shuffle={shuffle!r} needs samples in files of known size, and {dataset!r} does not have such "
+                "samples; use shuffle=True"
             )
         starts = starts_of(sizes, shuffle.block_bytes, dataset.pages)
         return SamplerPlan.of(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
@@ -122,7 +124,10 @@ def _as_given(a: Arguments, n: int | None) -> Batching:
     """Use the batches of a batch sampler of user code."""
     cut = isinstance(getattr(a.batch_sampler, "sampler", None), DistributedSampler)  # as in Lightning's wrapper
     if a.shard is not None and a.shard.world_size > 1 and not cut:
-        raise ConfigError(f"shard={a.shard} with a batch sampler of one's own: let the batch sampler cut the ranks")
+        raise ConfigError(
+            f"shard={a.shard} cannot divide the batches of your own batch sampler: let the batch sampler divide "
+            "them among the ranks"
+        )
     batches = a.batch_sampler
     return Batching(_likely_size(batches), False, Shard(), translate_batch_sampler(batches, n), given=batches)
 

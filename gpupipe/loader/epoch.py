@@ -33,12 +33,12 @@ from .state import Cursor
 __all__ = ["EpochIterator"]
 
 _ALL_GONE = (
-    f"no other sample can stand in for these: all of the epoch's, or {FROM_EPOCH:,} of them, were tried, and none is "
-    "good. See whether the storage of the files is there:"
+    f"no other sample can replace these: all samples of the epoch, or {FROM_EPOCH:,} of them, were tried, and none is "
+    "good. Check that the storage of the files is available:"
 )
 
 _NOTHING_LEFT = (
-    "this epoch has no batch, because all of its samples are bad. See whether the storage of the files is there:"
+    "this epoch has no batch, because all of its samples are bad. Check that the storage of the files is available:"
 )
 
 

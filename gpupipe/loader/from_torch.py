@@ -51,7 +51,7 @@ def from_torch(
         raise ConfigError(f"from_torch takes a torch.utils.data.DataLoader, not {class_name(torch_loader)}")
     if type(torch_loader).__iter__ is not TorchLoader.__iter__:
         raise ConfigError(
-            f"from_torch: {class_name(torch_loader)} has its own __iter__, which would not be run; give its dataset "
+            f"from_torch: {class_name(torch_loader)} has its own __iter__, which would not run; give its dataset "
             "and settings to gpupipe.DataLoader instead"
         )
     batches: dict[str, Any] = {"drop_last": torch_loader.drop_last, "batch_size": torch_loader.batch_size}

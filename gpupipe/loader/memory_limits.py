@@ -112,7 +112,7 @@ def _check(
         ways.append("a larger /dev/shm (docker run --shm-size=...)")
     lines = [
         f"batch_size={setup.batch_size:,}, prefetch_factor={setup.prefetch_factor}, num_workers={setup.num_workers}: "
-        "what the loader holds cannot fit.",
+        "the loader does not fit into memory.",
         *(f"  {use}" for use in uses),
         f"That is {decimal(_total(uses))} {between} {decimal(limit)}: use "
         + (" or ".join(ways) or "a smaller output size"),

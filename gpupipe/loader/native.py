@@ -105,9 +105,12 @@ class NativeSession(Session):
         theirs = self.device.type == "cpu" and not isinstance(a.dataset, Dataset)
         if not self.running.ours and a.engine_name == "auto" and theirs:
             # For example a loader inside a dataset that workers read.
-            raise NotNative([Reason("it was started in a process that this one is a fork of", "forked")])
+            raise NotNative([Reason("it was started in the parent process of this fork", "forked")])
         if a.engine_name == "auto" and 2 * made > of >= _ENOUGH:
-            text = f"its own code made {made:,} of its first {of:,} samples, which are unlike those that gpupipe tried"
+            text = (
+                f"its own code made {made:,} of its first {of:,} samples, because they differ from those that "
+                "gpupipe tried"
+            )
             raise NotNative([Reason(about(type(a.dataset).__name__, text), "unlike-trials")])
         if self._seen.differs(a.dataset):
             self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
@@ -135,7 +138,7 @@ class NativeSession(Session):
         try:
             resolved = resolve(a)
         except NotNative as e:
-            warn("a change in mid-epoch takes effect when the next epoch begins", e.reasons)
+            warn("a change in the middle of an epoch takes effect when the next epoch begins", e.reasons)
             return False
         self.running.close()
         self._resolve(resolved)
@@ -297,7 +300,7 @@ class NativeSession(Session):
         found.check(now, None if self.batching.sampler.ahead is None else self.batching.sampler.length)
         changed = found.other_batch(now)
         if changed is not None and self.shard.rank == 0:
-            warn("this state goes on with other batches", [Reason(changed, "other-batch")])
+            warn("this state continues with other batches", [Reason(changed, "other-batch")])
         self.position.load(found)
         self.generation += 1
 

@@ -91,7 +91,8 @@ class PlainSession(Session):
         for name, value, default in ours:
             if value != default:
                 raise ConfigError(
-                    f"{name}={value!r}: torch's own loader has no such option, and has to run this, because "
+                    f"{name}={value!r}: torch's own loader does not have this option, but has to run this dataset, "
+                    "because "
                     f"{'; '.join(why.text for why in reasons)}. Leave it out, or give the files to gpupipe.datasets"
                 )
         self.device = device_of(arguments.device)
@@ -122,7 +123,10 @@ class PlainSession(Session):
             dataset = self._stream(dataset, shuffle)
         elif self.shard.world_size > 1:
             if sampler is not None or a.batch_sampler is not None:
-                raise ConfigError(f"shard={self.shard} with a sampler of one's own: let the sampler cut the ranks")
+                raise ConfigError(
+                    f"shard={self.shard} cannot divide the samples of your own sampler: let the sampler divide "
+                    "them among the ranks"
+                )
             sampler = DistributedSampler(
                 a.dataset, self.shard.world_size, self.shard.rank, bool(shuffle), a.seed or 0, a.drop_last
             )
@@ -154,14 +158,14 @@ class PlainSession(Session):
         """Return this rank's part of a stream."""
         if shuffle and isinstance(dataset, Stream):
             raise ConfigError(
-                "shuffle=True with a Stream: say Stream(samples, buffer_size=1000), and leave shuffle out"
+                "shuffle=True cannot shuffle a Stream: use Stream(samples, buffer_size=1000), and leave shuffle out"
             )
         if self.shard.world_size == 1:
             return dataset
         if not isinstance(dataset, Stream):
             raise ConfigError(
-                f"shard={self.shard} with the stream {shown(dataset)}: give gpupipe.datasets.Stream(stream), which "
-                "cuts it into ranks and workers, or let the stream do that itself and leave shard out"
+                f"shard={self.shard} with the stream {shown(dataset)}: use gpupipe.datasets.Stream(stream), which "
+                "divides it among ranks and workers, or let the stream do that itself and leave shard out"
             )
         return dataset.part(self.shard)
 
@@ -299,8 +303,8 @@ class PlainSession(Session):
         if not isinstance(state, Mapping) or set(state) != names or state["version"] != _VERSION:
             why = "; ".join(reason.text for reason in self.reasons)
             raise StateError(
-                f"this is no state of torch's own loader, which runs this dataset, because {why}. "
-                "It was saved by a loader on another engine: start a new epoch instead"
+                f"this is not a state of torch's own loader, which runs this dataset because {why}. "
+                "A loader on another engine saved it: start a new epoch instead"
             )
         place = _Place(**{name: state[name] for name in asdict(_Place())})
         for name, least, bits in (("epoch", 0, 63), ("delivered", 0, 63), ("seed", -1, 64), ("global_batch", 0, 63)):
@@ -313,7 +317,8 @@ class PlainSession(Session):
         if place.delivered and was and now and was != now:
             raise StateError(
                 f"this state is {place.delivered} batches of {was} samples over all ranks into an epoch, and this "
-                f"loader has {now}: torch's own loader, which runs this, goes on only if that is the same; use "
+                f"loader has {now}: torch's own loader, which runs this dataset, can continue only with equal "
+                "numbers; use "
                 f"batch_size={max(was // self.shard.world_size, 1)} on {self.shard.world_size} rank(s), or start a new "
                 "epoch"
             )
@@ -323,7 +328,9 @@ class PlainSession(Session):
                 f"this state is {place.delivered} batches into an epoch whose order was drawn from torch's global "
                 "generator, which is not in the state"
             )
-            warn("other samples follow than those that are left of the epoch", [Reason(text, "global-order")])
+            warn(
+                "the rest of the epoch will have other samples than those that remained", [Reason(text, "global-order")]
+            )
 
     @property
     def _inner(self) -> Any:
@@ -373,13 +380,13 @@ class PlainSession(Session):
         if isinstance(dataset, Stream):
             order = dataset.promise()
         else:
-            copies = f", of which each of {workers} workers reads a copy and has to take its own part"
+            copies = f"; each of {workers} workers reads a copy and must take its own part"
             order = "that of the stream" + (copies if workers > 1 else "")
-        return f"{order}; a resumed epoch reads it again up to where it stood"
+        return f"{order}; a resumed epoch reads it again up to the saved position"
 
 
 def _samples(batch: Any) -> int:
-    """Number of samples in a batch, if it can be told."""
+    """Number of samples in a batch, as far as its structure shows it."""
     while isinstance(batch, (list, tuple, Mapping)) and batch:
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1
@@ -396,6 +403,6 @@ def _check_rng(rng: Any) -> None:
             torch.Generator().set_state(torch.frombuffer(bytearray(base64.b64decode(rng)), dtype=torch.uint8))
     except (TypeError, ValueError, RuntimeError) as e:
         raise StateError(
-            f"a loader's state has rng={short_repr(rng)}, which is no generator's ({e}); "
+            f"a loader's state has rng={short_repr(rng)}, which no generator accepts ({e}); "
             "load what state_dict() returned"
         ) from None

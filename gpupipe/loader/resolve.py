@@ -94,13 +94,13 @@ def resolve(a: Arguments) -> Resolved:
     if a.collate_fn is not None and a.collate_fn is not default_collate:
         if dataset.transform.mixing:
             name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
-            raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: do either of them")
+            raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: remove one of them")
         dataset.keeps_targets = dataset.runs_user_code
         if not ours and _may_differ_in_size(dataset):
-            text = "its images may come out in different sizes, which an engine cannot give to a collate_fn"
+            text = "its images may come out in different sizes, which an engine cannot pass to a collate_fn"
             reasons.append(Reason(about(type(a.dataset).__name__, text), "unlike-sizes"))
     elif any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
-        text = "its samples hold images before their transforms, which torch's default_collate refuses"
+        text = "its samples hold images before their transforms, which torch's default_collate rejects"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
     reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
     if ours and reasons:
@@ -157,7 +157,7 @@ def _own_seeds(a: Arguments, dataset: Dataset) -> list[Reason]:
     function, draws = a.worker_init_fn, any(t.draws for t in dataset.transform)
     if a.num_workers == 0 or function is None or not draws or not repeats_seeds(function):
         return []
-    text = f"worker_init_fn={shown(function)} may seed the transforms' random numbers alike in every epoch"
+    text = f"worker_init_fn={shown(function)} may give the transforms the same random numbers in every epoch"
     return [Reason(text, "own-seeds")]
 
 
@@ -202,7 +202,7 @@ def _cache_of(a: Arguments, dataset: Dataset) -> DecodedCache | None:
     if a.cache is None:
         return None
     if a.engine_name == "null":
-        raise ConfigError(f"cache={a.cache!r}: the null engine decodes nothing that could be kept; leave it out")
+        raise ConfigError(f"cache={a.cache!r}: the null engine decodes no images that could be kept; leave it out")
     return DecodedCache.of(a.cache, a.cache_bytes, dataset)
 
 
@@ -211,7 +211,7 @@ def _scaled(a: Arguments, dataset: Dataset) -> bool:
         raise ConfigError("scaled=True: the null engine decodes nothing; leave it out")
     if a.scaled and (dataset.kind != "files" or dataset.sizes is None):
         raise ConfigError(
-            f"scaled=True is for images in files, which have an index that knows their sizes, and {dataset!r} has "
+            f"scaled=True needs images in files, whose index knows their sizes, but {dataset!r} has "
             f"{dataset.kind}; leave it out"
         )
     return a.scaled
@@ -257,9 +257,14 @@ def _worker_options(a: Arguments) -> list[Reason]:
     if function is not None and (a.num_workers == 0 or only_seeds(function)):
         function = None  # torch does not call it, or it only gives each worker other random numbers
     given: list[tuple[str, Any, Any, str]] = [
-        ("worker_init_fn", function, None, "gpupipe reads files without any, and numbers come from the seed"),
+        (
+            "worker_init_fn",
+            function,
+            None,
+            "gpupipe reads files without worker processes, and random numbers come from the seed",
+        ),
         ("timeout", a.timeout, 0, "gpupipe reads files in threads, which cannot be interrupted"),
-        ("multiprocessing_context", a.multiprocessing_context, None, "gpupipe reads files without any"),
+        ("multiprocessing_context", a.multiprocessing_context, None, "gpupipe reads files without worker processes"),
     ]
     if a.engine_name == "torch":
         return []
@@ -279,7 +284,7 @@ def device_of(device: DeviceLike) -> torch.device:
     except RuntimeError as e:
         raise ConfigError(f"device={device!r}: {str(e).splitlines()[0]}") from None
     if found.type not in ("cpu", "cuda"):
-        raise ConfigError(f'device={device!r}: batches can be handed out on "cpu" or "cuda"')
+        raise ConfigError(f'device={device!r}: batches can be delivered on "cpu" or "cuda"')
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f'device={device!r}, but torch sees no GPU; use device="cpu", or see gpupipe doctor')
     return found
@@ -297,7 +302,9 @@ def _check_targets(dataset: Dataset) -> None:
             continue
         name, n, labels = type(op).__name__, op.num_classes, dataset.labels
         if labels is None:
-            raise ConfigError(f"{name} mixes labels, and {dataset!r} has none; leave it out, or give it labels")
+            raise ConfigError(
+                f"{name} mixes labels, and {dataset!r} has none; leave it out, or give the dataset labels"
+            )
         if n is None:
             raise ConfigError(f"{name}: the labels are integers, so it needs num_classes=..., the number of classes")
         low, high = (int(f(labels)) for f in (np.min, np.max))

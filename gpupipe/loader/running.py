@@ -63,7 +63,7 @@ class Lease:
         self.used = next(_TIMES)
 
     def let_go(self) -> Engine | None:
-        """End the run and return the engine once nobody reads its memory any more."""
+        """End the run and return the engine once its memory is no longer read."""
         self.stop()
         kept, self._kept = self._kept, None
         if kept is not None:

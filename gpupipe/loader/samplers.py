@@ -66,8 +66,8 @@ class OwnSampler:
             return self._indices(0)
         if self._whole.shard.world_size > 1:
             raise ConfigError(
-                "these batches are this rank's already, and a loader built from them would cut them once more: iterate "
-                "over the gpupipe loader as it is, and go on in the middle of an epoch with load_state_dict()"
+                "these batches already belong to this rank, and a loader built from them would divide them again: "
+                "iterate over the gpupipe loader itself, and resume in the middle of an epoch with load_state_dict()"
             )
         if self._begun is None and not self._warned:
             self._warned = True
@@ -151,7 +151,7 @@ def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
     if any(isinstance(value, _ByBlocks) for values in (held, *deeper) for value in values.values()):
         text = f"{type(sampler).__name__} picks from the order of a loader that shuffles by blocks"
         warn(
-            "slow storage is read as with shuffle=True, since a batch may be of all blocks",
+            "slow storage is read as with shuffle=True, because a batch may have samples of all blocks",
             [Reason(text, "blocks-lost")],
         )
     return None

@@ -58,12 +58,12 @@ def _plain(a: Arguments, e: NotNative) -> PlainSession:
         raise e.error from None
     if a.cache is not None:
         raise ConfigError(
-            f"cache={a.cache!r}: torch's own loader has no such thing, and has to do this work because "
+            f"cache={a.cache!r}: torch's own loader has no cache, but has to do this work because "
             f"{'; '.join(why.text for why in e.reasons)}; leave cache and cache_bytes out"
         ) from None
     if a.scaled:
         raise ConfigError(
-            "scaled=True: torch's own loader decodes nothing smaller, and has to do this work because "
+            "scaled=True: torch's own loader decodes every image in full, but has to do this work because "
             f"{'; '.join(why.text for why in e.reasons)}; leave it out"
         ) from None
     session = PlainSession(a, e.reasons)

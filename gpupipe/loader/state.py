@@ -104,7 +104,8 @@ class State:
             was, has = getattr(self, name), getattr(now, name)
             if was != has:
                 raise StateError(
-                    f"this state is of another {what}: saved {short_repr(was)}, this loader has {short_repr(has)}; "
+                    f"this state belongs to another {what}: saved {short_repr(was)}, this loader has "
+                    f"{short_repr(has)}; "
                     f"{advice}"
                 )
         if self.sampler_epoch >= 0 > now.sampler_epoch:
@@ -127,8 +128,9 @@ class State:
         keep = "" if rest else f"; batch_size={fits} would keep it"
         return (
             f"this state was saved with {self.batch_size} samples on each of {self.world_size} rank(s), and the loader "
-            f"has {now.batch_size} on each of {now.world_size}: the epoch goes on after its first {self.delivered} "
-            "samples, in global batches of another size, so the number of steps and what follows from it are others"
+            f"has {now.batch_size} on each of {now.world_size}: the epoch continues after its first {self.delivered} "
+            "samples with global batches of another size, which changes the number of steps and everything that "
+            "depends on it"
             f"{keep}"
         )
 
@@ -197,7 +199,7 @@ class Position:
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next, at its first sample. Changes nothing if that epoch comes next anyway."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise ConfigError(f"set_epoch takes an integer that is not negative, not {epoch!r}")
+            raise ConfigError(f"set_epoch takes an integer of at least 0, not {epoch!r}")
         if epoch != self.next_epoch:
             self.next_epoch, self._resume = epoch, 0
         self._tell_sampler(epoch)

@@ -75,8 +75,8 @@ class MemoryReport:
         }
         for d in self.devices:
             rows[f"cuda:{d.index}"] = (
-                f"{decimal(d.allocated)} in tensors, {decimal(d.reserved)} in torch's pool, {decimal(d.other)} others, "
-                f"DALI's pool among them, {decimal(d.free)} of {decimal(d.total)} free"
+                f"{decimal(d.allocated)} in tensors, {decimal(d.reserved)} in torch's pool, {decimal(d.other)} "
+                f"other, including DALI's pool, {decimal(d.free)} of {decimal(d.total)} free"
             )
         return "\n".join(f"{name:<9}{row}" for name, row in rows.items() if row)
 

@@ -42,7 +42,7 @@ class Column:
     stored: str = ""
     """Name by which ``columns=`` reads it from the shards."""
     note: str = ""
-    """What the shards change about its values, for the report."""
+    """Note for the report on how the shards change the column's values."""
 
     def value(self, read: Any) -> Any:
         """Convert a value of the source to the type of the column."""
@@ -95,7 +95,7 @@ class Carried:
 
 
 class _Kinds:
-    """What is known of the values of a column."""
+    """What is known about the values of a column."""
 
     def __init__(self, name: str):
         self.name = name

@@ -28,7 +28,7 @@ __all__ = ["FORMATS", "Format", "Record", "ShardWriter", "member_key"]
 _EXTENSIONS = {
     "JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "PPM": "ppm", "BMP": "bmp", "TIFF": "tif",
 }  # fmt: skip
-"""By Pillow's word: those that :class:`WebDataset` takes for images."""
+"""Extensions that :class:`WebDataset` reads as images, by Pillow's name of the format."""
 
 
 class Record(NamedTuple):
@@ -44,7 +44,7 @@ class Record(NamedTuple):
     label: int | None
     key: str
     values: Sequence[Any] = ()
-    """Of the columns."""
+    """Values of the columns."""
 
 
 class ShardWriter(ABC):
@@ -356,7 +356,7 @@ def member_key(key: str) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """UTF-8, also of a file name that is none."""
+    """Encode in UTF-8, including file names that are not valid text."""
     return text.encode(errors="surrogateescape").decode(errors="replace").encode()
 
 
@@ -372,7 +372,7 @@ class Format:
     raw: Raw
     """Format for plain pixels, which the usual readers decode."""
     overhead: int
-    """Bytes that a sample takes beside its image, about."""
+    """Approximate number of bytes that a sample takes in addition to its image."""
     labels_file: bool
     """Whether the class names are in a file next to the shards."""
     open: Callable[[str], EncodedImages]

@@ -45,7 +45,7 @@ class Journal(Generic[D]):
     def __init__(self, folder: str, about: Mapping[str, Any], read: Callable[..., D]):
         self._read = read
         self.done: dict[str, D] = {}
-        """By name."""
+        """Finished parts, by name."""
         try:
             os.makedirs(folder, exist_ok=True)
             refuse_foreign(folder)
@@ -76,7 +76,7 @@ class Journal(Generic[D]):
         if different or found.keys() != wanted.keys():
             key = different[0] if different else "more"
             raise ConfigError(
-                f"{folder} was begun with {key}: {found.get(key)}, and this would be {key}: {wanted.get(key)}; give a "
+                f"{folder} was started with {key}: {found.get(key)}, but this run has {key}: {wanted.get(key)}; give a "
                 "new folder"
             )
         for line in lines[1:]:
@@ -104,7 +104,7 @@ def refuse_foreign(folder: str) -> None:
     """Raise :class:`ConfigError` if a folder contains anything but the output of packing, and :class:`OSError`."""
     there = os.listdir(folder) if os.path.lexists(folder) else []
     if there and NAME not in there:
-        raise ConfigError(f"{folder} is not empty, and nothing is overwritten; give a new folder")
+        raise ConfigError(f"{folder} is not empty, and gpupipe overwrites nothing; give a new folder")
 
 
 def _parsed(line: str) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
                 yield result
     except BrokenProcessPool:
         raise EngineError(
-            "a process died, which it does if memory is short; run the same command again to go on, with a smaller "
-            "--num-workers"
+            "a process died, probably for lack of memory; run the same command again with a smaller --num-workers to "
+            "continue"
         ) from None
     finally:
         stop.value = 1
@@ -81,7 +81,7 @@ _stop: Any = None
 
 
 class _Stopped(Exception):
-    """Nobody waits for the result any more."""
+    """The result is no longer awaited."""
 
 
 def _begin(count: Any, stop: Any) -> None:
@@ -92,7 +92,7 @@ def _begin(count: Any, stop: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Whoever kills the parent means all of it."""
+    """End this process together with its parent, however that ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

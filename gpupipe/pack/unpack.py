@@ -120,7 +120,8 @@ class Unpacking:
         return replace(self._source, paths=paths, storage=LOCAL)
 
     def _copy(self, path: bytes, target: bytes) -> None:
-        """Copy a file that accompanies the shards. Raises :class:`OSError`, and :class:`ValueError` if it is none."""
+        """Copy a file that accompanies the shards. Raises :class:`OSError`, and :class:`ValueError` if it is not a
+        file."""
         with self._source.storage.open(path) as file, replacing(os.fsdecode(target), tidy=False) as out:
             shutil.copyfileobj(file, out)
 

@@ -42,9 +42,9 @@ def verify(job: Job, done: Sequence[ShardDone], *, processes: int, progress: Tel
     """
     dataset, count = job.format.open(job.folder), sum(shard.samples for shard in done)
     if len(dataset) != count:
-        raise DatasetError(f"{job.folder}: {count} samples were written, and {len(dataset)} are read; {_ADVICE}")
+        raise DatasetError(f"{job.folder}: {count} samples were written, but {len(dataset)} are read; {_ADVICE}")
     if dataset.classes != job.dataset.classes:
-        raise DatasetError(f"{job.folder}: other classes are read than were written; {_ADVICE}")
+        raise DatasetError(f"{job.folder}: the classes that are read differ from those that were written; {_ADVICE}")
     firsts = np.cumsum([0, *(shard.samples for shard in done)]).tolist()
     columns = (*((KEY,) if job.carried.keys else ()), *(column.stored for column in job.carried.stored))
     tasks = [_Task(job.folder, shard, first, columns) for shard, first in zip(done, firsts, strict=False)]

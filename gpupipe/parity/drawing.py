@@ -63,7 +63,7 @@ def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
         y = _HEAD + 28 + row * (_CELL + _CAPTION)
         for column, pixels in enumerate((w.dali, w.reference, amplified(w.dali, w.reference, factor))):
             image.paste(cell(pixels), (_GAP + column * (_CELL + _GAP), y))
-        caption = f"largest {w.max:.3g}, mean {w.mean:.3g} grey levels · {Path(w.path).name}"
+        caption = f"largest {w.max:.3g}, mean {w.mean:.3g} gray levels · {Path(w.path).name}"
         draw.text((_GAP, y + _CELL + 5), _short(draw, caption, small, width - 2 * _GAP), _INK, small)
     return image
 

@@ -157,7 +157,7 @@ def broken(promised: Tolerance, found: Difference) -> list[str]:
 def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
     slack = 1e-6  # for rounding in the measurement itself
     return [
-        f"{where}: {what} is {100 * value if percent else value:.4g}{percent}, promised is at most "
+        f"{where}: {what} is {100 * value if percent else value:.4g}{percent}, promised at most "
         f"{100 * limit if percent else limit:.4g}{percent}"
         for what, value, limit, percent in (
             ("the largest difference", found.max, bound.max, ""),

@@ -192,7 +192,7 @@ class Streamed:
         return indices, keys
 
     def _times_before(self, indices: I64) -> U64:
-        """How often each of them came until now; from now on they are counted."""
+        """Return how often each index has come before, and count these."""
         if self._n is None:
             values = indices.tolist()
             before = np.array([self._times_of_any[value] for value in values], np.uint64)

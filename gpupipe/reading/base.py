@@ -59,8 +59,8 @@ class Loaded:
 
     plan: Plan
     media: Any = None
-    """For ``"paths"`` u8[B, L] with at least one zero after each; otherwise a list of arrays: u8[L] encoded bytes, or
-    u8[H, W, 3] pixels, B * T of them for clips. Empty in rows of ``pixels``."""
+    """u8[B, L] for ``"paths"``, with at least one zero after each path; otherwise a list of arrays: u8[L] encoded
+    bytes, or u8[H, W, 3] pixels, B * T of them for clips. Empty in rows of ``pixels``."""
     target: Any = None
     bad: tuple[BadSample, ...] = ()
     """Samples that cannot be read. Everything else is then missing."""
@@ -69,8 +69,8 @@ class Loaded:
     owner: Any = None
     """Owner of the memory of ``media``, to keep alive until it was read."""
     pixels: Sequence[npt.NDArray[np.uint8]] | None = None
-    """With ``handed``: u8[H, W, 3] of the samples that Pillow decoded, limited to a first crop, and empty in all other
-    rows."""
+    """u8[H, W, 3] of the samples that Pillow decoded, limited to a first crop, and empty in all other rows. Only with
+    ``handed``."""
     by_pillow: tuple[int, float] = (0, 0.0)
     """Number of encoded images that Pillow decoded, and the seconds it took, summed over all threads or processes."""
     turns: npt.NDArray[np.uint8] | None = None

@@ -44,7 +44,7 @@ def feed_of(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
     else:
         feed = Feed("pixels" if dataset.kind == "pixels" else "frames")
     if feed.form not in accepts:
-        raise PipelineError(f"{dataset!r} has {feed.form}, and the engine takes {', '.join(sorted(accepts))}")
+        raise PipelineError(f"{dataset!r} has {feed.form}, but the engine takes {', '.join(sorted(accepts))}")
     return feed
 
 

@@ -36,7 +36,7 @@ U8 = npt.NDArray[np.uint8]
 
 CacheKind = Literal["ram", "disk"]
 Name = tuple[bytes, int]
-"""Everything except the version of its file that an image's pixels depend on, and that version."""
+"""(everything that an image's pixels depend on except the version of its file, that version)"""
 
 _SHM = "/dev/shm"
 _UNUSED = 24 * 3600.0
@@ -73,7 +73,7 @@ class DecodedCache:
         """Raise :class:`ConfigError` if ``dataset`` cannot be cached, or not in this way."""
         if dataset.kind != "files" or dataset.sizes is None:
             raise ConfigError(
-                f"cache={self.kind!r} keeps what was decoded of images in files, which have an index, and {dataset!r} "
+                f"cache={self.kind!r} needs images in files, which have an index, but {dataset!r} "
                 f"has {dataset.kind}; leave it out"
             )
         if self.kind == "ram":
@@ -210,7 +210,7 @@ def _check_own(folder: str) -> None:
     for path in (os.path.dirname(folder), folder):
         why = distrust_folder(path)
         if why is not None:
-            raise ConfigError(f'cache="ram" keeps images in {path}, but {why}; have it removed, or take cache="disk"')
+            raise ConfigError(f'cache="ram" keeps images in {path}, but {why}; remove it, or use cache="disk"')
 
 
 @cache

@@ -272,7 +272,7 @@ class WorkerRun(Generic[R]):
         self._lost = str(lost), epoch
         if first is not None or not lost.again:
             self._pool.stop()
-            before = "" if first is None else f", after others had been started anew in the same epoch because {first}"
+            before = "" if first is None else f", after others had been restarted in the same epoch because {first}"
             raise EngineError(
                 f"{lost}{before}. Workers are killed if the machine is short of memory or of /dev/shm: lower "
                 "num_workers, prefetch_factor or batch_size. Workers that exit or crash do so in the code of the "
@@ -281,7 +281,7 @@ class WorkerRun(Generic[R]):
         self._again(lost)
 
     def _again(self, lost: WorkersLost) -> None:
-        text = "%s; all workers are started anew, and do %d batches again%s"
+        text = "%s; all workers are restarted and repeat %d batches%s"
         log.warning(text, str(lost), len(self._sent), lost.stacks)
         self._pool.stop()
         self._start(self._sent)

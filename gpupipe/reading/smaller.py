@@ -105,7 +105,7 @@ def remark(dataset: Dataset, pipeline: Compose) -> str:
     ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some])
     factors = scaled.factors(plan.with_sizes(sizes[some], ops))
     each = ", ".join(f"{n:,} at 1/{f}" for f in reversed(FACTORS) if (n := int((factors == f).sum())))
-    return f"scaled: decoded smaller, of {len(some):,} images that were looked at: {each or 'none'}"
+    return f"scaled: decoded smaller, of {len(some):,} sampled images: {each or 'none'}"
 
 
 def why_not(dataset: Dataset, pipeline: Compose) -> str:
@@ -116,7 +116,7 @@ def why_not(dataset: Dataset, pipeline: Compose) -> str:
     if not isinstance(resize, Resize):
         return "the transforms do not begin with a resize, or a crop that is resized"
     if resize.interpolation not in PROMISE or not (resize.antialias or resize.kind == "pil"):
-        return f"only resizes that are {' or '.join(PROMISE)}, with antialias, can go on from a smaller image"
+        return f"only resizes that are {' or '.join(PROMISE)}, with antialias, can continue from a smaller image"
     if dataset.codings is None or not _codes(dataset).any():
         return "no file is a plain JPEG"
     return ""

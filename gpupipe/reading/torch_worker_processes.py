@@ -166,7 +166,7 @@ class _Bounded(_MultiProcessingDataLoaderIter):
     def _warn(self) -> None:
         if not self._warned:
             self._warned = True
-            text = "no batch has come for %.0f s; the workers live, and the loader goes on waiting%s"
+            text = "no batch arrived for %.0f s; the workers are alive, and the loader continues to wait%s"
             log.warning(text, self._patience.seconds, self._stacks([w.pid for w in self._workers]))
 
     def _stacks(self, pids: Iterable[int]) -> str:
@@ -288,7 +288,7 @@ class _Iterator(_Bounded):
         self._lost = True
         numbers = {w.pid: i for i, w in enumerate(self._workers)}
         who = "; ".join(f"worker {numbers[pid]} (pid {pid})" for pid in pids)
-        text = f"{who} has done nothing for {self._patience.seconds:.0f} s, while a batch of it was waited for"
+        text = f"{who} has done nothing for {self._patience.seconds:.0f} s, while its batch was awaited"
         raise WorkersLost(text, stacks=self._stacks(pids))
 
     def _look(self, patience: float = 0.0) -> None:
@@ -370,7 +370,7 @@ def _obituary(worker: Any) -> str:
     worker.join(1)  # its pipe closes a moment before its exit status is available
     code = worker.exitcode
     if code is None:
-        return f"(pid {worker.pid}) ended, nobody knows how"
+        return f"(pid {worker.pid}) ended in an unknown way"
     if code >= 0:
         return f"(pid {worker.pid}) exited with code {code}"
     try:

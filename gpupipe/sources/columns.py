@@ -107,8 +107,8 @@ class GrowingColumn:
         """Return all values. Raises :class:`ValueError` if there is none."""
         if self.kind is None and self._unfit:
             raise ValueError(
-                f"the column {self.name!r} has values of type {' and '.join(sorted(self._unfit))}, and columns hold "
-                "numbers, truth values, texts, and arrays of numbers of one shape; write anything else as JSON texts "
+                f"the column {self.name!r} has values of type {' and '.join(sorted(self._unfit))}, but columns hold "
+                "numbers, booleans, texts, and arrays of numbers of one shape; write anything else as JSON texts "
                 "that your collate_fn reads"
             )
         if self.kind is None:
@@ -127,7 +127,7 @@ def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None:
-        return None, f"it has no {name!r}, and other samples have one"
+        return None, f"it has no {name!r}, but other samples have one"
     kind = type(value).__name__
     if isinstance(value, list):
         value = array_of(value)
@@ -137,7 +137,7 @@ def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
         return np.ascontiguousarray(value, value.dtype.newbyteorder("<")), ""
     if type(value) not in (bool, int, float, str):
         unfit.add(kind)
-        return None, f"its {name!r} is of type {kind}; columns hold numbers, truth values, texts and arrays of numbers"
+        return None, f"its {name!r} is of type {kind}; columns hold numbers, booleans, texts and arrays of numbers"
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         return None, f"its {name!r} is {value}, which does not fit into 64 bits"
     if type(value) is str and len(value.encode(errors="surrogatepass")) > LONGEST:
@@ -187,7 +187,7 @@ def _npy_array(data: bytes) -> npt.NDArray[Any]:
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran_order, dtype = header(file)
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ValueError("it is no array of numbers, or cut")
+        raise ValueError("it is not an array of numbers, or it is truncated")
     return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran_order else "C")
 
 
@@ -242,7 +242,7 @@ def checked_columns(columns: Any, owner: str, taken: Sequence[str | None] = ()) 
     for name in names:
         if name in ("image", "label") or name in taken or names.count(name) > 1:
             raise DatasetError(
-                f"{owner}: the column {name!r} is there twice: image and label come with every sample, and each other "
-                "column once"
+                f"{owner}: the column {name!r} is named twice: every sample has its image and label anyway, and each "
+                "other column once"
             )
     return names

@@ -107,7 +107,7 @@ def _pieces(file: IO[bytes], codec: str) -> Iterator[bytes]:
             if not stream.eof and not data and getattr(stream, "needs_input", not piece):
                 data = file.read(_PIECE)
                 if not data and not piece:
-                    raise ValueError(f"its {codec} data end too early: it is cut")
+                    raise ValueError(f"its {codec} data end too early: it is truncated")
         data = (stream.unused_data or file.read(_PIECE)).lstrip(b"\0")  # a tape may add zeros
 
 

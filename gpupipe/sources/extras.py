@@ -32,6 +32,6 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise NotJsonError("its values lie too deep in each other") from None
+        raise NotJsonError("its values are nested too deeply") from None
     except ValueError as e:
         raise NotJsonError(str(e)) from None

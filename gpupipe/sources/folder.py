@@ -46,7 +46,7 @@ def find_classes(root: str, owner: str) -> tuple[str, ...]:
     if not classes:
         what, example = ("video", "clip.mp4") if owner == "VideoFolder" else ("image", "photo.jpg")
         raise DatasetError(
-            f"{owner}: {root!r} has no class folder; {what}s belong into one folder per class, such as "
+            f"{owner}: {root!r} has no class folder; {what}s belong in one folder per class, such as "
             f"{os.path.join(root, 'cat', example)!r}. For {what}s without classes use {what.capitalize()}List"
         )
     return classes

@@ -139,7 +139,7 @@ def _check_sources(dataset: Any, name: str) -> None:
         paths = [os.path.join(where, file) for where in (prefix, folder, "")] if file != "." else []
         path = next((path for path in paths if os.path.isfile(path)), None) if paths else dataset.file.filename
         if path is None:
-            raise ValueError(f"{name!r} needs {source!r} in {file!r}, and there is no such file")
+            raise ValueError(f"{name!r} needs {source!r} in {file!r}, but this file does not exist")
         with h5py().File(path, "r") as opened:
             if opened.get(source) is None:
                 raise ValueError(f"{name!r} needs {source!r} in {file!r}, which has no such dataset")

@@ -40,7 +40,7 @@ def names_beside(storage: Storage, folder: bytes, greatest: int) -> tuple[str, .
     if not lines or len(names) < len(lines):
         return ()
     if greatest >= len(names):
-        _log.warning("%s names %d classes, and there is a label %d: it is not used", path, len(names), greatest)
+        _log.warning("%s is not used: it names %d classes, but there is a label %d", path, len(names), greatest)
         return ()
     return names
 

@@ -80,8 +80,8 @@ def _numbered(texts: list[str], file: str, owner: str) -> list[int] | list[str]:
         return [int(t) for t in texts]
     if are_fractions(texts):
         raise DatasetError(
-            f"{owner}: the labels in {file} are numbers such as {texts[0]}, and labels are class numbers or names; "
-            "write whole numbers, or give these by datasets.Columns(dataset, {'target': array})"
+            f"{owner}: the labels in {file} are numbers such as {texts[0]}, but labels are class numbers or names; "
+            "write integers, or add these values with datasets.Columns(dataset, {'target': array})"
         )
     return texts
 

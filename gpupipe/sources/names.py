@@ -149,7 +149,7 @@ def urls_below(urls: list[str], owner: str) -> Paths:
     least, greatest = min(parts), max(parts)  # all share what these two have in common
     depth = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
     if not depth:
-        raise DatasetError(f"{owner}: {urls[0]!r} and others are not in one kind of store; make a dataset of each")
+        raise DatasetError(f"{owner}: {urls[0]!r} and others are in different kinds of stores; make a dataset of each")
     prefix = "/".join(least[: max(2, min(depth, min(map(len, parts)) - 1))]) + "/"
     return Paths(os.fsencode(prefix), Texts.of(os.fsencode(url[len(prefix) :]) for url in urls))
 
@@ -159,9 +159,9 @@ def _check_url(url: str, owner: str) -> None:
     scheme, _, rest = url.partition("://")
     if "@" in rest.partition("/")[0] or "?" in rest:
         raise DatasetError(
-            f"{owner}: a URL ({scheme}://...) has an @ before its path or a ?, and so perhaps a password or a "
-            "signature, which would be kept in index files and messages; give the plain URL, and leave credentials to "
-            "the client's own ways"
+            f"{owner}: a URL ({scheme}://...) has an @ before its path or a ?, so it may contain a password or a "
+            "signature, which would end up in index files and messages; give the plain URL, and pass credentials in "
+            "the way of the store's client"
         )
     if "\0" in url or not rest.strip("/"):
         raise DatasetError(f"{owner}: the URL {url!r} names no file")
@@ -207,5 +207,5 @@ def below(paths: list[str], base: str | None, outside: Outside, owner: str) -> P
     encoded = Texts.of(map(os.fsencode, rows))
     if b"\0" in encoded.blob:
         at = next(i for i, row in enumerate(rows) if "\0" in row)
-        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; no file name holds a NUL character")
+        raise DatasetError(f"{owner}: path {at} is {rows[at]!r}; a file name cannot contain a NUL character")
     return Paths(os.fsencode(prefix), encoded, absolute)

@@ -106,7 +106,7 @@ def _page(file: IO[bytes], at: int, end: int) -> _Page:
         if expected is not None and not isinstance(header.get(expected), dict):
             break
         return _Page(kind, header, start, stored, size)  # type: ignore[arg-type]
-    raise ValueError(f"there is no page at byte {at}: it is cut or damaged")
+    raise ValueError(f"there is no page at byte {at}: it is truncated or damaged")
 
 
 def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list[Where]) -> list[Where | None]:
@@ -114,7 +114,7 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
         count, encoding = _number(page, 8, 1), _number(page, 8, 4)
         definition, repetition = _number(page, 8, 5), _number(page, 8, 6)
         if definition + repetition > min(page.stored, page.size):
-            raise ValueError(f"the page at byte {page.start} is cut or damaged")
+            raise ValueError(f"the page at byte {page.start} is truncated or damaged")
         packed = page.header[8].get(7, True) is not False
         body = _Body(file, page, column.codec, skip=definition + repetition, packed=packed)
         file.seek(page.start + repetition)
@@ -136,10 +136,10 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
         indices = body.read(begin, body.size - begin)
         chosen = _hybrid(indices[1:], indices[0] if indices else 0, present)
         if len(chosen) and chosen.max() >= len(dictionary):
-            raise ValueError(f"the page at byte {page.start} refers to what its dictionary does not have")
+            raise ValueError(f"the page at byte {page.start} refers to a value that its dictionary does not have")
         values = [dictionary[i] for i in chosen.tolist()]
     else:
-        raise InOrder(f"its values are encoded in way {encoding}")
+        raise InOrder(f"its values have the encoding {encoding}")
     if there is None:
         return list(values)
     following = iter(values)
@@ -180,7 +180,7 @@ class _Body:
     def read(self, at: int, length: int) -> bytes:
         """Read bytes. Raises :class:`ValueError` if the page ends before."""
         if length < 0 or at + length > self.size:
-            raise ValueError(f"the page at byte {self._page.start} is cut or damaged")
+            raise ValueError(f"the page at byte {self._page.start} is truncated or damaged")
         if self._whole is not None:
             return self._whole[at : at + length]
         self._file.seek(self._page.start + self._skip + at)
@@ -193,7 +193,7 @@ class _Body:
             length = int.from_bytes(self.read(at, 4), "little")
             at += 4
             if at + length > self.size:
-                raise ValueError(f"the page at byte {self._page.start} is cut or damaged")
+                raise ValueError(f"the page at byte {self._page.start} is truncated or damaged")
             if self._whole is None:
                 yield Where(start + at, length)
             else:

@@ -39,7 +39,7 @@ def pair_of(data: bytes) -> tuple[int, int, int | None]:
             elif opcode.name not in _FORM:
                 raise ValueError(opcode.name)
     except (ValueError, IndexError) as e:
-        raise ValueError(f"it is pickled, and no pair of an image's bytes and a class number ({e})") from None
+        raise ValueError(f"it is pickled, but is not a pair of an image's bytes and a class number ({e})") from None
     if len(images) != 1 or len(labels) > 1:
         raise ValueError(f"it is pickled, and has {len(images)} times bytes and {len(labels)} whole numbers")
     (offset, length), *_ = images

@@ -69,7 +69,7 @@ class Rows:
 
     @property
     def greatest(self) -> int:
-        """The greatest label that is a number; -1 if there is none."""
+        """The greatest numeric label; -1 without any."""
         return max(self._labels, default=-1) if self._numbers else -1
 
     def container(self, path: bytes, found: Found) -> int:
@@ -86,7 +86,7 @@ class Rows:
             where = f"bytes {row.offset} to {row.offset + row.length} of a file of {size} bytes"
             row = row._replace(offset=0, length=0, packed=None, problem=f"it should be {where}", kind="truncated")
         if isinstance(row.label, int) and not -_LARGEST <= row.label < _LARGEST:
-            row = row._replace(label=None, problem=f"its label is {row.label}, which is no class number")
+            row = row._replace(label=None, problem=f"its label is {row.label}, which is not a class number")
         for i, further in enumerate(self._columns):
             problem = further.add(None if row.problem and not row.values else row.values[i])
             row = row if row.problem or not problem else row._replace(problem=problem)
@@ -128,12 +128,12 @@ class Rows:
         labels: npt.NDArray[Any] = np.frombuffer(self._labels, np.int64)
         if self._classes:
             if self._numbers:
-                raise ValueError("some labels are numbers, and others names of classes")
+                raise ValueError("some labels are numbers and others class names")
             labels, classes = self._named(labels, classes)
         labelled = len(self._unlabelled) < len(self) - len(self._reasons)
         for i in self._unlabelled if labelled else ():
             self._status[i] = MISSING
-            self._reasons[i] = "it has no label, and other samples have one"
+            self._reasons[i] = "it has no label, but other samples have one"
         packed = None
         if any(self._codec):
             codec = np.frombuffer(self._codec, np.uint8)
@@ -165,7 +165,7 @@ class Rows:
         order = classes or tuple(sorted(self._classes))
         unknown = self._classes.keys() - set(order)
         if unknown:
-            raise ValueError(f"the label {min(unknown)!r} is none of the {len(order)} classes")
+            raise ValueError(f"the label {min(unknown)!r} is not one of the {len(order)} classes")
         number = {name: i for i, name in enumerate(order)}
         place = np.array([number[name] for name in self._classes] + [-1], np.int64)  # the last entry maps -1
         return place[labels], order

@@ -30,7 +30,7 @@ _AHEAD = 4
 def claim(what: str, at: int, size: int, total: int) -> ValueError:
     """Return the error for a part of a file that claims to be larger than the rest of the file, which ends at
     byte ``total``."""
-    return ValueError(f"{what} at byte {at} claims {size} bytes, and the file has {total}: it is cut or damaged")
+    return ValueError(f"{what} at byte {at} claims {size} bytes, and the file has {total}: it is truncated or damaged")
 
 
 def codec_at(storage: Storage, path: bytes) -> str:
@@ -50,7 +50,7 @@ class RandomAccessError(DatasetError):
     """Samples cannot be read one by one, and ``gpupipe pack`` must write them to other files first."""
 
     source: Shards
-    """What was to be read."""
+    """The source to be read."""
 
 
 @dataclass(frozen=True, eq=False)

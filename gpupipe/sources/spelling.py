@@ -42,9 +42,10 @@ def plain(text: str, owner: str) -> str:
         found = _read_by(_ALWAYS.sub("", text.removeprefix("pipe:")))
         if found is None:
             raise DatasetError(
-                f"{owner}: what begins with {text[:10]!r} is a command, and no command is run, since samples are read "
-                "by ranges, in any order. Give the URL itself (s3://..., gs://..., https://...), and leave "
-                "credentials, endpoints and proxies to the environment; or write its output into files"
+                f"{owner}: a text that begins with {text[:10]!r} is a command, and gpupipe runs no commands, because "
+                "it reads samples by byte ranges in any order. Give the URL itself (s3://..., gs://..., "
+                "https://...), and set credentials, endpoints and proxies in the environment; or write the command's "
+                "output to files"
             )
         _log.info("%s: %s is read from %s, without the command", owner, text, found)
         return found

@@ -54,7 +54,7 @@ class Reader:
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEEPEST:
-            raise ValueError("values lie too deep in each other")
+            raise ValueError("values are nested too deeply")
         if kind in (_TRUE, _FALSE):
             return kind == _TRUE
         if kind == _BYTE:

@@ -174,7 +174,7 @@ def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.jpg").write_bytes(b"mine")
-    assert "is not empty, and nothing is overwritten" in error("pack", data, out, "--sliceable")
+    assert "is not empty, and gpupipe overwrites nothing" in error("pack", data, out, "--sliceable")
     assert contents(out) == {"mine.jpg": b"mine"}
     before = contents(data)
     for place in (data, data / "class00" / "packed", data.parent):

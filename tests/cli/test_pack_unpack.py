@@ -327,7 +327,7 @@ def test_another_source_is_unpacked_anew(images: list[bytes], tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda data: data[:-30], "its gzip data end too early: it is cut"),
+        (lambda data: data[:-30], "its gzip data end too early: it is truncated"),
         (lambda data: data[:2000] + bytes(99) + data[2099:], "its gzip data are damaged"),
         (lambda data: data + b"more", "its gzip data are damaged"),
         (lambda data: data + gzip.compress(bytes(1 << 20)), "it unpacks into more than 1 bytes for each of its first"),
@@ -349,7 +349,7 @@ def test_what_is_no_shard_after_unpacking_leaves_nothing(images: list[bytes], tm
     given = tmp_path / "a.tar.gz"
     given.write_bytes(gzip.compress(b"no tar file" * 99))
     message = error("pack", given, tmp_path / "out", "--format", "webdataset")
-    assert f"the shard {given} cannot be used: it is no whole tar file" in message
+    assert f"the shard {given} cannot be used: it is not a complete tar file" in message
     one_tgz(images, tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()

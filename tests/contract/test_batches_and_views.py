@@ -54,7 +54,7 @@ def sizes_at(case: Case, plan: Any) -> Any:
 
 
 def levels(images: Any, dataset: Any, plan: Any, scale: float) -> float:
-    """The largest mean difference of an image from the reference, in grey levels."""
+    """The largest mean difference of an image from the reference, in gray levels."""
     want = reference(dataset, plan, dataset.transform)
     pairs = zip(images, want, strict=True) if isinstance(images, tuple) else [(images, want)]
     worst = 0.0

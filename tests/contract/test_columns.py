@@ -290,7 +290,7 @@ def test_bad_samples(images: list[bytes], tmp_path: Path, engine: str, on_error:
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, rows)))
     dataset = ours.Manifest(tmp_path / "list.jsonl", TRAIN, columns=NAMES)
     bad = {it.index: it.reason for it in dataset.index_summary().bad}
-    assert bad[11] == "it has no 'caption', and other samples have one"
+    assert bad[11] == "it has no 'caption', but other samples have one"
     (tmp_path / "13.jpg").write_bytes(images[13][:400])  # which only reading finds
     with loader(dataset, engine, on_error=on_error) as it:
         batches = list(it)

@@ -438,7 +438,7 @@ def test_what_is_refused(root: Path, numbered: Path) -> None:
     dataset = ImageFolder(root, EVAL)
     for arguments, words in (
         ({"cache": "tape", "cache_bytes": ROOM}, 'must be "ram", "disk"'),
-        ({"cache": "disk"}, "say how many bytes"),
+        ({"cache": "disk"}, "the number of bytes"),
         ({"cache_bytes": ROOM}, "say where"),
         ({"cache": "ram", "cache_bytes": 0}, "cache_bytes must be an integer of at least 1"),
         ({"cache": "ram", "cache_bytes": 97 * 66 * 3 + 7}, "cannot hold the largest image, which has 19214 bytes"),

@@ -194,7 +194,7 @@ def test_a_single_good_sample_stands_in_for_all_and_without_one_it_is_an_error(
     with loader(ImageFolder(root, TRAIN) if indexed else known, engine, on_error="replace") as it:
         iterator, failed = iter(it), 0
         for _ in range(len(it)):
-            with pytest.raises(SampleError, match=r"no other sample can stand in.*See whether the storage") as raised:
+            with pytest.raises(SampleError, match=r"no other sample can replace.*Check that the storage") as raised:
                 next(iterator)
             failed += len(raised.value.samples)
         assert failed == N

@@ -182,7 +182,7 @@ def test_death_between_two_epochs(
     os.kill(max(children() - before), signal.SIGTERM)
     time.sleep(0.1)
     assert same(list(loader), list(other))
-    assert "all workers are started anew" in caplog.text
+    assert "all workers are restarted" in caplog.text
 
 
 def test_results_that_cannot_be_received_are_made_again(

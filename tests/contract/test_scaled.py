@@ -336,7 +336,7 @@ def test_it_is_told_and_kept(folders: dict[str, Path]) -> None:
     with DataLoader(dataset, 5, engine="dali", num_workers=2, device="cpu", scaled=True) as loader:
         said = remark(dataset, dataset.transform)
         assert said in repr(loader) and said in loader.report().remarks
-        assert f"of {len(dataset)} images that were looked at: " in said and " at 1/2, " in said and " at 1/4" in said
+        assert f"of {len(dataset)} sampled images: " in said and " at 1/2, " in said and " at 1/4" in said
         list(loader)
         assert "decodes by Pillow at 1/2, 1/4 or 1/8 what is large enough" in repr(loader)
         assert copy.copy(loader).scaled and vars(loader)["scaled"] is True
@@ -359,7 +359,7 @@ def test_what_is_refused(numbered: Path) -> None:
     for arguments, words in (
         ({"scaled": 1}, "scaled must be True or False, not 1"),
         ({"engine": "null"}, "the null engine decodes nothing"),
-        ({"engine": engines.Dali(graph="whole")}, 'graph="whole" has DALI resize'),
+        ({"engine": engines.Dali(graph="whole")}, 'graph="whole" resizes images'),
     ):
         with pytest.raises(ConfigError, match=words):
             DataLoader(dataset, **{"engine": "torch", "device": "cpu", "scaled": True, **arguments})
@@ -367,12 +367,14 @@ def test_what_is_refused(numbered: Path) -> None:
     for other in (Arrays(pictures(), transform=EVAL), own):
         with pytest.raises(ConfigError, match="scaled=True is for images in files"):
             DataLoader(other, device="cpu", scaled=True)
-    with pytest.raises(ConfigError, match="torch's own loader decodes nothing smaller"):
+    with pytest.raises(ConfigError, match="torch's own loader decodes every image in full"):
         DataLoader([1, 2, 3], device="cpu", scaled=True)
 
 
 @pytest.mark.parametrize("engine", ["auto", "dali"])
 def test_a_gpus_decoder_has_no_such_thing(engine: Any, numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ConfigError, match='nvJPEG, which decodes nothing smaller; leave it out, or use engine="torch"'):
+    with pytest.raises(
+        ConfigError, match='nvJPEG, which cannot decode at a smaller size; leave it out, or use engine="torch"'
+    ):
         DataLoader(ImageFolder(numbered, EVAL), device="cuda", engine=engine, scaled=True)

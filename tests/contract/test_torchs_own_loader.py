@@ -284,8 +284,8 @@ class TestStreams:
     def test_what_repr_promises(self) -> None:
         loader = DataLoader(counted(buffer_size=1000), 2, shard=Shard(0, 2), device="cpu")
         assert (
-            "order: shuffled within 1,000 samples, each worker its part, each rank one of every 2 samples; a resumed "
-            "epoch reads it again up to where it stood" in repr(loader)
+            "order: shuffled within 1,000 samples, each worker its part, each rank one of every 2 samples; a "
+            "resumed epoch reads it again up to the saved position" in repr(loader)
         )
         assert "each of 2 workers reads a copy and has to take its own part" in repr(
             DataLoader(Stream(), num_workers=2, device="cpu")

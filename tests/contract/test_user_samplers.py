@@ -130,7 +130,7 @@ def test_what_is_no_batch_of_indices_is_refused() -> None:
     for wrong in ([[(0, 1)]], [["a"]], [3], [[N]], [[]]):
         with pytest.raises((ConfigError, TypeError)):
             list(loader(Batches(wrong)))
-    with pytest.raises(ConfigError, match="let the batch sampler cut the ranks"):
+    with pytest.raises(ConfigError, match="let the batch sampler divide them among the ranks"):
         loader([[1]], shard=Shard(0, 2))
 
 

@@ -78,7 +78,7 @@ def test_loaders_that_are_alike_or_differ_on_purpose_are_not_held_up(said: Said,
 def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(said: Said) -> None:
     first, second, late = said["absent"]
     assert (first["error"], second["error"]) == ("", "")
-    assert any("rank 2 has not begun this loader" in text for text in first["said"])
+    assert any("rank 2 has not started this loader" in text for text in first["said"])
     assert "seed: rank 0 has 5; rank 2 has 6." in late["error"]  # it compares itself when it comes
 
 

@@ -27,7 +27,7 @@ from gpupipe.pipelines import imagenet
 from gpupipe.reading.tiles import Cuts
 
 COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0, "jpeg": 4.0}
-"""The largest mean difference that may pass as the same operation, in grey levels; 1.5 for all others. JPEG compression
+"""The largest mean difference that may pass as the same operation, in gray levels; 1.5 for all others. JPEG compression
 is another algorithm on the GPU: no libjpeg-turbo is there."""
 JPEG_OF_NOISE = 25.0
 """Of noise and blocks, most of what JPEG keeps is what it makes of chroma."""

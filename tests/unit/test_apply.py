@@ -156,7 +156,7 @@ def test_tail_leaves_its_input_alone() -> None:
 
 
 def test_tail_refuses_what_has_no_form_for_a_batch() -> None:
-    with pytest.raises(PipelineError, match="Resize has no form for a whole batch"):
+    with pytest.raises(PipelineError, match="Resize cannot work on a whole batch"):
         apply_tail(torch.zeros(1, 2, 2, 3), (Resize(*np.ones((2, 1), np.int32)),))
 
 

@@ -388,5 +388,7 @@ def test_nothing_comes_after_a_function_of_batches_but_what_batches_can_do() -> 
     from gpupipe.kernels.check import check_ops
 
     check_ops(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Normalize((0.5,), (0.5,))]).skeleton)
-    with pytest.raises(PipelineError, match="Resize stands behind a function that gets the whole batch"):
+    with pytest.raises(
+        PipelineError, match="Resize works on single images, but follows a function that gets the whole batch"
+    ):
         check_ops(as_compose([T.ToTensor(), T.Lambda(len, batch=True), T.Resize((3, 3))]).skeleton)

@@ -25,7 +25,7 @@ from gpupipe.testing.photos import photograph
 ENDS = {
     "crash": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "exit status -11", True),
     "hang": ("import time; time.sleep(60)", "no answer within 1 s", True),
-    "wrong pixels": ("raise RuntimeError('window 3 differs by 90 grey levels')", "differs by 90", True),
+    "wrong pixels": ("raise RuntimeError('window 3 differs by 90 gray levels')", "differs by 90", True),
     "no module": ("import gpupipe_is_not_there", "ModuleNotFoundError", False),
     "no memory": ("raise RuntimeError('CUDA error: out of memory')", "out of memory", False),
     "DALI without memory": (
@@ -136,7 +136,7 @@ def test_windows_of_another_decoder_are_right_and_those_of_another_place_are_not
     smooth = (np.linspace(0, 60, 120)[:, None, None] + np.linspace(0, 60, 150)[None, :, None] + [[[0, 3, 9]]]).round()
     smooth = smooth.astype(np.uint8)
     assert decoder.judge(smooth, smooth[20:90, 30:110], start) is None
-    assert "one pixel beside" in (decoder.judge(smooth, smooth[21:91, 30:110], start) or "")
+    assert "shifted by one pixel" in (decoder.judge(smooth, smooth[21:91, 30:110], start) or "")
 
 
 # ---- what is chosen

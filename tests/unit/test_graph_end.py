@@ -87,7 +87,7 @@ def test_a_function_ends_it_on_every_device(whole: bool) -> None:
 def test_what_a_gpu_cannot_do_is_done_on_the_host_and_said() -> None:
     found = end(T.RandomCrop(32, padding=4, padding_mode="reflect"), *TENSOR, whole=True)
     assert found.then_threads and "Crop" in found.why
-    with pytest.raises(PipelineError, match="stands behind a function that gets the whole batch"):
+    with pytest.raises(PipelineError, match="works on single images, but follows a function that gets the whole batch"):
         end(*TENSOR, T.Lambda(keep, batch=True), T.Resize(9), whole=True)
 
 

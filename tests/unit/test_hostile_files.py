@@ -139,7 +139,7 @@ class TestHDF5:
         (secret.parent / "raw").write_bytes(bytes(200))
         for name, says in (
             ("images", r"'images' needs 360 bytes of '.*raw' from byte 0 on, and there are 200"),
-            ("missing", r"'missing' needs 'images' in 'none.h5', and there is no such file"),
+            ("missing", r"'missing' needs 'images' in 'none.h5', but this file does not exist"),
             ("nameless", r"'nameless' needs 'none' in '.*secret.h5', which has no such dataset"),
         ):
             with pytest.raises(DatasetError, match=says):
@@ -160,7 +160,7 @@ class TestHDF5:
             (
                 "group",
                 None,
-                r"'b' is a link to 'images' in another file, '.*secret.h5', and encoded images are read by",
+                r"'b' is a link to 'images' in another file, '.*secret.h5', but encoded images are read at",
             ),
             ("link", None, r"'link' is a link to 'images' in another file"),
             ("stored", None, r"the bytes of 'a' lie in another file, '.*raw' \(external storage\)"),
@@ -243,7 +243,11 @@ class TestZip:
         assert [(b.index, b.kind, b.reason) for b in found.index_summary().bad] == [
             (0, "undecodable", "not an image in any format that Pillow reads"),
             *((i, "bomb", says) for i in (1, 2)),
-            (3, "undecodable", f"it unpacks into {LARGE} bytes, and its format is read as a whole: at most 67108864"),
+            (
+                3,
+                "undecodable",
+                f"it unpacks into {LARGE} bytes, but its format can only be unpacked as a whole: at most 67108864",
+            ),
         ]
         assert found.sizes[4:].tolist() == [[2000, 2000]]
 
@@ -410,7 +414,12 @@ class TestClaims:
                 "the record at byte 0 is too short for 4294967295 labels",
             ),
             (MDS, "a.mds", lambda _: b"\xff" * 99, "it claims 4294967295 samples and has 99 bytes"),
-            (MDS, "a.mds", lambda _: heads([b"x"], b"[" * 100_000), "it is no MDS shard: it does not say which fields"),
+            (
+                MDS,
+                "a.mds",
+                lambda _: heads([b"x"], b"[" * 100_000),
+                "it is not an MDS shard: it does not name its fields",
+            ),
             (LMDB, "data.mdb", lmdb_value, "a value of page 2 at byte 12304 claims 2147483647 bytes"),
             (Arrow, "a.arrow", arrow_claim, "its columns are compressed"),
             (HDF5, "a.h5", hdf5_rows, "'/images' claims 16777216 images, and has "),
@@ -419,7 +428,7 @@ class TestClaims:
                 Parquet,
                 "a.parquet",
                 lambda _: b"PAR1" + struct.pack("<I4s", (1 << 31) - 1, b"PAR1"),
-                "no whole Parquet file",
+                "not a complete Parquet file",
             ),
         ],
     )

@@ -130,7 +130,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"on_error": "ignore"}, "on_error must be .*not 'ignore'"),
         ({"engine": "ffcv"}, "engine must be auto, dali, torch, null.*not 'ffcv'"),
         ({"device": "tpu"}, "device='tpu'"),
-        ({"device": "meta"}, "device='meta': batches can be handed out on"),
+        ({"device": "meta"}, "device='meta': batches can be delivered on"),
         ({"seed": 1.5}, "seed must be an integer"),
         ({"seed": True}, "seed must be an integer"),
         ({"shard": (0, 2)}, r"shard must be a gpupipe.Shard.*not \(0, 2\)"),
@@ -139,7 +139,7 @@ def test_arguments_can_be_given_by_position(arrays: Arrays) -> None:
         ({"sampler": 7}, "sampler=7 must be a torch sampler or a list"),
         ({"batch_sampler": 7, "batch_size": 1}, "batch_sampler=7 must give lists of indices"),
         ({"batch_sampler": BatchSampler(range(3), 2, False), "shuffle": True, "batch_size": 1}, "batch_sampler goes"),
-        ({"batch_sampler": BatchSampler(range(3), 2, False), "batch_size": 5}, "batch_sampler goes without batch_size"),
+        ({"batch_sampler": BatchSampler(range(3), 2, False), "batch_size": 5}, "batch_sampler excludes batch_size"),
     ],
     ids=lambda v: str(v)[:40] if isinstance(v, dict) else "",
 )
@@ -474,7 +474,9 @@ MISFIT = T.Compose([T.RandomCrop(32), T.ToTensor(), T.Lambda(len, batch=True), T
 def test_what_no_engine_can_run_is_refused_by_all_of_them() -> None:
     dataset = Arrays(pictures(), np.arange(N), transform=MISFIT)
     for engine in ("auto", "torch", "dali", gpupipe.engines.Dali()):
-        with pytest.raises(PipelineError, match="Resize stands behind a function that gets the whole batch"):
+        with pytest.raises(
+            PipelineError, match="Resize works on single images, but follows a function that gets the whole batch"
+        ):
             DataLoader(dataset, engine=engine, device="cpu")
 
 
@@ -646,7 +648,7 @@ def test_who_builds_a_loader_of_torchs_from_this_one_is_told(arrays: Arrays) -> 
         assert [i for batch in theirs for i in batch.tolist()] == list(range(N))
     sharded = null(arrays, shard=Shard(0, 2))
     assert isinstance(sharded.sampler, DistributedSampler)
-    with pytest.raises(ConfigError, match="would cut them once more"):
+    with pytest.raises(ConfigError, match="would divide them again"):
         list(torch.utils.data.DataLoader(range(N), batch_sampler=sharded.batch_sampler))  # type: ignore[arg-type]
 
 

@@ -237,7 +237,7 @@ def test_colours_of_floats_are_left_to_torch() -> None:
     got, want = dali(pipeline)
     assert (got - want).abs().max() < 1e-4
     end = graph(T.Compose([T.ToTensor(), *jitter])).end
-    why = "Brightness is done on the whole batch, and images have different sizes there"
+    why = "Brightness works on the whole batch, but images have different sizes at that point"
     assert end.then_threads and why in end.why
     with pytest.raises(PipelineError, match=r"JPEG.*must be uint8"):
         graph(T.Compose([T.CenterCrop(32), T.ToTensor(), T.JPEG(50)]))

@@ -100,11 +100,11 @@ class TestManifest:
         ("row", "says"),
         [
             ({"offset": 3}, "line 3 of .* has no path"),
-            ({"path": "a", "offset": -1}, "line 3 of .* has offset -1, which is no number of bytes"),
-            ({"path": "a", "length": 2.5}, r"line 3 of .* has length 2\.5, which is no number of bytes"),
+            ({"path": "a", "offset": -1}, "line 3 of .* has offset -1, which is not a number of bytes"),
+            ({"path": "a", "length": 2.5}, r"line 3 of .* has length 2\.5, which is not a number of bytes"),
             ({"path": "a", "label": [1]}, r"line 3 of .* has label \[1\]; it must be a number or a name"),
             ({"path": "s3://bucket/a"}, "has files and URLs; make a list of each kind"),
-            ([], "line 3 of .* is no JSON object"),
+            ([], "line 3 of .* is not a JSON object"),
         ],
     )
     def test_a_line_that_is_wrong_is_named(self, row: Any, says: str, tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ class TestManifest:
         [
             ("", "must name the columns path,offset,length,label,name"),
             ("file,label\na,1\n", "must name the columns path,offset,length,label,name"),
-            ("path,label\n", "lists no sample"),
+            ("path,label\n", "lists no samples"),
             ("path, label\na, 1\n", "the first line of .* names ' label', with a space"),
-            ("path,label\na,1.0\nb,10.0\n", r"numbers with a fraction, such as 1\.0; write whole numbers"),
+            ("path,label\na,1.0\nb,10.0\n", r"fractions, such as 1\.0; write integers"),
             ("path,label\na,1,2\n", "line 2 of .* has other columns than the first"),
             ("{", "cannot be read"),
         ],

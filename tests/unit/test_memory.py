@@ -58,10 +58,10 @@ def test_the_arithmetic_of_the_dali_engine(folder: Path) -> None:
     assert batches.certain and batches.nbytes == 3 * 4 * IMAGE * 4 and not decoded.certain
     assert found.device == found.shm == found.pinned == 0 and found.host == batches.nbytes + decoded.nbytes
     text = str(found)
-    assert "4 × 3 × 32 × 32 × 4 bytes × 3 (what the host makes + the one handed out) = 147.5 kB" in text
+    assert "4 × 3 × 32 × 32 × 4 bytes × 3 (what the host makes + the delivered one) = 147.5 kB" in text
     assert "host: about" in text and "decoded images: 16 ×" in text
     whole = memory.estimate(load(ImageFolder(folder, TRAIN), engine=engines.Dali(graph="whole"), prefetch_factor=3))
-    assert "4 bytes × 4 (prefetch_factor + the one handed out) in flight = 196.6 kB" in str(whole)
+    assert "4 bytes × 4 (prefetch_factor + the delivered one) in flight = 196.6 kB" in str(whole)
 
 
 def test_the_arithmetic_of_bytes_that_are_read_ahead_of_dali(folder: Path) -> None:
@@ -200,7 +200,7 @@ def test_what_cannot_fit_is_refused_to_the_byte_and_the_advice_is_right(folder: 
         load(dataset, engine="dali")
     text = str(e.value)
     assert isinstance(e.value, ConfigError) and "batch_size=4, prefetch_factor=2, num_workers=0" in text
-    assert "4 × 3 × 32 × 32 × 4 bytes × 3 (what the host makes + the one handed out) = 147.5 kB" in text
+    assert "4 × 3 × 32 × 32 × 4 bytes × 3 (what the host makes + the delivered one) = 147.5 kB" in text
     assert "this process may have 147.5 kB: use batch_size <= 3 or prefetch_factor <= 1" in text
     load(dataset, engine="dali", batch_size=3)
     load(dataset, engine="dali", prefetch_factor=1)

@@ -206,7 +206,7 @@ def test_the_reference_does_what_torchvision_does(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("op", [op for op in O.OPS if op not in WITHOUT["case"]])
 def test_dali_keeps_the_promise_of_every_op(op: type[Op]) -> None:
-    """One case of it each; its numbers are those of the CPU, in grey levels."""
+    """One case of it each; its numbers are those of the CPU, in gray levels."""
     case = min(in_cases(op), key=lambda name: len(ops_of(name)))
     dataset = arrays("photographs", CASES[case], 6)
     want = batches(dataset, "torch", "cpu")

@@ -231,7 +231,7 @@ class TestLimits:
             ("size", (1 << 31) - 1, r"claims 2147483647 bytes in 27 compressed"),
             ("size", 1 << 29, r"claims 536870912 bytes in 27 compressed"),
             ("count", (1 << 31) - 1, r"claims 2147483647 values in 27 bytes"),
-            ("levels", (1 << 31) - 1, r"cut or damaged"),
+            ("levels", (1 << 31) - 1, r"truncated or damaged"),
             ("levels", -5, r"damaged"),
         ],
     )

@@ -103,7 +103,7 @@ class TestTFRecord:
         path = self.write(tmp_path, example({"photo": images[0], "kind": 7}), example({"photo": images[1], "kind": 8}))
         assert content(TFRecord(path, image="none;photo", label="kind")) == [(images[0], 7), (images[1], 8)]
         found = bad(TFRecord(path))
-        assert found[0] == ("missing", "it has kind, photo, and none of these is an image; name it by image=")
+        assert found[0] == ("missing", "it has kind, photo, none of which is an image; name it by image=")
 
     def several(self, name: str, kind: int, *values: int | bytes) -> bytes:
         """A feature with a list of values, to be appended to an example."""
@@ -116,7 +116,7 @@ class TestTFRecord:
         for more, says in ((self.several("label", 3, 3, 4), "has several values"), (example({"label": 3.0}), "is 3")):
             path = self.write(tmp_path, example(others) + more)
             why = bad(TFRecord(path))[0][1]
-            assert why.startswith(f"its 'label' {says}, and a label is one class number or name; ")
+            assert why.startswith(f"its 'label' {says}, but a label is one class number or name; ")
             assert content(TFRecord(path, label="class")) == [(images[0], 5)]
 
     def test_numbers_that_are_not_packed(self, images: list[bytes], tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ class TestTFRecord:
 
     def test_several_images(self, images: list[bytes], tmp_path: Path) -> None:
         path = self.write(tmp_path, self.several("image", 1, *images[:2]))
-        assert bad(TFRecord(path))[0][1] == "it has several images, and a sample has one; name another by image="
+        assert bad(TFRecord(path))[0][1] == "it has several images, but a sample has one; name another by image="
 
     def test_classes_by_name(self, images: list[bytes], tmp_path: Path) -> None:
         records = [
@@ -218,7 +218,9 @@ class TestRecordIO:
         )
         found = RecordIO(path, label=0)
         assert content(found)[:2] == [(images[0], 4), (images[1], 3)]
-        assert bad(found) == {2: ("missing", "its label is 0.5, which is no class number; columns=['labels'] gives it")}
+        assert bad(found) == {
+            2: ("missing", "its label is 0.5, which is not a class number; columns=['labels'] gives it")
+        }
 
     @pytest.mark.parametrize("label", [float("inf"), float("nan"), 1e30])
     def test_a_label_that_is_no_number_of_a_class(self, label: float, images: list[bytes], tmp_path: Path) -> None:
@@ -301,8 +303,8 @@ class TestLMDB:
         found = LMDB(self.write(tmp_path, entries), image="image-*", label="label-*")
         assert found.fetch(0) == (images[0], 4)
         assert bad(found) == {
-            1: ("missing", "its label is b'four', which is no class number; texts come by columns=['label-*']"),
-            2: ("missing", "it has no label, and other samples have one"),
+            1: ("missing", "its label is b'four', which is not a class number; read texts with columns=['label-*']"),
+            2: ("missing", "it has no label, but other samples have one"),
         }
         with pytest.raises(DatasetError, match=r"image must have one \*"):
             LMDB(tmp_path / "db", image="image")
@@ -316,8 +318,8 @@ class TestLMDB:
         good = np.array([i for i in range(len(images)) if i not in (2, 3)])
         assert found.columns["label-*"].of(good) == [f"wörd {i}" for i in good]
         assert {i: why for i, (_, why) in bad(found).items()} == {
-            2: "it has no 'label-*', and other samples have one",
-            3: "its 'label-*' is of type bytes; columns hold numbers, truth values, texts and arrays of numbers",
+            2: "it has no 'label-*', but other samples have one",
+            3: "its 'label-*' is of type bytes; columns hold numbers, booleans, texts and arrays of numbers",
         }
         with pytest.raises(DatasetError, match=r"columns must have one \*"):
             LMDB(path, columns=["words"])
@@ -461,7 +463,7 @@ class TestMDS:
         write_mds(images, tmp_path)
         with pytest.raises(DatasetError, match=r"it has no field 'photo'; it has image, label, name"):
             MDS(tmp_path, image="photo")
-        with pytest.raises(DatasetError, match="stored as 'str', which is no encoded image"):
+        with pytest.raises(DatasetError, match="stored as 'str', which is not an encoded image"):
             MDS(tmp_path, image="name")
 
     def test_names_of_classes(self, images: list[bytes], tmp_path: Path) -> None:
@@ -492,7 +494,7 @@ class TestMDS:
             if length < 4096:
                 assert content(found) == [(images[0], 1), (images[1], 0)]
             else:
-                why = "its label has 5001 bytes, and is no class; name another field by label="
+                why = "its label has 5001 bytes and is not a class; name another field by label="
                 assert bad(found) == dict.fromkeys(range(2), ("missing", why))
 
     def test_the_index_says_which_shards_there_are(self, images: list[bytes], tmp_path: Path) -> None:
@@ -565,7 +567,7 @@ class TestMDS:
 
     def test_another_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "shard.00000.mds").write_bytes(b"\x01\0\0\0\x0c\0\0\0\x0c\0\0\0")
-        with pytest.raises(DatasetError, match="it does not say which fields it has"):
+        with pytest.raises(DatasetError, match="it does not name its fields"):
             MDS(tmp_path)
 
 

@@ -294,5 +294,5 @@ def test_what_does_not_fit_into_memory_has_a_name(tmp_path: Path, monkeypatch: p
     path = tmp_path / "x.jpg"
     path.write_bytes(JPEG)
     monkeypatch.setattr(files_module, "pread", short)
-    with pytest.raises(MemoryError, match=f"{path}: there is no memory for its {len(JPEG)} bytes"):
+    with pytest.raises(MemoryError, match=f"{path}: not enough memory for its {len(JPEG)} bytes"):
         read_place(Place(os.fsencode(path)))

@@ -93,7 +93,7 @@ def test_another_dataset_pipeline_or_order_is_refused_and_both_are_printed(build
         other.load_state_dict(state)
     text = str(caught.value)
     assert repr(state[what]) in text and repr(mine[what]) in text
-    assert "this state is of another" in text
+    assert "this state belongs to another" in text
     assert other.state_dict() == mine  # refused as a whole
 
 
@@ -181,8 +181,8 @@ def test_a_state_behind_the_end_of_a_sampler_without_a_length_is_no_empty_epoch(
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("rng", "not base 64", "rng='not base 64', which is no generator's"),
-        ("rng", 3, "rng=3, which is no generator's"),
+        ("rng", "not base 64", "rng='not base 64', which no generator accepts"),
+        ("rng", 3, "rng=3, which no generator accepts"),
         ("seed", 1 << 64, r"seed=18446744073709551616, which must be below 2\*\*64"),
         ("delivered", 6, "this state is 6 batches into an epoch of 5; start a new epoch"),
         ("epoch", None, "epoch=None, which must be int"),

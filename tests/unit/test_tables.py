@@ -81,9 +81,9 @@ class TestParquet:
         found = Parquet(tmp_path)
         assert found.fetch(0) == (images[0], 0)
         assert bad(found) == {
-            1: ("missing", "it has no bytes; a path alone is not followed"),
-            2: ("missing", "it has no bytes; a path alone is not followed"),
-            3: ("missing", "it has no label, and other samples have one"),
+            1: ("missing", "it has no bytes, and gpupipe does not follow its path"),
+            2: ("missing", "it has no bytes, and gpupipe does not follow its path"),
+            3: ("missing", "it has no label, but other samples have one"),
         }
         assert found.describe(2).endswith("a.parquet:x.jpg")
 
@@ -109,7 +109,7 @@ class TestParquet:
             pq.write_table(given, tmp_path / "a.parquet")
             if labels is not None:
                 assert Parquet(tmp_path).targets == labels
-        with pytest.raises(DatasetError, match="the label 'emu' is none of the 2 classes; correct it"):
+        with pytest.raises(DatasetError, match="the label 'emu' is not one of the 2 classes; correct it"):
             Parquet(tmp_path)
 
     def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ class TestParquet:
         with pytest.raises(DatasetError, match="'label' has no bytes"):
             Parquet(tmp_path, image="label", label=None)
         (tmp_path / "b.parquet").write_bytes(images[0])
-        with pytest.raises(DatasetError, match="it is no whole Parquet file"):
+        with pytest.raises(DatasetError, match="it is not a complete Parquet file"):
             Parquet(tmp_path / "b.parquet")
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
         with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[parquet\]'"):
@@ -141,7 +141,7 @@ class TestArrow:
     def test_a_column_of_bytes(self, kind: str, images: list[bytes], tmp_path: Path) -> None:
         given = pa.table({"jpg": pa.array([*images[:4], None, *images[5:]], getattr(pa, kind)()), "y": list(range(9))})
         found = Arrow(self.write(given, tmp_path / "a.arrow"), image="jpg", label="y")
-        assert bad(found) == {4: ("missing", "it has no bytes; a path alone is not followed")}
+        assert bad(found) == {4: ("missing", "it has no bytes, and gpupipe does not follow its path")}
         assert [found.fetch(i) for i in range(9) if i != 4] == [x for x in numbered(images) if x[1] != 4]
 
     def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ class TestArrow:
         with pytest.raises(DatasetError, match="its images are int64; they must be bytes"):
             Arrow(path, image="label", label=None)
         (tmp_path / "b.arrow").write_bytes(images[0])
-        with pytest.raises(DatasetError, match="it is no whole Arrow file or stream"):
+        with pytest.raises(DatasetError, match="it is not a complete Arrow file or stream"):
             Arrow(tmp_path / "b.arrow")
 
 
@@ -198,9 +198,9 @@ class TestHDF5:
             file["group/a"] = np.zeros(3, np.uint8)
             file.create_dataset("group/b", (30,), np.uint8, chunks=(10,))[:] = 1
         for name, says in (
-            ("pixels", r"which is pixels; use HDF5Arrays"),
+            ("pixels", r"which are pixels; use HDF5Arrays"),
             ("floats", r"encoded images are arrays of uint8 of any length"),
-            ("texts", r"has texts, which end at a zero byte"),
+            ("texts", r"has texts, which end at the first zero byte"),
             ("none", r"it has no 'none'; it has 'floats', 'group', 'pixels', 'texts'"),
         ):
             with pytest.raises(DatasetError, match=says):
@@ -208,10 +208,10 @@ class TestHDF5:
         found = bad(HDF5(tmp_path, image="group"))
         assert found[1] == (
             "missing",
-            "it is stored in chunks, and not in one piece; write it without chunks and compression",
+            "it is stored in chunks, not in one piece; write it without chunks and compression",
         )
         (tmp_path / "b.h5").write_bytes(images[0])
-        with pytest.raises(DatasetError, match="it is no whole HDF5 file"):
+        with pytest.raises(DatasetError, match="it is not a complete HDF5 file"):
             HDF5(tmp_path / "b.h5")
         monkeypatch.setitem(sys.modules, "h5py", None)
         with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[hdf5\]'"):

@@ -1,4 +1,4 @@
-"""Differences are measured in grey levels and at the right place, and a promise that is broken is seen."""
+"""Differences are measured in gray levels and at the right place, and a promise that is broken is seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ops_of(*transforms: T.Transform) -> tuple[T.Compose, tuple]:  # type: ignore
     return pipeline, pipeline.resolve(0, 0, KEYS, SIZES)[0]
 
 
-# ---- grey levels
+# ---- gray levels
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_broken_promise_is_seen_and_a_kept_one_is_not() -> None:
     assert check("dali/torch", pipeline, both, "graph") == []
     assert len(check("dali/torch", pipeline, both)) == 3  # on the host the border is as good as the rest
     (one,) = check("dali/torch", pipeline, found(Spread(1000, 1.0, 210.0, 0)), "graph")
-    assert one == "everywhere: the mean difference is 0.21, promised is at most 0.2"
+    assert one == "everywhere: the mean difference is 0.21, promised at most 0.2"
     broken = check("dali/torch", pipeline, found(Spread(1000, 3.0, 10.0, 4), Spread(100, 70.0, 400.0, 60)), "graph")
     assert len(broken) == 5 and broken[0].startswith("inside: the largest") and broken[2].startswith("at the border")
 

@@ -358,7 +358,7 @@ class TestDamaged:
         path.write_bytes(content[: len(content) * 3 // 4])
         entry, loop = VideoList([path]).entry(0), unmarked(path)
         (marked,) = [k for k, time in enumerate(entry.pts.tolist()) if time not in loop]
-        with pytest.raises(Undecodable, match=f"frame {marked} is damaged, and with it what is decoded from it"):
+        with pytest.raises(Undecodable, match=f"frame {marked} is damaged, and so are the frames decoded from it"):
             decode_clip(entry, [marked])
         before = int(entry.keys[-2, 0])
         assert (decode_clip(entry, [before])[0] == loop[int(entry.pts[before])]).all()

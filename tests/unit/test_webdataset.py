@@ -49,7 +49,7 @@ def test_what_webdataset_leaves_out_in_silence_is_refused(tmp_path: Path) -> Non
     two = [shard(tmp_path / f"{i}.tar", [(f"{i}.jpg", picture(i)), (f"{i}.cls", b"%d" % i)]) for i in range(2)]
     both = tmp_path / "both.tar"
     both.write_bytes(b"".join(path.read_bytes() for path in two))
-    with pytest.raises(DatasetError, match=r"goes on behind its end at byte \d+, .*; use tar --concatenate"):
+    with pytest.raises(DatasetError, match=r"continues after its end at byte \d+, .*; use tar --concatenate"):
         WebDataset(both)
     assert len(WebDataset([*two])) == 2
 
@@ -79,7 +79,7 @@ def test_a_field_of_a_json_member_is_the_label(tmp_path: Path) -> None:
     assert (named.classes, named.targets) == (["cat", "emu"], [1, 0])
     found = WebDataset(written("7", "true", "1.0", "[7]", "null", "1" * 30), label="json:a.b").index_summary().bad
     assert {bad.index: bad.reason for bad in found} == dict.fromkeys(
-        range(1, 6), "the field 'a.b' of its .json is no class number and no name"
+        range(1, 6), "the field 'a.b' of its .json is neither a class number nor a name"
     )
     (missing,) = WebDataset(written("7"), label="json:a.c").index_summary().bad
     assert missing.reason == "its .json has no field 'a.c'"
@@ -177,9 +177,9 @@ def test_samples_without_image_or_label_are_bad_and_named(tmp_path: Path) -> Non
     found = {bad.path: bad.reason for bad in dataset.index_summary().bad}
     assert list(found) == [f"{path}:2", f"{path}:3.jpg", f"{path}:4.jpg", f"{path}:5.jpg"]
     reasons = list(found.values())
-    assert reasons[0].startswith("it has .cls, .txt, and none of these is an image; name it by image=, and if it lies ")
-    assert reasons[1] == "its .cls is b'dog', which is no class number; texts come by columns=['cls']"
-    assert reasons[2] == "it has no label, and other samples have one"
+    assert reasons[0].startswith("it has .cls, .txt, none of which is an image; name it by image=, and if it lies ")
+    assert reasons[1] == "its .cls is b'dog', which is not a class number; read texts with columns=['cls']"
+    assert reasons[2] == "it has no label, but other samples have one"
     assert dataset.index_summary().bad[3].kind == "truncated"
 
 
@@ -194,10 +194,10 @@ def test_no_sample_with_a_label_is_a_dataset_without_labels(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda data: b"", "it is no whole tar file: empty file"),
-        (lambda data: b"certainly no tar file" * 100, "it is no whole tar file"),
+        (lambda data: b"", "it is not a complete tar file: empty file"),
+        (lambda data: b"certainly no tar file" * 100, "it is not a complete tar file"),
         (gzip.compress, "it is compressed with gzip, so its samples cannot be read one by one"),
-        (lambda data: data[:3000], "it is no whole tar file: unexpected end of data"),
+        (lambda data: data[:3000], "it is not a complete tar file: unexpected end of data"),
         (lambda data: data.replace(b"2.png", b"\xff" * 5), "it is damaged at byte "),  # its checksum is wrong now
     ],
 )

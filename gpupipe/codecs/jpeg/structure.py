@@ -17,7 +17,7 @@ __all__ = ["ODD", "Structure", "walk"]
 
 ODD = {
     "junk": "bytes between its segments",
-    "markers": "markers that are not for the head of a file",
+    "markers": "markers that do not belong in the head of a file",
     "process": "another process than baseline or progressive, or not 8 bits",
     "frame": "an unusual or contradictory frame header",
     "tables": "missing or damaged tables",
@@ -224,7 +224,8 @@ _NOTHING = 99
 
 
 def _is_code(counts: Iterable[int]) -> bool:
-    """Whether there is a prefix code with so many words of 1 to 16 bits, none of them all ones (T.81, annex C)."""
+    """Tell whether a prefix code with these counts of words of 1 to 16 bits exists, with no word of ones only (T.81,
+    annex C)."""
     code = 0
     for length, count in enumerate(counts, 1):
         code = 2 * code + count

@@ -184,7 +184,7 @@ def _index(layout: Layout, tile: int) -> bytes:
     table = lengths.astype(dtype).tobytes()
     size = 2 + HEADER.size + len(table)
     if size > MAX_SEGMENT:
-        raise Unsliceable("large", f"it has {len(lengths)} tiles, and the index cannot hold the lengths of so many")
+        raise Unsliceable("large", f"it has {len(lengths)} tiles, which is more than the index can hold")
     v, h = layout.mcu
     fine = layout.sampling if len(layout.sampling) > 1 else ((1, 1),)
     right, down = -(-h // min(x for x, _ in fine)), -(-v // min(y for _, y in fine))

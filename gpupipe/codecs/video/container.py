@@ -32,8 +32,8 @@ STRICT = frozenset({"hevc", "mjpeg", "mpeg1video", "mpeg2video", "mpeg4"})
 """
 
 _NOT_ALLOWED = (
-    "FFmpeg does not open it as a video: its container is not one of those allowed, as of sound files with a cover "
-    "picture, images and playlists, or its header is damaged"
+    "FFmpeg does not open it as a video: its container is not allowed, as for sound files with a cover picture, "
+    "images and playlists, or its header is damaged"
 )
 _BOXES = 256
 
@@ -156,7 +156,7 @@ def cut_short(fd: int, size: int) -> str | None:
         needed = _matroska(fd, head)
     elif head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
         needed = _boxes(fd, size)
-    return f"the file has {size} bytes, and needs {needed}" if needed > size else None
+    return f"the file has {size} bytes, but needs {needed}" if needed > size else None
 
 
 def _vint(data: bytes) -> tuple[int | None, int]:

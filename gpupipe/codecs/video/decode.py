@@ -39,7 +39,7 @@ ThreadType = Literal["none", "slice", "frame", "auto"]
 ALL = Shortcuts()
 _PLAIN = Shortcuts(False, False, False, True, True)
 _SEEK_FROM = 12
-"""Up to so many frames that were not requested are decoded or skipped; beyond that, seeking is cheaper."""
+"""Number of unrequested frames that are decoded or skipped in a row. Beyond that, seeking is cheaper."""
 _SELF_TIMED = ("mov", "matroska")
 """Containers that store the time of every packet, so that nothing has to be decoded to know it."""
 
@@ -160,7 +160,7 @@ class _Clips:
             for t, number in enumerate(request.frames.tolist()):
                 self._takers.setdefault(number, []).append((request, t))
         self._wrong: dict[int, Undecodable] = {}
-        """By frame number, why it cannot be delivered."""
+        """Reasons why frames cannot be delivered, by frame number."""
 
     def decode(self) -> list[Undecodable | None]:
         wanted = np.array(sorted(self._takers), np.int64)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 __all__ = ["exp_golomb", "length_size", "messages", "stored_sets", "units"]
 
 _LENGTH_AT = {"h264": 4, "hevc": 21}
-"""Where in the extradata the size of a length is."""
+"""Position in the extradata of the size of lengths."""
 
 
 def length_size(codec: str, extradata: bytes) -> int:

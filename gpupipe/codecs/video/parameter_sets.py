@@ -22,7 +22,7 @@ _FIRST_BYTES = {
     "mpeg1video": frozenset({_SEQUENCE}),
     "mpeg2video": frozenset({_SEQUENCE, _EXTENSION}),
 }
-"""By codec, in FFmpeg's words: what a parameter set begins with."""
+"""First bytes of parameter sets, by FFmpeg's name of the codec."""
 _EXTRADATA = (-1, 0)
 _HEAD = 128
 """Bytes of a set within which its number lies."""
@@ -43,7 +43,7 @@ class ParameterSets:
         self.changed = False
         self._codec, self._first_bytes = codec, _FIRST_BYTES.get(codec, frozenset())
         self._in_force: dict[tuple[int, int], bytes] = {}
-        """By kind and number."""
+        """Parameter sets, by kind and number."""
         self.begin(extradata)
 
     def begin(self, extradata: bytes) -> None:

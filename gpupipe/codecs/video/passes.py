@@ -121,7 +121,7 @@ class Pass:
             after = int(np.searchsorted(entries, number, "right"))
             start = max(start, int(entries[after - 1]) if after else 0)
             end = int(entries[after]) if after < len(entries) else end
-        why = Undecodable("undecodable", f"frame {number} is damaged, and with it what is decoded from it")
+        why = Undecodable("undecodable", f"frame {number} is damaged, and so are the frames decoded from it")
         for other in asked:
             if start <= other < end:
                 self.refused[other] = why
@@ -205,7 +205,7 @@ class Pass:
                 state.begun, state.due = True, number + 1
                 yield number, frame
             elif state.begun or (number is not None and number > state.due):
-                raise UnexpectedFrames(f"a frame of time {frame.pts} comes in the place of frame {state.due}")
+                raise UnexpectedFrames(f"a frame of time {frame.pts} comes in place of frame {state.due}")
             # Otherwise it is shown before the entry, may lack frames it refers to, and was not requested.
 
     # ---- entries

@@ -81,7 +81,7 @@ class _Seen:
     def __init__(self) -> None:
         self.packets: list[_Packet] = []
         self.changing = False
-        """Whether parameter sets were replaced by different ones, or a palette comes beside the content of packets."""
+        """Whether parameter sets were replaced by different ones, or packets contain a palette."""
         self.doubt = ""
         self.first: Any = None
         """(pts, height, width, pixel format, orientation, interlaced) of the first decoded frame."""
@@ -171,7 +171,7 @@ def _demux(container: Any, stream: Any, seen: _Seen) -> None:
         if packet.has_sidedata("new_extradata"):
             new = bytes(packet.get_sidedata("new_extradata"))
             if new != extradata:
-                extradata, seen.doubt = new, "its decoder is configured anew in the middle"
+                extradata, seen.doubt = new, "its decoder is reconfigured in the middle"
                 sets.begin(extradata)
         complete = sets.follow(content)
         seen.changing |= sets.changed or packet.has_sidedata("palette")

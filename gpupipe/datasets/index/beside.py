@@ -62,6 +62,6 @@ def leave(source: Source, url: bytes, columns: Columns) -> None:
             source.storage.write(url, file.read())
     except OSError as e:
         raise DatasetError(
-            f"{where} cannot be written: {e.strerror or e}; credentials that may write are found by the client itself, "
-            "in the environment or by the role of the instance"
+            f"{where} cannot be written: {e.strerror or e}; the client takes credentials with write access from the "
+            "environment or from the role of the instance"
         ) from None

@@ -114,7 +114,7 @@ class Blocks:
         if len(wrong) or len(sums) < len(known):
             at = self._first + start + BLOCK * int(wrong[0] if len(wrong) else len(sums))
             raise ColumnsError(
-                f"{self._name} is damaged: bytes {at} to {at + BLOCK} are not those that were written. Make the "
-                "dataset again, and its index is made again from the files"
+                f"{self._name} is damaged: bytes {at} to {at + BLOCK} have changed since they were written. Make the "
+                "dataset again, which rebuilds its index from the files"
             )
         return found

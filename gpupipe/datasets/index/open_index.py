@@ -90,8 +90,8 @@ def leave_index(source: Source, index: Index, limits: Limits) -> str:
     """
     if not source.storage.remote:
         raise DatasetError(
-            f"{printable(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); only "
-            "beside data behind a network is another one of use"
+            f"{printable(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); an "
+            "index beside the data only helps for data behind a network"
         )
     url = beside.url_of(source, _pictures(limits).limits)
     beside.leave(source, url, index.columns)
@@ -123,7 +123,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
             if is_as_indexed(index, [*index.touched], source.prefix, kind.reader):
                 index = _believed(path, index, kind)
             else:
-                reason = "files have changed, and their times of modification have not"
+                reason = "files have changed without a new modification time"
         if reason is None:
             return _timed(index, began)
         why = reason
@@ -148,7 +148,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         columns, meta, reused = _build(source, newer, kind)
         del index, newer
         if "sum" in columns:
-            text = f"{printable(source.prefix)} tells neither ETag nor Last-Modified of its files"
+            text = f"{printable(source.prefix)} sends neither ETag nor Last-Modified for its files"
             warn("the index is made in every run, and no blocks are kept", [Reason(text, "no-versions")])
         index = kind.index(_save(None if "sum" in columns else path, columns, meta))
     index.built, index.reused = True, reused
@@ -171,7 +171,7 @@ def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
         if newer is None or newer.columns.digest != index.columns.digest:
             return index
         _log.info(
-            "%d files were touched (permissions, links, names), and their content is the same", len(index.touched)
+            "%d files were touched (permissions, links, names), but their content is unchanged", len(index.touched)
         )
         return kind.index(_save(path, columns, index.columns.meta))
 
@@ -194,7 +194,9 @@ def _save(path: str | None, columns: dict[str, npt.NDArray[Any]], meta: dict[str
                 write_columns(file, columns, meta)
                 return Columns(file.fileno(), path)
     except OSError as e:
-        _log.warning("the index cannot be kept (%s) and is made again next time; GPUPIPE_CACHE can name a folder", e)
+        _log.warning(
+            "the index cannot be stored (%s) and is built again next time; set GPUPIPE_CACHE to a writable folder", e
+        )
     try:
         with tempfile.TemporaryFile() as file:
             write_columns(file, columns, meta)
@@ -232,7 +234,7 @@ def _probe(source: Source, listing: Listing, probed: Probed, todo: npt.NDArray[n
     with Progress("reading headers", len(todo)) as progress:
         probe: Callable[..., None] = probe_all
         if source.storage.remote:
-            assert isinstance(kind.reader, PictureReader), "videos are files of this machine"
+            assert isinstance(kind.reader, PictureReader), "videos must be local files"
             probe = partial(probe_remote, source.storage)
         probe(
             len(todo),

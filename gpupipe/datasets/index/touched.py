@@ -66,7 +66,7 @@ def is_as_indexed(index: Index, files: Sequence[int], prefix: bytes, reader: Rea
         return bool(sums == index.part_sums.rows(chosen).tolist())
     rows = chosen if index.container is None else np.flatnonzero(np.isin(index.container.all, chosen))
     found: dict[int, Probe] = {}
-    with Progress("looking again at touched files", len(rows)) as progress:
+    with Progress("checking touched files again", len(rows)) as progress:
         probe_all(len(rows), lambda k: index.place(int(rows[k]), prefix), found.__setitem__, progress, reader)
     return all(_is_same(index, row, found[k]) for k, row in enumerate(rows.tolist()))
 

@@ -58,13 +58,14 @@ class Dali(Options, EngineConfig):
             self._check_nvdec(setup)
         if setup.scaled and setup.cuda:
             raise ConfigError(
-                "scaled=True: on a GPU DALI decodes with nvJPEG, which decodes nothing smaller; leave it out, or use "
+                "scaled=True: on a GPU DALI decodes with nvJPEG, which cannot decode at a smaller size; leave it "
+                "out, or use "
                 'engine="torch", which decodes on the CPU'
             )
         if setup.scaled and self.graph == "whole":
             raise ConfigError(
-                'Dali: graph="whole" has DALI resize whole images, and scaled=True images that were decoded smaller; '
-                "leave one of them out"
+                'Dali: graph="whole" resizes images that were decoded in full, but scaled=True decodes them '
+                "smaller; leave one of them out"
             )
         from .routes import route_of
 
@@ -74,7 +75,7 @@ class Dali(Options, EngineConfig):
         from .routes import end_of
 
         if not setup.dataset.medium.moves:
-            raise ConfigError(f'Dali: video="nvdec" is for clips, and {setup.dataset!r} has images; leave it out')
+            raise ConfigError(f'Dali: video="nvdec" is for clips, but {setup.dataset!r} has images; leave it out')
         if not setup.cuda:
             raise ConfigError('Dali: video="nvdec" needs a GPU, and device is "cpu"; use video="pyav"')
         if setup.dataset.upright:

@@ -274,8 +274,8 @@ def judge(whole: npt.NDArray[np.uint8], window: npt.NDArray[np.uint8], start: np
     here = np.abs(whole[top : top + height, left : left + width].astype(np.int64) - window)
     if here.max() > 40 or here.mean() > 1 or (here > 8).mean() > 0.01:
         return (
-            f"differs by up to {here.max()} grey levels, {here.mean():.2f} on average, from the same part of the image"
+            f"differs by up to {here.max()} gray levels, {here.mean():.2f} on average, from the same part of the image"
         )
     inside = apart(0, 0).mean()
     beside = min(apart(*by).mean() for by in ((-1, 0), (1, 0), (0, -1), (0, 1)))
-    return None if inside < beside else "fits a place one pixel beside it as well"
+    return None if inside < beside else "also matches a window shifted by one pixel"

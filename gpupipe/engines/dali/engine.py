@@ -111,8 +111,8 @@ class DaliEngine(Engine):
         self.unexplained += 1
         log.log(
             logging.WARNING if self.unexplained == 1 else logging.INFO,
-            "DALI failed on a batch (epoch %d, step %d) whose samples Pillow decodes, so it was made as the torch "
-            "engine makes it; so will others be, slower than by DALI, and logged at level INFO. DALI said: %s",
+            "DALI failed on a batch (epoch %d, step %d) whose samples Pillow can decode. It was made as the torch "
+            "engine makes it, which is slower. Further ones will be as well, logged at level INFO. DALI reported: %s",
             ready.plan.epoch,
             ready.plan.step,
             clean(str(error)),
@@ -126,7 +126,7 @@ class DaliEngine(Engine):
             self._told = True
             log.warning(
                 "files have changed since they were indexed, such as %s: their batches are made as the torch engine "
-                "makes them, slower than by DALI; to have them indexed make the dataset anew",
+                "makes them, which is slower; make the dataset again to index them",
                 self.setup.dataset.describe(int(ready.plan.indices[ready.exchanged[0]])),
             )
         return images

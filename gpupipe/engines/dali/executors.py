@@ -162,7 +162,7 @@ class GraphAlone(Executor):
         return self.setup.prefetch_factor
 
     def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
-        uses = workload.output(self.setup.prefetch_factor + 1, "(prefetch_factor + the one handed out) in flight")
+        uses = workload.output(self.setup.prefetch_factor + 1, "(prefetch_factor + the delivered one) in flight")
         uses += self._read_ahead(workload)
         place: Place = "device" if self.setup.cuda else "host"
         return uses + self._decoded(workload, place, workload.batch_size, windows)
@@ -214,7 +214,7 @@ class GraphThenThreads(Executor):
 
     def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
         s = self.setup
-        uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the one handed out)")
+        uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the delivered one)")
         uses += self._read_ahead(workload)
         pieces = (AHEAD + 1) * images_of_a_piece(3 * workload.pixels, s.threads)  # held by DALI and by the threads
         count = min(pieces, (s.prefetch_factor + 1) * workload.batch_size)

@@ -169,12 +169,12 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
     for op in ops[n:]:
         if not has_batch_form(op):
             raise PipelineError(
-                f"{names_of([op])[0]}{'' if op is ops[n] else f' after {named}'} has no form for a GPU; "
-                "put it elsewhere"
+                f"{names_of([op])[0]}{'' if op is ops[n] else f' after {named}'} cannot run on a GPU here; move it"
             )
     if size is None and (common() is None or any(hasattr(op, "height") for op in ops[:n])):
         raise PipelineError(
-            f"{named} is done on the whole batch, and images have different sizes there; put a RandomResizedCrop, "
+            f"{named} works on the whole batch, but images have different sizes at that point; put a "
+            "RandomResizedCrop, "
             "CenterCrop or Resize((h, w)) before it"
         )
     return n

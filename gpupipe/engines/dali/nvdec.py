@@ -137,7 +137,7 @@ class NvdecReader(Reader):
             wanted = (plan.frames.shape[1], height, width, 3)
             if tuple(clip.shape) != wanted:
                 name = self._setup.dataset.describe(index)
-                raise ValueError(f"{name}: decoded to {list(clip.shape)} and not to {list(wanted)}")
+                raise ValueError(f"{name}: decoded to {list(clip.shape)}, not to {list(wanted)}")
 
     def _rebuild(self, following: list[Plan], error: Exception) -> None:
         """Rebuild the pipeline after the decoder rejected a batch, and decode everything in flight again."""
@@ -179,7 +179,7 @@ class NvdecReader(Reader):
     def facts(self) -> dict[str, Any]:
         if self._missing:
             return {"video": "PyAV, because NVDEC cannot be used"}
-        refused = f", PyAV in its place {self._refused} times" if self._refused else ""
+        refused = f", PyAV instead {self._refused} times" if self._refused else ""
         return {"video": f"NVDEC (never verified){refused}"}
 
 

@@ -91,7 +91,7 @@ class _Clips(Route):
 
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
         count = self._setup.prefetch_factor + 2
-        return workload.output(count, "(prefetch_factor + 1 in flight + the one handed out)")
+        return workload.output(count, "(prefetch_factor + 1 in flight + the delivered one)")
 
 
 class _Pixels(Route):
@@ -103,7 +103,7 @@ class _Pixels(Route):
 
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
         count = self._setup.prefetch_factor + 1
-        return workload.output(count, "(prefetch_factor + the one handed out) in flight")
+        return workload.output(count, "(prefetch_factor + the delivered one) in flight")
 
 
 class _Kept(Route):
@@ -115,7 +115,7 @@ class _Kept(Route):
 
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
         count = max(self._setup.prefetch_factor, 2) + 1
-        return workload.output(count, "(prefetch_factor in flight + the one handed out)")
+        return workload.output(count, "(prefetch_factor in flight + the delivered one)")
 
 
 class _Graph(Route):
@@ -148,8 +148,8 @@ class _Graph(Route):
         if roi is True and not on_gpu:
             found, wanted = decoder.nvjpeg_version(), ".".join(map(str, decoder.FANCY_WINDOWS))
             log.warning(
-                "roi=True with fancy upsampling needs nvJPEG %s, and here is %s: windows of most JPEGs are decoded on "
-                'the CPU; leave roi="auto", use jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
+                "roi=True with fancy upsampling needs nvJPEG %s, but this is %s: windows of most JPEGs are decoded on "
+                'the CPU; use roi="auto", jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
                 wanted, ".".join(map(str, found)) if found else "none",
             )  # fmt: skip
         if roi != "auto":

@@ -90,7 +90,7 @@ class Making:
         first = next((n for n, op in enumerate(head) if not op.sendable), len(head))
         self._before, self._after = head[:first], head[first:]
         self.row = 0
-        """The image that user code gets, or got last; or the one that failed."""
+        """Row of the image that user code gets now or got last, or of the image that failed."""
         self.in_threads = not self._after
         """Whether there is no user code, so that :meth:`result` only waits."""
         self._made: deque[Future[Any]] = deque([Future() for _ in range(count)] if self._after else [])

@@ -112,7 +112,7 @@ class BlockCache:
             os.close(fd)
 
     def _damaged(self, path: str, kept: int) -> None:
-        _log.info("%s is damaged, and its block is made again", path)
+        _log.info("%s is damaged; its block is loaded again", path)
         if self._remove(path):
             with self._lock:
                 self._total -= kept
@@ -194,7 +194,7 @@ class BlockCache:
                 self._total -= kept
             known, self._broken = self._broken, not is_transient(error)
         if self._broken and not known:
-            _log.warning("blocks cannot be kept in %s (%s), and are loaded each time", self._folder, error.strerror)
+            _log.warning("blocks cannot be kept in %s (%s) and are loaded every time", self._folder, error.strerror)
 
     def _has_room(self, count: int) -> bool:
         """Reserve room for ``count`` more bytes after removing unused blocks. Returns whether they may be written."""

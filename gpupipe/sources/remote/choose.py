@@ -36,7 +36,7 @@ def client_for(scheme: str, connections: int, timeout: float) -> Client:
         if scheme in _OBSTORE
         else f"install fsspec, and its package for {scheme}"
     )
-    raise MissingDependency(f"{scheme}:// cannot be read by what is installed here: {hint}")
+    raise MissingDependency(f"{scheme}:// cannot be read by any installed package: {hint}")
 
 
 def _installed(name: str) -> bool:

@@ -113,7 +113,7 @@ class _Threads(Client):
         if len(data) < range.end - range.start:
             now = self._look(range.url)
             if now.size > range.start + len(data):
-                raise ConnectionError("the answer was cut")
+                raise ConnectionError("the answer was truncated")
             version = now.version
         if range.version and version != range.version:
             raise OSError(errno.EINVAL, CHANGED)
@@ -220,7 +220,7 @@ class Obstore(_Threads):
                     known = base in self._whole
                     self._whole.add(base)
                 if not known:
-                    log.warning("%s answers every request with whole files, so each is loaded as a whole", base)
+                    log.warning("%s answers every request with whole files, so each is loaded in full", base)
             parts, at = [], 0
             got = obstore.get(store, path)
             version = _found(got.meta).version

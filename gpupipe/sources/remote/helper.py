@@ -87,7 +87,7 @@ class Helper(Client):
         return [memoryview(part) if error is None else error_of(error) for error, part in found]
 
     def put(self, url: str, data: bytes) -> None:
-        raise OSError(errno.ENOTSUP, "a process that was forked only reads")
+        raise OSError(errno.ENOTSUP, "a forked process can only read")
 
 
 def told(error: OSError) -> list[Any]:

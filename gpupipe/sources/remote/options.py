@@ -63,9 +63,9 @@ class Remote:
             if type(value) is not int or value < least:
                 raise ConfigError(f"Remote: {name} must be an integer of at least {least}, not {value!r}")
         if isinstance(self.timeout, bool) or not isinstance(self.timeout, (int, float)) or not self.timeout > 0:
-            raise ConfigError(f"Remote: timeout must be seconds, not {self.timeout!r}")
+            raise ConfigError(f"Remote: timeout must be a number of seconds, not {self.timeout!r}")
         if self.fetch == "blocks" and self.cache_bytes < 64 * self.block_bytes:
             raise ConfigError(
-                f"Remote: cache_bytes={self.cache_bytes} is less than 64 blocks of {self.block_bytes} bytes, so they "
-                "would be gone before they are used again; make it larger"
+                f"Remote: cache_bytes={self.cache_bytes} is less than 64 blocks of {self.block_bytes} bytes, so "
+                "blocks would be evicted before they are used again; make it larger"
             )

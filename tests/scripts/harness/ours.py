@@ -30,7 +30,7 @@ _FRAME = 3
 
 @dataclass(frozen=True)
 class Promise:
-    """How far pixels may be from torch's, in grey levels; ``None``: they must be equal."""
+    """How far pixels may be from torch's, in gray levels; ``None``: they must be equal."""
 
     tolerance: Tolerance | None = None
     factor: tuple[float, ...] = (1.0,)
