@@ -1,4 +1,4 @@
-"""Whether DALI is there, without importing it."""
+"""Whether DALI can be imported, without importing it."""
 
 from __future__ import annotations
 
