@@ -132,11 +132,11 @@ class _Clips(torch.utils.data.Dataset[Any]):
         self._labels, self._counts = np.asarray(index.labels).tolist(), index.frame_counts.tolist()
         self._random, self._decoder = work.workload == "random", decoder
         window = [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip()]
-        centre = [v2.Resize(256, antialias=True), v2.CenterCrop(SIZE)]
+        center = [v2.Resize(256, antialias=True), v2.CenterCrop(SIZE)]
         from gpupipe.pipelines.kinetics import MEAN, STD
 
         end = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-        self._transform = v2.Compose([*(window if self._random else centre), *end])
+        self._transform = v2.Compose([*(window if self._random else center), *end])
 
     def __len__(self) -> int:
         return len(self._paths) * (1 if self._random else CLIPS)

@@ -106,7 +106,7 @@ def _recode(arguments: tuple[str, str, str]) -> None:
 
 @contextlib.contextmanager
 def recoded(paths: Sequence[str], chroma: Sequence[str], *, ram: bool = False) -> Iterator[dict[str, tuple[str, ...]]]:
-    """The same photographs as colour JPEGs of quality 90, once for each subsampling of chroma (``"4:2:0"``); they are
+    """The same photographs as color JPEGs of quality 90, once for each subsampling of chroma (``"4:2:0"``); they are
     removed at the end."""
     made = tempfile.mkdtemp(prefix="gpupipe-bench-", dir="/dev/shm" if ram and os.path.isdir("/dev/shm") else None)
     try:

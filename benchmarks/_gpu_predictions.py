@@ -79,7 +79,7 @@ DECODED: dict[str, Tolerance] = {
     "fancy": _at_most(4, 0.4, 0.1),
     "plain": _at_most(60, 2, 0.5),
 }
-"""Decoding whole images or windows by nvJPEG, by upsampling of chroma: the plain one differs at edges of colour."""
+"""Decoding whole images or windows by nvJPEG, by upsampling of chroma: the plain one differs at edges of color."""
 
 
 def verdict(predicted: Tolerance, found: dict[str, float]) -> str:

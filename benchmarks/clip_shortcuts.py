@@ -3,7 +3,7 @@
 Prediction, in CPU time of a clip: leaving out pictures that nothing refers to spares a quarter of random clips, one
 scaler for each thread a sixth, opening files without an analysis a twentieth. Draining the decoder spares little by
 itself. Decoding clips in one pass spares nothing of random clips, and a quarter of three clips of one video. Cropping,
-resizing and normalising where a frame is decoded spares a third of what DALI's graph takes. All together a half.
+resizing and normalizing where a frame is decoded spares a third of what DALI's graph takes. All together a half.
 
 Seen, on a busy machine: unreferenced pictures an eighth, the scaler a quarter, opening a thirtieth, and draining
 nothing. One pass spares nothing either if groups of pictures are as short as these (75 frames, and clips 120 apart, so

@@ -3,7 +3,7 @@
 Prediction: gpupipe's DALI engine reaches at least 0.97 of the same graph written by hand, and at least 1.5 times
 torch's DataLoader with torchvision on PIL; its reference engine is as fast as the latter.
 
-Measured: RandomResizedCrop(224), flip and normalise to float32 NCHW; the candidates take turns in one run, each in a
+Measured: RandomResizedCrop(224), flip and normalize to float32 NCHW; the candidates take turns in one run, each in a
 process of its own, in steady state (see ``_candidates.py``), files in the page cache. Judge the ratios, which are made
 within a round, and not the images per second, which move with the machine.
 

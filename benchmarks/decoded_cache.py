@@ -4,7 +4,7 @@ Prediction (two CPU cores): with all images kept in memory the DALI engine reach
 torchvision, and 2.2 times itself without; from a disk whose pages are in memory nearly as much. The reference engine
 gains less, because Pillow's resize stays.
 
-Measured: RandomResizedCrop(224), flip and normalise to float32 NCHW; the candidates take turns in one run, each in a
+Measured: RandomResizedCrop(224), flip and normalize to float32 NCHW; the candidates take turns in one run, each in a
 process of its own, in steady state (see ``_candidates.py``), after an epoch in which the cache was filled; files in the
 page cache.
 

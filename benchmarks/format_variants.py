@@ -63,12 +63,12 @@ def run(*command: str, folder: Path) -> None:
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
-for flavour in ("gnu", "ustar", "pax"):
+for flavor in ("gnu", "ustar", "pax"):
 
-    @variant(f"tar/{flavour}")
-    def tar(images: IMAGES, folder: Path, flavour: str = flavour) -> str:
+    @variant(f"tar/{flavor}")
+    def tar(images: IMAGES, folder: Path, flavor: str = flavor) -> str:
         pairs(images, folder)
-        run("tar", f"--format={flavour}", "--sort=name", "-cf", "a.tar", "-C", "pairs", ".", folder=folder)
+        run("tar", f"--format={flavor}", "--sort=name", "-cf", "a.tar", "-C", "pairs", ".", folder=folder)
         return str(folder / "a.tar")
 
 
@@ -365,7 +365,7 @@ def checked(name: str, found: dict[str, Any], images: IMAGES) -> dict[str, Any]:
         return about
     kind, options = format_of(found["good"]), OPTIONS.get(name, {})
     if kind is None:
-        return {**about, "not recognised": True}
+        return {**about, "not recognized": True}
     try:
         dataset = kind.from_path(found["good"], **options)
     except GpupipeError as e:

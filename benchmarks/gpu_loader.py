@@ -7,7 +7,7 @@ upsampling 5,000 to 12,000 of 4:2:0 photographs, 8,000 to 17,000 of 4:4:4, where
 for the decoding engines 0.4 to 0.5. torchvision's decode_jpeg on the GPU 1,000 to 6,000, DALI's torchvision API 300 to
 2,000. Not run yet on the machine that it is for.
 
-Measured: RandomResizedCrop(224), flip, normalise, batch 256, photographs in /dev/shm, nothing consumes the batches. The
+Measured: RandomResizedCrop(224), flip, normalize, batch 256, photographs in /dev/shm, nothing consumes the batches. The
 candidates take turns, each in a process of its own (see ``_candidates.py``). One setting after the other is changed and
 compared with the default in the same rounds, the most telling first. A graph by hand has the settings that gpupipe
 chose: threads, prefetch, output, upsampling, windows and share of the decoding engines.

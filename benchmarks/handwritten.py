@@ -1,11 +1,11 @@
-"""What do transforms cost that a script wrote by hand with Pillow: as its own functions, and recognised?
+"""What do transforms cost that a script wrote by hand with Pillow: as its own functions, and recognized?
 
 Prediction (CPU seconds per image read, DALI's CPU engine): MoCo v2's two views 5 % less and DINO's two large and six
-small ones 10 % less when they are recognised, because colours take the faster forms as soon as no user code stands
+small ones 10 % less when they are recognized, because colors take the faster forms as soon as no user code stands
 among the ops, and a function costs some 0.1 ms for random numbers that are lent to it. The blur is Pillow's in both.
 
 Measured: one process; loaders take turns, whole epochs of the same files, by the CPU seconds of all threads
-(``getrusage``) and by the clock. As user code: the same loader with ``gpupipe.interop.transforms.recognised`` switched
+(``getrusage``) and by the clock. As user code: the same loader with ``gpupipe.interop.transforms.recognized`` switched
 off.
 
     python benchmarks/handwritten.py [FOLDER]    # writes results/handwritten_cpu.json
@@ -35,7 +35,7 @@ import_torchvision()
 
 from torchvision import datasets as tvd, transforms as tvt  # noqa: E402
 
-RECOGNISED, USER_CODE = "recognised", "user code"
+RECOGNIZED, USER_CODE = "recognized", "user code"
 
 
 class Blur:
@@ -99,9 +99,9 @@ def loader_of(folder: Path, recipe: str, form: str, args: argparse.Namespace) ->
     options |= {"engine": "dali", "device": "cpu", "seed": 0}
     # Without user code the next epoch is begun ahead, and its work would be counted in the turn of the other loader.
     options["persistent_workers"] = False
-    if form == RECOGNISED:
+    if form == RECOGNIZED:
         return DataLoader(dataset, **options)
-    with mock.patch("gpupipe.interop.transforms.recognised", return_value=None):
+    with mock.patch("gpupipe.interop.transforms.recognized", return_value=None):
         return DataLoader(dataset, **options)
 
 
@@ -133,15 +133,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--images", type=int, default=256)
     args = parser.parse_args()
-    table = Table("recipe", "user code, CPU ms", "recognised, CPU ms", "ratio", first=10)
+    table = Table("recipe", "user code, CPU ms", "recognized, CPU ms", "ratio", first=10)
     with photographs(args.folder, count=args.images) as paths, one_class(paths[: args.images]) as folder:
         paths = paths[: args.images]
         settings = {"images": len(paths), "rounds": args.rounds, "batch_size": args.batch_size}
         result: dict[str, Any] = {**heading(__doc__, settings), "files": describe_files(paths), "recipes": {}}
         for recipe in RECIPES:
-            loaders = {form: loader_of(folder, recipe, form, args) for form in (USER_CODE, RECOGNISED)}
+            loaders = {form: loader_of(folder, recipe, form, args) for form in (USER_CODE, RECOGNIZED)}
             shown = {form: repr(loader) for form, loader in loaders.items()}
-            assert "HandWritten(" in shown[RECOGNISED] and "HandWritten(" not in shown[USER_CODE]
+            assert "HandWritten(" in shown[RECOGNIZED] and "HandWritten(" not in shown[USER_CODE]
             for loader in loaders.values():
                 epoch(loader)  # the first one starts threads
             rounds = [{form: epoch(loader) for form, loader in loaders.items()} for _ in range(args.rounds)]
@@ -152,8 +152,8 @@ def main() -> None:
                 cpu, clock = zip(*(found[form] for found in rounds), strict=True)
                 per_image = 1000 / len(paths)
                 row[form] = {"cpu_ms": statistics.median(cpu) * per_image, "ms": statistics.median(clock) * per_image}
-            row["ratio_cpu"] = statistics.median(r[RECOGNISED][0] / r[USER_CODE][0] for r in rounds)
-            row["ratio_clock"] = statistics.median(r[RECOGNISED][1] / r[USER_CODE][1] for r in rounds)
+            row["ratio_cpu"] = statistics.median(r[RECOGNIZED][0] / r[USER_CODE][0] for r in rounds)
+            row["ratio_clock"] = statistics.median(r[RECOGNIZED][1] / r[USER_CODE][1] for r in rounds)
             result["recipes"][recipe] = row
             table.row(recipe, *(row[form]["cpu_ms"] for form in loaders), row["ratio_cpu"])
     print(save("handwritten_cpu", result))

@@ -2,9 +2,9 @@
 
 Prediction (two CPU cores), from CPU milliseconds per image of 500 x 375 pixels: torch's DataLoader takes 1.5 times as
 many as the DALI engine. OpenCV's resize without a filter is as quick as ours, so what is gained is the window that is
-decoded instead of all of the image, and normalising and putting batches together.
+decoded instead of all of the image, and normalizing and putting batches together.
 
-Measured: random windows of 224 pixels, flips and normalising; the candidates take turns in one run, each in a process
+Measured: random windows of 224 pixels, flips and normalizing; the candidates take turns in one run, each in a process
 of its own, in steady state (see ``_candidates.py``), files in the page cache. Needs albumentations.
 
     python benchmarks/notebook.py [FOLDER]     # writes results/notebook_<cpu|gpu>.json

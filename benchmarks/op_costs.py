@@ -129,7 +129,7 @@ def _ops(pixels: list[Any], pipeline: T.Compose, epoch: int) -> tuple[Op, ...]:
 
 
 def apart(images: list[Any], pixels: list[Any], pipeline: T.Compose, epoch: int) -> int | None:
-    """Grey levels between what an engine made in that round and the reference, at most; ``None`` of floats."""
+    """Gray levels between what an engine made in that round and the reference, at most; ``None`` of floats."""
     if images[0].dtype != np.uint8:
         return None
     ops = _ops(pixels, pipeline, epoch)

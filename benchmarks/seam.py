@@ -4,7 +4,7 @@ Prediction (two CPU cores): the DALI engine reaches at least 1.2 times DALI's ow
 ends of its epochs, as with long epochs; and 1.15 times itself with epochs apart, where queues run empty at every end.
 The reference engine gains as much.
 
-Measured: RandomResizedCrop(224), flip and normalise to float32 NCHW; the candidates take turns in one run, each in a
+Measured: RandomResizedCrop(224), flip and normalize to float32 NCHW; the candidates take turns in one run, each in a
 process of its own, in steady state over many epochs (see ``_candidates.py``), files in the page cache. "Epochs apart"
 begins nothing before the epoch that it belongs to.
 

@@ -40,7 +40,7 @@ import gpupipe
 torchvision = import_torchvision()
 T, D = torchvision.transforms, torchvision.datasets
 
-GRAY, COLOUR = ((0.1307,), (0.3081,)), ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+GRAY, COLOR = ((0.1307,), (0.3081,)), ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
 def _ending(mean_std: Any) -> list[Any]:
@@ -156,7 +156,7 @@ def dataset(case: Case, root: str) -> Any:
         return TensorDataset(torch.from_numpy(_noise(n, 3, 32, 32)).float().div(255), torch.from_numpy(labels))
     gray = case.data.endswith("MNIST") or case.data == "USPS"
     size = {"USPS": 16, "STL10": 96, "ImageFolder of 96 x 96": 96}.get(case.data, 28 if gray else 32)
-    transform = T.Compose(_recipes(size, GRAY if gray else COLOUR)[case.recipe])
+    transform = T.Compose(_recipes(size, GRAY if gray else COLOR)[case.recipe])
     if "Folder" in case.data:
         return D.ImageFolder(str(_folder(size, n, root)), transform)
     if case.data.startswith("own"):

@@ -254,7 +254,7 @@ def main() -> None:
             "unlike_the_plan": soak.wrong,
             "median_seconds_from_signal_to_script": statistics.median(seconds) if seconds else None,
             "worst_seconds_from_signal_to_script": max(seconds, default=None),
-            "mean_difference_of_the_engines_in_grey_levels": statistics.mean(soak.differences),
+            "mean_difference_of_the_engines_in_gray_levels": statistics.mean(soak.differences),
             "memory_mb": memory,
             "file_descriptors": descriptors,
             "memory_of_the_last_quarter_over_the_second": growth,

@@ -1,10 +1,10 @@
 """Does a network learn the same from DALI's batches as from the reference's?
 
-Prediction: yes. The plans are the same and the pixels differ by about a grey level, so the accuracies of one seed
+Prediction: yes. The plans are the same and the pixels differ by about a gray level, so the accuracies of one seed
 differ no more than those of two seeds, and their mean difference is within its own standard error of 0.
 
 Measured: a small network on CIFAR-10's pictures (or generated ones), with a random resized crop, RandAugment and
-normalisation, so that every kind of operation is in it; every seed once with each engine, from the same weights, on
+normalization, so that every kind of operation is in it; every seed once with each engine, from the same weights, on
 the same plans; accuracy on the held-out pictures, which both read through the reference.
 
     python benchmarks/training_equal.py [TRAIN TEST]    # two folders of classes; writes results/training_equal.json

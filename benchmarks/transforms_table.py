@@ -1,7 +1,7 @@
 """How far is each transform from torchvision, and DALI from the reference?
 
 Prediction: the reference is equal to torchvision wherever torchvision is deterministic given its numbers; DALI is
-within one grey level of the reference, apart from the borders of what interpolates.
+within one gray level of the reference, apart from the borders of what interpolates.
 
 Measured: every transform with certainty (p=1), on photographs of 320 x 320 pixels, with the numbers of one plan for
 all three: DALI's CPU backend against the reference on PIL images; the reference against torchvision's functions on PIL
@@ -144,7 +144,7 @@ def page(result: dict[str, Any]) -> str:
         "",
         "## How far each transform is from torchvision",
         "",
-        f"Measured on {s['samples']} photographs of {s['size']}x{s['size']} pixels, every transform with p=1, in grey",
+        f"Measured on {s['samples']} photographs of {s['size']}x{s['size']} pixels, every transform with p=1, in gray",
         "levels of 0 to 255. The first four columns compare the DALI engine on the CPU with the reference. The next",
         "two compare the reference with torchvision on PIL images and on uint8 tensors, given the same draws. *On the",
         "host* lists the ops that CPU threads do instead of DALI. [promises.md](promises.md) bounds each op.",

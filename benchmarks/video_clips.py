@@ -1,7 +1,7 @@
 """How many clips of 16 frames per second does each way of loading videos give?
 
 Prediction: on the CPU gpupipe's DALI engine, which leaves out pictures that nothing refers to, opens files without an
-analysis, decodes clips of one video in one pass, and crops, resizes and normalises in the decoding thread, has 1.5
+analysis, decodes clips of one video in one pass, and crops, resizes and normalizes in the decoding thread, has 1.5
 times the clips per second of the best other loader on random clips, and 2.4 times on clips one after another. The
 reference engine, which decodes the same way and leaves the rest to Pillow and torch, about as many as the others.
 ``clip_shortcuts.py`` takes the shortcuts apart.
@@ -18,8 +18,8 @@ random clips and 1.9 to 2.2 on those one after another; of recorded ones, most o
 
 Measured: two workloads, each candidate in a process of its own, in turns within one run (see ``_candidates.py``).
 
-    random       one clip of every video from anywhere, shuffled: RandomResizedCrop(224), flip, normalise
-    sequential   three clips of every video, evenly spread, in order: Resize(256), CenterCrop(224), normalise
+    random       one clip of every video from anywhere, shuffled: RandomResizedCrop(224), flip, normalize
+    sequential   three clips of every video, evenly spread, in order: Resize(256), CenterCrop(224), normalize
 
 A clip is 16 frames, 4 apart; batches are f32[B, 3, 16, 224, 224] on the CPU. All decoders have one thread each, in two
 workers. The plain loaders are what their documentation shows: a dataset that opens the file, takes the frames of the

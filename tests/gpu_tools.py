@@ -78,7 +78,7 @@ def profiled(file: Path) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def no_synchronisation() -> Iterator[None]:
+def no_synchronization() -> Iterator[None]:
     """Within, torch raises where one of its own functions would make the host wait for the device."""
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")

@@ -255,7 +255,7 @@ def plans_of(
     return list(EpochPlan(dataset, dataset.transform, order, slices, seed, epoch))
 
 
-def grey_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
+def gray_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
     """|images - reference| in gray levels f64[B, C, H, W]; for pipelines that end in uint8 or in Normalize."""
     want = reference(dataset, plan, dataset.transform)
     got = images.cpu()

@@ -11,7 +11,7 @@ from ..errors import ConfigError, MissingDependency
 
 __all__ = ["draw", "pyplot", "read"]
 
-_COLOURS = {"dali": "#76b900", "torch": "#e2703a", "null": "#9aa2b1", "torchvision": "#5b6b8c"}
+_COLORS = {"dali": "#76b900", "torch": "#e2703a", "null": "#9aa2b1", "torchvision": "#5b6b8c"}
 
 
 def pyplot() -> Any:
@@ -49,7 +49,7 @@ def draw(result: dict[str, Any], out: str | Path) -> Path:
     figure, axes = plt.subplots(figsize=(8, 0.7 * len(names) + 1.6), layout="constrained")
     for row, name in enumerate(names):
         c = shown[name]
-        axes.barh(row, c["median"], color=_COLOURS.get(name, "#9aa2b1"), height=0.62)
+        axes.barh(row, c["median"], color=_COLORS.get(name, "#9aa2b1"), height=0.62)
         axes.plot(c["images_per_second"], [row] * len(c["images_per_second"]), "o", color="#1a1d24", markersize=3.5)
         label = f"{c['median']:,.0f}  ({c['ratio']:.2f} x {result['baseline']})"
         axes.annotate(label, (max(c["images_per_second"]), row), (8, 0), textcoords="offset points", va="center")

@@ -54,7 +54,7 @@ class Columns(Subset):
         names = checked_columns(columns, "Columns", [*dataset.columns])
         super().__init__(dataset, np.arange(len(dataset)))
         self._added = {name: _column(name, columns[name], len(dataset)) for name in names}
-        self.form = form_of([*self.columns], labelled=dataset.labels is not None, return_dict=return_dict)
+        self.form = form_of([*self.columns], labeled=dataset.labels is not None, return_dict=return_dict)
 
     @property
     def columns(self) -> Mapping[str, Target]:

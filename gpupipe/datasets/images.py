@@ -59,7 +59,7 @@ class EncodedImages(Dataset):
         self.whole_files = source.whole_files
         self._open(rebuild=False)
         if self.columns or return_dict:
-            self.form = form_of([*self.columns], labelled=self.labels is not None, return_dict=return_dict)
+            self.form = form_of([*self.columns], labeled=self.labels is not None, return_dict=return_dict)
 
     def _open(self, *, rebuild: bool) -> None:
         self._index = open_index(self._source, self.limits, rebuild=rebuild)

@@ -106,13 +106,13 @@ class SampleForm:
         return kept(lambda leaf: _at(leaf, parts, target, "sample"), self.tree)
 
 
-def form_of(columns: Sequence[str], *, labelled: bool, return_dict: bool) -> SampleForm:
+def form_of(columns: Sequence[str], *, labeled: bool, return_dict: bool) -> SampleForm:
     """Return the form of image, label and further columns: a tuple, or a dictionary by name.
 
-    >>> form_of(["weight"], labelled=True, return_dict=False).batch("images", {"label": [3], "weight": [0.5]})
+    >>> form_of(["weight"], labeled=True, return_dict=False).batch("images", {"label": [3], "weight": [0.5]})
     ['images', [3], [0.5]]
     """
-    names = ["label", *columns] if labelled else [*columns]
+    names = ["label", *columns] if labeled else [*columns]
     # Without further columns, the labels themselves are the target.
     parts = {name: Rest((name,) if columns else ()) for name in names}
     return SampleForm({"image": View(0), **parts} if return_dict else (View(0), *parts.values()))

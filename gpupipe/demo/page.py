@@ -17,7 +17,7 @@ from .train import Curve, Demo
 __all__ = ["NAMES", "page"]
 
 NAMES = {"dali": "DALI", "torch": "reference"}
-_COLOURS = {"dali": "#4d8f00", "torch": "#c2410c"}
+_COLORS = {"dali": "#4d8f00", "torch": "#c2410c"}
 
 _STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; color: #1a1d24; background: #fff; max-width: 54rem; margin: 3rem auto;
@@ -114,7 +114,7 @@ def _chart(curves: Sequence[Curve]) -> str:
     lines, legend = [], []
     for k, c in enumerate(curves):
         points = " ".join(f"{x(i):.1f},{y(v):.1f}" for i, v in enumerate(c.losses))
-        style = f'stroke="{_COLOURS[c.engine]}" fill="none" ' + (
+        style = f'stroke="{_COLORS[c.engine]}" fill="none" ' + (
             'stroke-width="5" stroke-opacity=".45"'
             if c.engine == "dali"
             else 'stroke-width="1.6" stroke-dasharray="6 4"'

@@ -119,12 +119,12 @@ class RecordFiles(Shards):
         row = Row(name, start + _PART.size + skip, size - skip) if packed is None else Row(name, start, end - start)
         about = {"labels": labels, "id": first, "id2": second}
         row = row._replace(packed=packed, values=[about.get(column) for column in self.columns])
-        return self._labelled(row, labels), at
+        return self._labeled(row, labels), at
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         return _COLUMNS
 
-    def _labelled(self, row: Row, labels: npt.NDArray[Any]) -> Row:
+    def _labeled(self, row: Row, labels: npt.NDArray[Any]) -> Row:
         if self.label is None and len(labels) > 1:
             if "labels" in self.columns:
                 return row

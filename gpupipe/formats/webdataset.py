@@ -125,9 +125,9 @@ class TarShards(Shards):
             _, at, size = found[extension]
             file.seek(at)
             read[extension] = file.read(min(size, _LONGEST))
-        return self._labelled(Row(*image, values=[member_value(read, name) for name in self.columns]), read)
+        return self._labeled(Row(*image, values=[member_value(read, name) for name in self.columns]), read)
 
-    def _labelled(self, row: Row, read: dict[str, bytes]) -> Row:
+    def _labeled(self, row: Row, read: dict[str, bytes]) -> Row:
         extension, _, field = (self.label or "").partition(":")
         if extension not in read:
             return row

@@ -35,7 +35,7 @@ __all__ = ["translate_dataset"]
 I64 = npt.NDArray[np.int64]
 
 _FOLDERS = ("ImageFolder", "DatasetFolder")
-_COLOUR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN", "STL10")
+_COLOR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN", "STL10")
 _PLANES = ("SVHN", "STL10")
 """Datasets that hold u8[N, 3, H, W], and ``labels`` instead of ``targets``."""
 _GRAY_ARRAYS = ("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "USPS")
@@ -110,19 +110,19 @@ def _native(ds: Any) -> Dataset:
         _refuse(ds, f"it is a subclass of {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
     if cls.__name__ in _FOLDERS:
         return _folder(ds, exact=cls is type(ds))
-    if cls.__name__ in (*_COLOUR_ARRAYS, *_GRAY_ARRAYS):
+    if cls.__name__ in (*_COLOR_ARRAYS, *_GRAY_ARRAYS):
         return _arrays(ds, cls.__name__)
     return _refuse(ds, _UNKNOWN, "unknown-dataset")
 
 
 def _arrays(ds: Any, name: str) -> Dataset:
-    pixels = np.asarray(ds.data) if name in _COLOUR_ARRAYS else ds.data
+    pixels = np.asarray(ds.data) if name in _COLOR_ARRAYS else ds.data
     labels = ds.labels if name in _PLANES else ds.targets
     if labels is None:
         _refuse(ds, "it has no labels, so the target of its samples is None", "unknown-dataset")
     if name in _PLANES:
         pixels = np.moveaxis(pixels, 1, -1)
-    channels = 3 if name in _COLOUR_ARRAYS else 1
+    channels = 3 if name in _COLOR_ARRAYS else 1
     (transform, views), numbers = _all(
         lambda: _transform(ds, channels=channels, size=tuple(pixels.shape[1:3])),
         lambda: _labels(ds, np.asarray(labels)),

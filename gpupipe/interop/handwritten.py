@@ -32,7 +32,7 @@ from .recording import Mark
 from .same_names import Refused
 from .tracing import Held, Seen, TracedImage, TracedTensor, traces
 
-__all__ = ["Place", "recognised"]
+__all__ = ["Place", "recognized"]
 
 Array = npt.NDArray[Any]
 
@@ -62,14 +62,14 @@ class Place:
         return "tensor" if not self.is_pil else "RGB" if self.channels == 3 else "L"
 
 
-def recognised(function: Any, place: Place) -> list[Transform] | None:
+def recognized(function: Any, place: Place) -> list[Transform] | None:
     """Return transforms equivalent to a function of user code; ``None`` if it is not understood or the proof fails."""
     try:
         with lent(), Isolated(function) as isolated:
             (function,) = isolated.made
             seed_all(0)
             before = drawn()
-            found = _recognised(function, place, outside(function))
+            found = _recognized(function, place, outside(function))
             isolated.check()
             return found if drawn() == before else None
     except (Open, Unknown, Refused, GpupipeError):
@@ -78,7 +78,7 @@ def recognised(function: Any, place: Place) -> list[Transform] | None:
         return None
 
 
-def _recognised(function: Any, place: Place, reached: Outside) -> list[Transform] | None:
+def _recognized(function: Any, place: Place, reached: Outside) -> list[Transform] | None:
     def stand_in(run: Run) -> Any:
         return TracedImage(run, place.mode) if place.is_pil else TracedTensor.of(run)
 

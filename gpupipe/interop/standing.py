@@ -33,7 +33,7 @@ class Standing:
         if self._of_arrays:
             if given or named.keys() != {"image"}:
                 called(f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image")
-            elif not _is_colour(named["image"]):
+            elif not _is_color(named["image"]):
                 called("it gives albumentations something other than an image uint8[H, W, 3]")
             else:
                 made = noted_array(self._place, named["image"])
@@ -66,7 +66,7 @@ class Standing:
 def _noted(place: int, given: Any) -> Any:
     if _is_image(given):
         return noted(place, given)
-    return noted_array(place, given) if _is_colour(given) else NotImplemented
+    return noted_array(place, given) if _is_color(given) else NotImplemented
 
 
 def _is_image(given: Any) -> bool:
@@ -74,7 +74,7 @@ def _is_image(given: Any) -> bool:
     return isinstance(given, PendingTensor) or (isinstance(given, Image.Image) and given.mode in ("RGB", "L"))
 
 
-def _is_colour(image: Any) -> bool:
+def _is_color(image: Any) -> bool:
     """Tell whether it is an image uint8[H, W, 3]."""
     is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
     return type(image) is UnreadArray or is_array

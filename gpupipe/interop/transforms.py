@@ -19,7 +19,7 @@ from ..transforms.ops.returned import Returned
 from . import albumentations
 from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
-from .handwritten import Place, recognised
+from .handwritten import Place, recognized
 from .recording import StandIn
 from .replaced import replaced
 from .same_names import Refused, interpolation, same_names
@@ -332,7 +332,7 @@ def _joined(items: list[Any], place: _Place) -> Lambda | None:
 def _function(function: Any, place: _Place) -> list[Transform]:
     if place.views:
         return _function_of_views(function, place)
-    if (found := _recognised(function, place)) is not None:
+    if (found := _recognized(function, place)) is not None:
         return found
     try:
         return [ours.Lambda(function, returns=_returned(function, place))]
@@ -340,7 +340,7 @@ def _function(function: Any, place: _Place) -> list[Transform]:
         return [ours.Lambda(function)]  # it may work on the dataset's own images; otherwise an error will name it
 
 
-def _recognised(function: Any, place: _Place) -> list[Transform] | None:
+def _recognized(function: Any, place: _Place) -> list[Transform] | None:
     steps = [step for step, *_ in place.steps]
     if place.channels not in (1, 3) or (place.kind != "pil" and given(steps, *place.decoded) != "float32"):
         return None
@@ -348,7 +348,7 @@ def _recognised(function: Any, place: _Place) -> list[Transform] | None:
     def translate(held: Any) -> list[Transform]:
         return [made for _, item in _flatten(held, "") for made in _translate(item, copy.copy(place))]
 
-    return recognised(function, Place(place.kind == "pil", place.channels, translate))
+    return recognized(function, Place(place.kind == "pil", place.channels, translate))
 
 
 def _returned(function: Any, place: _Place) -> Returned | None:

@@ -26,7 +26,7 @@ from ..codecs.unread import close_with, is_unread
 __all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
 
 _JPEG = b"\xff\xd8\xff"
-_COLOUR, _COLOUR_RGB = 1, 256
+_COLOR, _COLOR_RGB = 1, 256
 """OpenCV's ``IMREAD_COLOR`` and ``IMREAD_COLOR_RGB``."""
 _SWAP = 4
 """OpenCV's ``COLOR_BGR2RGB``, which equals ``COLOR_RGB2BGR``."""
@@ -226,15 +226,15 @@ def _array(really: Any) -> Any:
 
 
 def _imread(really: Any) -> Any:
-    def imread(filename: Any, flags: int = _COLOUR, *args: Any, **kwargs: Any) -> Any:
-        if _within() and not args and not kwargs and flags in (_COLOUR, _COLOUR_RGB):
+    def imread(filename: Any, flags: int = _COLOR, *args: Any, **kwargs: Any) -> Any:
+        if _within() and not args and not kwargs and flags in (_COLOR, _COLOR_RGB):
             try:
                 with open(filename, "rb") as file:
                     encoded = file.read()
             except (OSError, TypeError, ValueError):
                 return really(filename, flags)
             if encoded.startswith(_JPEG):
-                return _unread(encoded, flags == _COLOUR)
+                return _unread(encoded, flags == _COLOR)
         return really(filename, flags, *args, **kwargs)
 
     return imread

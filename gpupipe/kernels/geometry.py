@@ -97,15 +97,13 @@ def _surrounded(values: Array, around: Sequence[int], fill: tuple[float, ...]) -
     above, below, left, right = around
     n, channels, height, width = values.shape
     height, width = above + height + below, left + width + right
-    colour = np.broadcast_to(
-        np.array(fill).astype(values.dtype), channels
-    )  # fractions are truncated, as in torchvision
+    color = np.broadcast_to(np.array(fill).astype(values.dtype), channels)  # fractions are truncated, as in torchvision
     if values.strides[1] > values.strides[3]:  # planes
         out = np.empty((n, channels, height, width), values.dtype)
-        out[:] = np.repeat(colour, width).reshape(channels, 1, width)
+        out[:] = np.repeat(color, width).reshape(channels, 1, width)
     else:
         rows = np.empty((n, height, width * channels), values.dtype)
-        rows[:] = np.tile(colour, width)
+        rows[:] = np.tile(color, width)
         out = rows.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
     out[:, :, above : height - below, left : width - right] = values
     return out

@@ -45,9 +45,9 @@ def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
     # the circle of hues, and the distances of the two others from it give the position there.
     value, lowest = torch.maximum(torch.maximum(red, green), blue), torch.minimum(torch.minimum(red, green), blue)
     spread = value - lowest
-    no_colour = spread == 0
-    sat = spread / value.masked_fill(no_colour, 1.0)
-    spread.masked_fill_(no_colour, 1.0)
+    no_color = spread == 0
+    sat = spread / value.masked_fill(no_color, 1.0)
+    spread.masked_fill_(no_color, 1.0)
     r, g, b = ((value - channel).div_(spread) for channel in (red, green, blue))
     is_red = value == red
     is_green = (value == green) & ~is_red

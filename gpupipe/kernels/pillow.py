@@ -29,7 +29,7 @@ def affine(x: Tensor, matrix: F64, size: Size, interpolation: str, fill: Fill) -
     """
     if not interpolation.startswith("nearest"):
         a = on(matrix, x.device)[:, :, None, None]
-        u, v = _centres(size, x.device)
+        u, v = _centers(size, x.device)
         xs, ys = (a[:, k] * u + a[:, k + 1] * v + a[:, k + 2] for k in (0, 3))
         return _filtered(x, xs, ys, interpolation, fill)
     (columns, rows), scaled = _tables(matrix, size), (matrix[:, 1] == 0) & (matrix[:, 3] == 0)
@@ -68,7 +68,7 @@ def _tables(matrix: F64, size: Size) -> tuple[npt.NDArray[np.int64], npt.NDArray
 def perspective(x: Tensor, coefficients: F64, interpolation: str, fill: Fill) -> Tensor:
     """Map [n, C, H, W] uint8 to the same shape, with coefficients f64[n, 8]."""
     a = on(coefficients, x.device)[:, :, None, None]
-    u, v = _centres((x.shape[-2], x.shape[-1]), x.device)
+    u, v = _centers((x.shape[-2], x.shape[-1]), x.device)
     below = a[:, 6] * u + a[:, 7] * v + 1
     xs, ys = ((a[:, k] * u + a[:, k + 1] * v + a[:, k + 2]) / below for k in (0, 3))
     if interpolation.startswith("nearest"):
@@ -78,7 +78,7 @@ def perspective(x: Tensor, coefficients: F64, interpolation: str, fill: Fill) ->
     return _filtered(x, xs, ys, interpolation, fill)
 
 
-def _centres(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
+def _centers(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
     u, v = (torch.arange(n, dtype=torch.float64, device=device) + 0.5 for n in (size[1], size[0]))
     return u, v[:, None]
 
@@ -92,8 +92,8 @@ def _read(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
 
 
 def _fill(values: Tensor, inside: Tensor, fill: Fill) -> Tensor:
-    colour = on(np.array(fill).astype(np.uint8), values.device).view(1, -1, 1, 1)
-    return torch.where(inside[:, None], values, colour)
+    color = on(np.array(fill).astype(np.uint8), values.device).view(1, -1, 1, 1)
+    return torch.where(inside[:, None], values, color)
 
 
 def _nearest(x: Tensor, xs: Tensor, ys: Tensor, fill: Fill) -> Tensor:

@@ -211,16 +211,16 @@ def _in_groups(x: Tensor, op: Any, change: BatchForm, drawn: npt.NDArray[np.int6
     out = x
     for start in range(0, len(drawn), size):
         some = drawn[start : start + size]
-        neighbours = some[-1] - some[0] == len(some) - 1
-        rows: Any = slice(int(some[0]), int(some[-1]) + 1) if neighbours else some
-        part = x[rows] if neighbours else torch.from_numpy(x.numpy()[rows])  # torch takes six times as long
+        neighbors = some[-1] - some[0] == len(some) - 1
+        rows: Any = slice(int(some[0]), int(some[-1]) + 1) if neighbors else some
+        part = x[rows] if neighbors else torch.from_numpy(x.numpy()[rows])  # torch takes six times as long
         made = change(part, op.take(rows))
         # A form may change the size, but of all images.
         if made.shape[1:] != out.shape[1:]:
             if start or len(drawn) < len(x):
                 raise different_sizes()
             out = x.new_empty((len(x), *made.shape[1:]))
-        if not neighbours:
+        if not neighbors:
             out.numpy()[rows] = made.numpy()
         elif made.data_ptr() != out[rows].data_ptr():  # otherwise it was changed in place
             out[rows] = made

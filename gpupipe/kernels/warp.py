@@ -52,8 +52,8 @@ def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[i
     picture = pil(image)
     fill = tuple(int(v) for v in op.fill or (0.0,))
     bands = len(picture.getbands())
-    colour = (fill * bands)[:bands] if bands > 1 else fill[0]
-    return picture.transform(size[::-1], method, data.tolist(), PIL_FILTERS[op.interpolation], fillcolor=colour)
+    color = (fill * bands)[:bands] if bands > 1 else fill[0]
+    return picture.transform(size[::-1], method, data.tolist(), PIL_FILTERS[op.interpolation], fillcolor=color)
 
 
 # ---- on batches
@@ -162,11 +162,11 @@ def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | No
     values = grid_sample(values, grid, mode=mode, padding_mode="zeros", align_corners=False)
     if fill is not None:
         values, mask = values[:, :-1], values[:, -1:]
-        colour = on(np.array(fill), x.device).to(values.dtype).view(1, -1, 1, 1)
+        color = on(np.array(fill), x.device).to(values.dtype).view(1, -1, 1, 1)
         if mode == "nearest":
-            values = torch.where(mask < 0.5, colour, values)
+            values = torch.where(mask < 0.5, color, values)
         else:
-            values = (values - colour).mul_(mask).add_(colour)
+            values = (values - color).mul_(mask).add_(color)
     return values.round_().to(x.dtype) if whole else values
 
 

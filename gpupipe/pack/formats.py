@@ -51,7 +51,7 @@ class ShardWriter(ABC):
     """Writes one shard into an open file.
 
     Args:
-        labelled: whether samples have labels.
+        labeled: whether samples have labels.
         classes: their names by number; empty if there are none.
         columns: the columns that samples have values of.
         keys: whether keys are stored in a column of their own.
@@ -65,13 +65,13 @@ class ShardWriter(ABC):
     def __init__(
         self,
         file: IO[bytes],
-        labelled: bool,
+        labeled: bool,
         classes: Sequence[str],
         columns: Sequence[Column] = (),
         keys: bool = False,
     ):
         self._file = file
-        self._labelled = labelled
+        self._labeled = labeled
         self._classes = classes
         self._columns = columns
         self._keys = keys
@@ -267,7 +267,7 @@ class ParquetWriter(ShardWriter):
         super().__init__(file, *args)
         pa = need("pyarrow", "parquet", "Parquet files are written with pyarrow")
         columns = [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]))]
-        columns += [("label", pa.int64())] if self._labelled else []
+        columns += [("label", pa.int64())] if self._labeled else []
         columns += [(KEY, pa.string())] if self._keys else []
         columns += [(column.stored, _arrow_type(pa, column)) for column in self._columns]
         self._schema = pa.schema(columns, metadata=self._metadata())
@@ -286,9 +286,9 @@ class ParquetWriter(ShardWriter):
 
     def _metadata(self) -> dict[str, str]:
         features: dict[str, Any] = {"image": {"_type": "Image"}}
-        if self._labelled and self._classes:
+        if self._labeled and self._classes:
             features["label"] = {"names": list(self._classes), "_type": "ClassLabel"}
-        elif self._labelled:
+        elif self._labeled:
             features["label"] = {"dtype": "int64", "_type": "Value"}
         if self._keys:
             features[KEY] = {"dtype": "string", "_type": "Value"}

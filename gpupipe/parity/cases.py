@@ -84,13 +84,13 @@ def _warps() -> dict[str, Make]:
     return found
 
 
-def _colours() -> dict[str, Make]:
+def _colors() -> dict[str, Make]:
     steps: dict[str, Callable[[], T.Transform]] = {
         "brightness": lambda: T.ColorJitter(brightness=0.5),
         "contrast": lambda: T.ColorJitter(contrast=0.5),
         "saturation": lambda: T.ColorJitter(saturation=0.5),
         "hue": lambda: T.ColorJitter(hue=0.3),
-        "colour jitter": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        "color jitter": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.1),
         "gray": lambda: T.RandomGrayscale(0.5),
         "gray, one channel": lambda: T.Grayscale(1),
         "channel permutation": T.RandomChannelPermutation,
@@ -135,7 +135,7 @@ CASES: dict[str, Make] = {
     "flips": _pil(T.RandomHorizontalFlip, T.RandomVerticalFlip),
     **_resizes(),
     **_warps(),
-    **_colours(),
+    **_colors(),
     "elastic, pil": _pil(lambda: T.ElasticTransform(50.0, 5.0)),
     "noise": _float(lambda: T.GaussianNoise(0.0, 0.1)),
     "erasing": _float(lambda: T.RandomErasing(0.7)),

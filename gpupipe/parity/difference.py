@@ -22,7 +22,7 @@ from ..kernels import FORMS
 from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
 from ..transforms.ops.base import F64, Mask
 
-__all__ = ["Difference", "Spread", "border_masks", "difference", "grey_levels", "to_pixels"]
+__all__ = ["Difference", "Spread", "border_masks", "difference", "gray_levels", "to_pixels"]
 
 _SUPPORT = {"bilinear": 1.0, "box": 0.5, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0}
 """Half width of each filter, in output pixels when shrinking, in input pixels when enlarging."""
@@ -122,7 +122,7 @@ class Difference:
         }
 
 
-def grey_levels(ops: Sequence[Op]) -> tuple[F64, F64]:
+def gray_levels(ops: Sequence[Op]) -> tuple[F64, F64]:
     """Return (factor, offset), each f64[C or 1], so that ``factor * output + offset`` are gray levels for the output of
     ``ops``."""
     factor, offset = np.ones(1), np.zeros(1)
@@ -154,7 +154,7 @@ def difference(a: Tensor, b: Tensor, ops: Sequence[Op], sizes: npt.NDArray[np.in
         raise ConfigError(
             f"cannot compare batches of different type or shape: {a.dtype}{list(a.shape)}, {b.dtype}{list(b.shape)}"
         )
-    factor = grey_levels(ops)[0][:, None, None]
+    factor = gray_levels(ops)[0][:, None, None]
     left, right = (x.cpu().to(torch.float64).numpy() for x in (a, b))
     found = Difference()
     masks = border_masks(ops, sizes)
@@ -229,7 +229,7 @@ def _reach(have: int, want: int, op: Resize) -> int:
 
 def to_pixels(image: Tensor, ops: Sequence[Op]) -> npt.NDArray[np.uint8]:
     """Return u8[H, W, 3] for display of one image [C, H, W] that ``ops`` produced."""
-    factor, offset = (x[:, None, None] for x in grey_levels(ops))
+    factor, offset = (x[:, None, None] for x in gray_levels(ops))
     levels = image.detach().cpu().to(torch.float64).numpy() * factor + offset
     pixels = np.clip(np.rint(levels), 0, 255).astype(np.uint8).transpose(1, 2, 0)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels

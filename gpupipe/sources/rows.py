@@ -60,7 +60,7 @@ class Rows:
         self._status = bytearray()
         self._reasons: dict[int, str] = {}
         self._labels = array("q")
-        self._unlabelled: list[int] = []
+        self._unlabeled: list[int] = []
         self._classes: dict[str, int] = {}
         self._numbers = False
 
@@ -93,7 +93,7 @@ class Rows:
         if row.problem:
             self._reasons[len(self)] = row.problem
         elif row.label is None:
-            self._unlabelled.append(len(self))
+            self._unlabeled.append(len(self))
         self._status.append(KINDS.index(row.kind) if row.problem else OK)
         self._names.append(row.name)
         self._container.append(container)
@@ -130,8 +130,8 @@ class Rows:
             if self._numbers:
                 raise ValueError("some labels are numbers and others class names")
             labels, classes = self._named(labels, classes)
-        labelled = len(self._unlabelled) < len(self) - len(self._reasons)
-        for i in self._unlabelled if labelled else ():
+        labeled = len(self._unlabeled) < len(self) - len(self._reasons)
+        for i in self._unlabeled if labeled else ():
             self._status[i] = MISSING
             self._reasons[i] = "it has no label, but other samples have one"
         packed = None
@@ -146,7 +146,7 @@ class Rows:
             np.frombuffer(self._status, np.uint8),
             self._reasons,
             started_ns,
-            labels=labels if labelled else None,
+            labels=labels if labeled else None,
             container=np.frombuffer(self._container, np.int32),
             offset=np.frombuffer(self._offset, np.int64),
             length=np.frombuffer(self._length, np.int64),
@@ -154,7 +154,7 @@ class Rows:
             names=self._names.texts(),
             columns={column.name: column.values() for column in self._columns},
             ctime_ns=np.frombuffer(self._changed, np.int64) if any(self._changed) else None,
-            classes=classes if labelled else (),
+            classes=classes if labeled else (),
             absolute=absolute,
         )
 

@@ -60,8 +60,8 @@ def _made(height: int, width: int, seed: int, kind: int | None) -> U8:
 
     angle = rng.uniform(0, 2 * np.pi)
     blend = np.clip(0.5 + np.cos(angle) * x + np.sin(angle) * y + 0.08 * coarse, 0, 1)[..., None]
-    picture = _colour(rng.random(), 0.25, rng.uniform(0.4, 0.9)) * (1 - blend)
-    picture += _colour(rng.random(), 0.25, rng.uniform(0.2, 0.7)) * blend
+    picture = _color(rng.random(), 0.25, rng.uniform(0.4, 0.9)) * (1 - blend)
+    picture += _color(rng.random(), 0.25, rng.uniform(0.2, 0.7)) * blend
     for _ in range(int(rng.integers(3, 6))):
         _paint(picture, x, y, coarse, look, rng)
     light = 1.0 + 0.16 * detail - 0.5 * (x * x + y * y)
@@ -76,7 +76,7 @@ size take 50 MB."""
 _kept = lru_cache(1024)(_made)
 
 
-def _colour(hue: float, saturation: float, value: float) -> F32:
+def _color(hue: float, saturation: float, value: float) -> F32:
     return np.array(colorsys.hsv_to_rgb(hue % 1.0, saturation, value), np.float32)
 
 
@@ -112,7 +112,7 @@ def _paint(picture: F32, x: F32, y: F32, coarse: F32, look: int, rng: np.random.
     edge = rng.uniform(60, 200)  # depth of field: sharpness of the rim
     cover = np.clip((radius + 0.012 * coarse - distance) * edge, 0, 1)[..., None]
     hue = look * _GOLDEN + rng.normal(0, 0.025)
-    body = _colour(hue, rng.uniform(0.55, 0.9), rng.uniform(0.55, 0.95))
+    body = _color(hue, rng.uniform(0.55, 0.9), rng.uniform(0.55, 0.95))
     direction = (look // _SHAPES + look) % 4 * (np.pi / 4) + tilt
     waves = np.sin((u * np.cos(direction) + v * np.sin(direction)) * (2 * np.pi * (14 + 9 * (look % 4))))
     shade = 1.0 + 0.22 * waves + 0.6 * (-u - v)

@@ -17,7 +17,7 @@ from . import fields
 from .auto_augment_ops import GEOMETRIC, Draw, layer
 from .auto_augment_tables import AUGMIX, AUGMIX_PART, AUTO, POLICIES, RAND, WIDE, Space
 from .base import Images, Ops, Transform
-from .fields import Colour, Converted, Interpolation, frozen, items
+from .fields import Color, Converted, Interpolation, frozen, items
 from .numbers import below, everywhere
 from .ops import Mix, Op
 from .ops.base import F64
@@ -29,7 +29,7 @@ __all__ = ["AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"]
 _AUGMIX_BINS = 10
 
 Count: TypeAlias = Converted[int, int]
-PolicyFill: TypeAlias = Converted[Any, Colour | None]
+PolicyFill: TypeAlias = Converted[Any, Color | None]
 
 
 def _whole(least: int, most: float = math.inf) -> Callable[[int, str], int]:
@@ -44,7 +44,7 @@ def _whole(least: int, most: float = math.inf) -> Callable[[int, str], int]:
     return convert
 
 
-def _fill(value: Any, what: str) -> Colour | None:
+def _fill(value: Any, what: str) -> Color | None:
     values = None if value is None else items(value)
     if values is not None and (len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values)):
         raise ConfigError(f"{what} must be None, a number or three of them, not {value!r}")
@@ -68,7 +68,7 @@ class _Policy(Transform):
             raise self.refuse(f"the image is {images.dtype} at this point and must be uint8; put it before ToTensor")
 
     def _layer(
-        self, space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Colour | None
+        self, space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Color | None
     ) -> Ops:
         if interpolation not in MODES[images.kind] and any(name in space for name in GEOMETRIC):
             what = "PIL images" if images.kind == "pil" else "tensors"

@@ -13,7 +13,7 @@ import numpy as np
 
 from .auto_augment_tables import Space
 from .base import Images, Ops
-from .fields import Colour
+from .fields import Color
 from .matrices import affine_matrix, rotation_matrix
 from .numbers import i32
 from .ops import (
@@ -49,7 +49,7 @@ class Draw(NamedTuple):
     """bool[B]: whether to negate the magnitude, for operations that allow it."""
 
 
-def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Colour | None) -> Ops:
+def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Color | None) -> Ops:
     """Apply one operation to each image.
 
     Args:
@@ -74,7 +74,7 @@ def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: st
     return tuple(made)
 
 
-def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation: str, fill: Colour | None) -> Warp:
+def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation: str, fill: Color | None) -> Warp:
     """Return shears, translations and rotations as torchvision's ``affine`` and ``rotate`` perform them.
 
     Shears take the arctangent of the magnitude, around the upper left corner. Translations are whole pixels.

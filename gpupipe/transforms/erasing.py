@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ConfigError
 from . import fields
 from .base import Images, Ops, Transform
-from .fields import Colour, Converted, Probability, Range, frozen, items
+from .fields import Color, Converted, Probability, Range, frozen, items
 from .numbers import below, seeds
 from .ops import Erase
 from .ops.base import F64, I64, Mask
@@ -34,7 +34,7 @@ def _shapes(value: Sequence[float], what: str) -> tuple[float, float]:
     return float(bounds[0]), float(bounds[1])
 
 
-def _value(value: Any, what: str) -> str | Colour:
+def _value(value: Any, what: str) -> str | Color:
     if isinstance(value, str):
         if value not in ("random", "color"):
             raise ConfigError(f'{what} must be numbers, "random" or "color", not {value!r}')
@@ -76,7 +76,7 @@ class RandomErasing(Transform):
     p: Probability = Converted(fields.probability, default=0.5)
     scale: Range = Converted(_shares, default=(0.02, 0.33))
     ratio: Range = Converted(_shapes, default=(0.3, 3.3))
-    value: Converted[Any, str | Colour] = Converted(_value, default=0.0)
+    value: Converted[Any, str | Color] = Converted(_value, default=0.0)
     inplace: bool = False
     count: Converted[int | Sequence[int], tuple[int, int]] = Converted(_count, default=1)
 
@@ -89,13 +89,13 @@ class RandomErasing(Transform):
             raise self.refuse(
                 "it erases tensors only, and torchvision ignores it on PIL images; put it after ToTensor()"
             )
-        colour = None if isinstance(self.value, str) else self.value
-        if colour is None and images.dtype == "uint8":
+        color = None if isinstance(self.value, str) else self.value
+        if color is None and images.dtype == "uint8":
             raise self.refuse(
                 "uint8 cannot hold normal noise around zero; put it after ToTensor() or ToDtype(torch.float32)"
             )
-        if colour is not None and len(colour) not in (1, images.channels):
-            raise self.refuse(f"{len(colour)} values for an image of {images.channels} channel(s)")
+        if color is not None and len(color) not in (1, images.channels):
+            raise self.refuse(f"{len(color)} values for an image of {images.channels} channel(s)")
         low, high = self.count
         count = low + below(u[:, 1], high - low + 1)
         drawn, each = u[:, 0] < self.p, 2 * _ATTEMPTS + 3
@@ -113,7 +113,7 @@ class RandomErasing(Transform):
                     height,
                     width,
                     seeds(v[:, 2]),
-                    value=colour,
+                    value=color,
                     per_pixel=self.value != "color",
                 )
             )

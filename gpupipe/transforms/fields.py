@@ -30,7 +30,7 @@ else:
 
 
 __all__ = [
-    "Colour",
+    "Color",
     "Converted",
     "Fill",
     "Flag",
@@ -101,7 +101,7 @@ def frozen(cls: type[T]) -> type[T]:
     return dataclass(frozen=True, repr=False, eq=False)(cls)
 
 
-Colour = tuple[float, ...]
+Color = tuple[float, ...]
 """One number for all channels, or one number per channel."""
 
 Pair: TypeAlias = Converted["int | Sequence[int]", tuple[int, int]]
@@ -110,7 +110,7 @@ Range: TypeAlias = Converted[Sequence[float], tuple[float, float]]
 Interpolation: TypeAlias = Converted[Any, str]
 Names: TypeAlias = Converted[Any, "str | tuple[str, ...]"]
 Flag: TypeAlias = Converted["bool | None", bool]
-Fill: TypeAlias = Converted["float | Sequence[float] | None", Colour]
+Fill: TypeAlias = Converted["float | Sequence[float] | None", Color]
 
 
 def items(value: Any) -> tuple[Any, ...]:
@@ -166,7 +166,7 @@ def increasing(value: Sequence[float], what: str) -> tuple[float, float]:
     return float(bounds[0]), float(bounds[1])
 
 
-def fill(value: float | Sequence[float] | None, what: str) -> Colour:
+def fill(value: float | Sequence[float] | None, what: str) -> Color:
     """Convert to a color; ``None`` means black."""
     values = (0.0,) if value is None else items(value)
     if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
@@ -174,7 +174,7 @@ def fill(value: float | Sequence[float] | None, what: str) -> Colour:
     return tuple(float(v) for v in values)
 
 
-def optional_fill(value: float | Sequence[float] | None, what: str) -> Colour | None:
+def optional_fill(value: float | Sequence[float] | None, what: str) -> Color | None:
     """Convert to a color, keeping ``None``: on tensors, affine maps treat it differently from black."""
     return None if value is None else numbers(1, 3)(value, what)
 

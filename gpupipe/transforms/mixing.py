@@ -106,9 +106,9 @@ class CutMix(_Mixing):
         half = 0.5 * np.sqrt(1 - beta(self.alpha, u[:, :2]))
         spans = []
         for axis, have in enumerate((images.height, images.width)):
-            centre = below(u[:, 2 + axis], have)
+            center = below(u[:, 2 + axis], have)
             reach = (half * have).astype(np.int64)
-            start, end = np.maximum(centre - reach, 0), np.minimum(centre + reach, have)
+            start, end = np.maximum(center - reach, 0), np.minimum(center + reach, have)
             spans += [start, end - start]
         top, height, left, width = spans
         factor = 1 - height * width / (images.height * images.width)  # of the part inside the image

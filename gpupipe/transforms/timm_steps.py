@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .base import Images
-from .fields import Colour, Converted, interpolation, items
+from .fields import Color, Converted, interpolation, items
 from .matrices import rotation_warp
 from .numbers import i32
 from .ops import (
@@ -35,7 +35,7 @@ from .ops.base import F64, I64, Mask
 __all__ = ["DRAWS", "NAMES", "Drawn", "Levels", "Step", "operation"]
 
 
-def _colour(value: float | Sequence[float], what: str) -> Colour:
+def _color(value: float | Sequence[float], what: str) -> Color:
     return tuple(float(v) for v in items(value))
 
 
@@ -67,7 +67,7 @@ class Levels:
     """Pixels that ``TranslateX`` and ``TranslateY`` move at magnitude 10."""
     translate_pct: float = 0.45
     """Share of the image that ``TranslateXRel`` and ``TranslateYRel`` move at magnitude 10."""
-    fill: Converted[float | Sequence[float], Colour] = Converted(_colour, default=(128.0, 128.0, 128.0))
+    fill: Converted[float | Sequence[float], Color] = Converted(_color, default=(128.0, 128.0, 128.0))
     interpolation: Converted[Any, tuple[str, ...]] = Converted(_names, default=("bilinear", "bicubic"))
     """Each step draws one of these."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ConfigError
 from . import fields
 from .base import Images, Ops, Transform
-from .fields import Colour, Converted, Flag, Interpolation, Probability, frozen
+from .fields import Color, Converted, Flag, Interpolation, Probability, frozen
 from .matrices import affine_warp, rotation_warp
 from .numbers import below, between, by_chance, everywhere, seeds
 from .ops import Elastic, Perspective
@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 OptionalLimits: TypeAlias = Converted[float | Sequence[float] | None, Numbers | None]
 OptionalPoint: TypeAlias = Converted[Sequence[float] | None, Point | None]
-OptionalFill: TypeAlias = Converted[float | Sequence[float] | None, Colour | None]
+OptionalFill: TypeAlias = Converted[float | Sequence[float] | None, Color | None]
 
 # Supported by Pillow's Image.transform and by torchvision's grid_sample.
 MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}

@@ -198,7 +198,7 @@ FIXED: dict[str, tuple[Steps, str]] = {
         [("Resize", 32, 32), ("Normalize", {"mean": 3.5, "std": 9, "max_pixel_value": 1})],
         "mean=(3.5,)",
     ),
-    "after normalising": ([("CenterCrop", 33, 32), ("Normalize",), ("HorizontalFlip", {"p": 1})], "Normalize"),
+    "after normalizing": ([("CenterCrop", 33, 32), ("Normalize",), ("HorizontalFlip", {"p": 1})], "Normalize"),
     "to float": ([("Resize", 32, 32), ("ToFloat",), ("Normalize", {"max_pixel_value": 1.0})], "ToFloat"),
     "within": ([("Compose", [("Resize", 32, 32), ("VerticalFlip", {"p": 1})])], "VerticalFlip"),
 }
@@ -391,7 +391,7 @@ def _saved(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "alpha", "16 bit", "cmyk", "gray"])
 def test_files_that_are_coded_otherwise(kind: str, tmp_path: Path) -> None:
-    """Among JPEG files in colour: OpenCV's own pixels, and Pillow's."""
+    """Among JPEG files in color: OpenCV's own pixels, and Pillow's."""
     for k, path in enumerate(sorted(write_photos(tmp_path).rglob("*.jpg"))):
         if k % 3 == 1:
             _saved(path, kind)

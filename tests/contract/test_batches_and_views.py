@@ -177,11 +177,11 @@ def test_containers(decoding: Case) -> None:
 
 
 class Draws:
-    """Paints each image in a colour that it draws."""
+    """Paints each image in a color that it draws."""
 
     def __call__(self, image: Any) -> Any:
-        colour = [random.randrange(256), int(np.random.randint(256)), int(torch.randint(256, ()))]  # noqa: NPY002
-        image.paste(tuple(colour), (0, 0, image.width, image.height))
+        color = [random.randrange(256), int(np.random.randint(256)), int(torch.randint(256, ()))]  # noqa: NPY002
+        image.paste(tuple(color), (0, 0, image.width, image.height))
         return image
 
 
@@ -199,13 +199,13 @@ def test_functions_draw_the_same_in_any_process_and_engine(kind: str, numbered: 
     for other in epochs[1:]:
         for one, two in zip(epochs[0], other, strict=True):
             assert all(torch.equal(a[0], b[0]) for a, b in zip(one, two, strict=True))
-    colours = {tuple(image[:, 0, 0].tolist()) for batch in epochs[0][0] for image in batch[0]}
+    colors = {tuple(image[:, 0, 0].tolist()) for batch in epochs[0][0] for image in batch[0]}
     again = {tuple(image[:, 0, 0].tolist()) for batch in epochs[0][1] for image in batch[0]}
-    assert len(colours) == N and not colours & again
+    assert len(colors) == N and not colors & again
     other_batches: list[Any] = []
     with DataLoader(dataset, engine="torch", **{**common, "batch_size": 3}) as loader:
         other_batches = list(loader)
-    assert {tuple(image[:, 0, 0].tolist()) for batch in other_batches for image in batch[0]} == colours
+    assert {tuple(image[:, 0, 0].tolist()) for batch in other_batches for image in batch[0]} == colors
 
 
 def _shaken(image: Any) -> Any:
@@ -337,12 +337,12 @@ def test_auto_takes_dali_for_a_function_and_says_what_the_host_does(numbered: Pa
 def test_a_function_of_the_batch(decoding: Case, rng_untouched: None) -> None:
     got: list[tuple[int, ...]] = []
 
-    def centre(x: Tensor) -> Tensor:
+    def center(x: Tensor) -> Tensor:
         got.append(tuple(x.shape))
         return x - x.mean(dim=0, keepdim=True) + torch.rand(1)
 
     # Not through the cache of datasets, which knows pipelines by their names.
-    pipeline = T.Compose([T.RandomResizedCrop(16), T.ToTensor(), T.Lambda(centre, batch=True)])
+    pipeline = T.Compose([T.RandomResizedCrop(16), T.ToTensor(), T.Lambda(center, batch=True)])
     dataset = make_dataset(decoding.kind, decoding.root, pipeline)
     batches = [images.clone() for images, _ in decoding.loader(dataset)]
     assert got == [(len(images), 3, 16, 16) for images in batches]

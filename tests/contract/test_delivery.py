@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import BATCH, SEED, Case, N, all_seen, grey_difference, identical, images_of, plans_of, resolved, seen
+from support import BATCH, SEED, Case, N, all_seen, gray_difference, identical, images_of, plans_of, resolved, seen
 
 from gpupipe import Shard
 from gpupipe.types import Plan
@@ -76,7 +76,7 @@ def test_images_belong_to_their_labels(decoding: Case) -> None:
     for epoch in range(2):
         for plan, (images, target) in zip(plans_of(dataset, epoch), loader, strict=True):
             assert target.tolist() == plan.indices.tolist()
-            difference = grey_difference(images, dataset, resolved(dataset, plan, sizes[plan.indices]))
+            difference = gray_difference(images, dataset, resolved(dataset, plan, sizes[plan.indices]))
             assert difference.mean(dim=(1, 2, 3)).max() < worst
 
 

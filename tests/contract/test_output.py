@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import BATCH, TRAIN, Case, grey_difference, images_of, pictures, plans_of, resolved
+from support import BATCH, TRAIN, Case, gray_difference, images_of, pictures, plans_of, resolved
 from torch import Tensor
 
 from gpupipe import transforms as T
@@ -58,7 +58,7 @@ def test_memory_formats_and_dtypes(decoding: Case, dtype: str, memory_format: st
     plan = plans_of(dataset)[0]
     sizes = Case("torch", "folder", "cpu", decoding.root).dataset().sizes
     assert sizes is not None
-    difference = grey_difference(images, dataset, resolved(dataset, plan, sizes[plan.indices]))
+    difference = gray_difference(images, dataset, resolved(dataset, plan, sizes[plan.indices]))
     assert difference.mean() < (2.0 if decoding.device == "cuda" else 0.5)
 
 

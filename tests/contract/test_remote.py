@@ -135,7 +135,7 @@ def test_http_is_read_by_ranges(
     s3.asked.clear()
     with loader(dataset, engine, shuffle=False, persistent_workers=False) as it:  # nothing of the next epoch
         assert all_seen(it) == list(range(N))
-    assert s3.counts()["GET"] < N  # neighbours come together
+    assert s3.counts()["GET"] < N  # neighbors come together
     assert s3.bytes_asked() < 2 * sum(map(len, images))
 
 
@@ -268,7 +268,7 @@ def test_what_stays_wrong_makes_bad_samples_with_names(
 def test_of_sliceable_files_only_the_crop_is_decoded(
     engine: str, s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them is read, neighbours together, since parts would take two answers each, one after the other."""
+    """All of them is read, neighbors together, since parts would take two answers each, one after the other."""
     url = tars(s3, [sliceable_pillow_jpeg(110 + i, 400, i) for i in range(N)], tmp_path / "local")
     local = WebDataset(str(tmp_path / "local" / "{000..001}.tar"), TRAIN)
     remote = WebDataset(url, TRAIN, remote=Remote(fetch="samples", cache_folder=tmp_path))

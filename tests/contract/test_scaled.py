@@ -47,7 +47,7 @@ ENGINES = [("dali", 2), ("torch", 0)]
 
 
 def _files(own: Callable[..., bytes], by_pillow: Callable[..., bytes]) -> dict[str, bytes]:
-    """Name to file: all samplings, scans and colours, sides of every remainder by 8, and all ways to be turned."""
+    """Name to file: all samplings, scans and colors, sides of every remainder by 8, and all ways to be turned."""
     found = {f"kind {i:02d}.jpg": own(_pixels(100 + i, 203 + 3 * i, i, kind), kind) for i, kind in enumerate(_KINDS)}
     for i, subsampling in enumerate(("4:4:4", "4:2:2", "4:2:0") * 2):
         options: dict[str, Any] = {"subsampling": subsampling, "quality": 90, "progressive": i >= 3}

@@ -42,7 +42,7 @@ def start(warm: Interpreter, world: int, root: Path, out: Path, tasks: list[dict
 @pytest.fixture(scope="module")
 def three(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Ranks]:
     tasks = [
-        task(engine="null", init=False),  # from the variables alone: torch.distributed is not initialised yet
+        task(engine="null", init=False),  # from the variables alone: torch.distributed is not initialized yet
         task(sampler=True),
         task(batch_size=2, epochs=1, stop=2),
     ]
@@ -206,7 +206,7 @@ def test_half_a_setting_is_an_error_and_not_one_rank(
         Shard.from_env()
 
 
-def test_an_initialised_group_goes_before_the_environment(env: pytest.MonkeyPatch) -> None:
+def test_an_initialized_group_goes_before_the_environment(env: pytest.MonkeyPatch) -> None:
     env.setenv("RANK", "3")
     env.setenv("WORLD_SIZE", "8")
     env.setattr(dist, "is_initialized", lambda: True)

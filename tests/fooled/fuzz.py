@@ -201,7 +201,7 @@ def _wrapped(rng: random.Random, line: str) -> str:
 
 
 def write_plain(root: Path) -> Path:
-    """Pictures of one colour each: a crop is like any other crop."""
+    """Pictures of one color each: a crop is like any other crop."""
     for i in range(COUNT):
         Image.new("RGB", (36, 32), (3 * i, 250 - 9 * i, 10 * i)).save(root / f"{i:02}.png")
     return root

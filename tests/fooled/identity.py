@@ -90,14 +90,14 @@ class CleanAndChanged(Random):
 
 
 @case(alike)
-class CropThenTwoColours(Random):
+class CropThenTwoColors(Random):
     def __init__(self, root: Path):
         super().__init__(root)
-        self.crop, self.colour = T.RandomCrop(20), T.ColorJitter(0.5)
+        self.crop, self.color = T.RandomCrop(20), T.ColorJitter(0.5)
 
     def __getitem__(self, i: int) -> Any:
         crop, tensor = self.crop(self.open(i)), T.functional.to_tensor
-        return tensor(self.colour(crop)), tensor(self.colour(crop)), tensor(crop), tensor(crop)
+        return tensor(self.color(crop)), tensor(self.color(crop)), tensor(crop), tensor(crop)
 
 
 @case(repeats, forks=True)
@@ -204,14 +204,14 @@ class RemembersTransformed(Pictures):
 
 @case()
 class SameImageTwice(Pictures):
-    """Neighbours share a file."""
+    """Neighbors share a file."""
 
     def __getitem__(self, i: int) -> Any:
         return self.transform(self.open(i // 2)), i
 
 
 @case()
-class PairOfNeighbours(Pictures):
+class PairOfNeighbors(Pictures):
     def __getitem__(self, i: int) -> Any:
         one, other = self.transform(self.open(i)), self.transform(self.open((i + 1) % len(self)))
         return one, other, int(i % 3 == 0)

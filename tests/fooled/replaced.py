@@ -143,7 +143,7 @@ def getitem_of_the_class(Loader: Any, root: Path, **arguments: Any) -> Any:
 
 @case(forks=True)
 def samples_of_a_folder(Loader: Any, root: Path, **arguments: Any) -> Any:
-    """Cut short, relabelled and turned round, as for few labels."""
+    """Cut short, relabeled and turned round, as for few labels."""
     made = folder(root, T.Compose([T.CenterCrop(20), T.ToTensor()]))
     made.samples = [(path, 7 - label) for path, label in reversed(made.samples[:13])]
     made.imgs = made.samples

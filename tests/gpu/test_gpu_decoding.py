@@ -34,7 +34,7 @@ PIPELINES: dict[str, Callable[[], T.Compose]] = {
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Colour photographs by the subsampling of their chroma."""
+    """Color photographs by the subsampling of their chroma."""
     root = tmp_path_factory.mktemp("chroma")
     kinds: tuple[parity.Chroma, ...] = ("4:2:0", "4:4:4")
     return {chroma: parity.jpegs(root / chroma.replace(":", ""), FILES, chroma) for chroma in kinds}

@@ -158,7 +158,7 @@ def test_the_same_plans_give_the_same_bits_again(large: Path, measured: Callable
     assert found.max <= 3
 
 
-def test_neighbours_in_the_batch(large: Path, measured: Callable[..., None], where: str) -> None:
+def test_neighbors_in_the_batch(large: Path, measured: Callable[..., None], where: str) -> None:
     """The hardware decoder takes a share of each batch, so who decodes an image depends on the others."""
     dataset = ImageFolder(large, DECODE)
     small = torch.cat(batches(dataset, "dali", where))

@@ -267,7 +267,7 @@ def test_training_and_validation_loaders_run_side_by_side(large: Path) -> None:
 @pytest.mark.usefixtures("where")
 @pytest.mark.parametrize("engine", [Dali(), Torch()], ids=["dali", "torch"])
 def test_the_next_kernel_sees_the_whole_batch(engine: Any, arrays: Arrays) -> None:
-    """Without any synchronisation by the consumer, many times over."""
+    """Without any synchronization by the consumer, many times over."""
     want = [int(w.long().sum()) for w in expected(arrays, engine)]
     with load(arrays, engine) as loader:
         sums = [images_of(b).sum(dtype=torch.int64) for _ in range(2) for b in loader]

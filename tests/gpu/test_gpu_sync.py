@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gpu_tools import delay, no_synchronisation, profiled
+from gpu_tools import delay, no_synchronization, profiled
 from support import SEED, pictures
 from torch import Tensor
 
@@ -37,7 +37,7 @@ PIPELINES: dict[str, Callable[[], T.Compose]] = {
     "two views": lambda: simclr.train(96),
     "hue": lambda: _after(T.ColorJitter(hue=0.3)),
     "hue of floats": lambda: T.Compose([T.RandomResizedCrop(96), T.ToTensor(), T.ColorJitter(hue=0.3)]),
-    "colour": lambda: _after(T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomGrayscale(0.5)),
+    "color": lambda: _after(T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomGrayscale(0.5)),
     "RandAugment": lambda: _after(T.RandAugment()),
     "TrivialAugmentWide": lambda: _after(T.TrivialAugmentWide()),
     "AutoAugment": lambda: _after(T.AutoAugment()),
@@ -102,7 +102,7 @@ def consume(loader: DataLoader) -> int:
 def test_what_waits_is_noticed() -> None:
     """The counter-proof: without it the tests below might pass because nothing is watched."""
     x = torch.ones(2, device="cuda")
-    with no_synchronisation():
+    with no_synchronization():
         with pytest.raises(RuntimeError, match="synchroniz"):
             x.sum().item()
         with pytest.raises(RuntimeError, match="synchroniz"):
@@ -112,12 +112,12 @@ def test_what_waits_is_noticed() -> None:
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_torch_is_asked_for_no_synchronisation(engine: str, name: str, kind: str, large: Path) -> None:
+def test_torch_is_asked_for_no_synchronization(engine: str, name: str, kind: str, large: Path) -> None:
     """Fails at the function of torch's that waits: a copy out of memory that is not pinned, a mask used as an index,
     ``.item()``."""
     with load(dataset(kind, PIPELINES[name](), large), engine) as loader:
         consume(loader)
-        with no_synchronisation():
+        with no_synchronization():
             assert consume(loader) == len(loader)
 
 

@@ -123,7 +123,7 @@ def test_pinned_buffers_do_not_grow(files: list[Path]) -> None:
 
 @pytest.mark.parametrize("name", [*TAKEN, "late.mp4", "vfr.mkv", "fragmented.mp4", "edited.mp4", "rotated.mp4"])
 def test_nvdec_gives_the_frames_of_pyav(name: str, wide_videos: dict[str, Path], measured: Callable[..., None]) -> None:
-    """Each frame must be nearer to the frame of its number than to its neighbours: colours may differ, numbers may
+    """Each frame must be nearer to the frame of its number than to its neighbors: colors may differ, numbers may
     not. Fails too if PyAV decoded what NVDEC is there for."""
     if name not in wide_videos:
         pytest.skip(f"this PyAV makes no {name}")

@@ -1,4 +1,4 @@
-"""Colour ops against torchvision's own functions bit by bit; on batches against single images; DALI against both."""
+"""Color ops against torchvision's own functions bit by bit; on batches against single images; DALI against both."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ CASES["Equalize"] = (lambda kind, n: O.Equalize(on(n), kind=kind), F.equalize)
 
 
 def pictures() -> list[Any]:
-    """u8[H, W, 3] of several sizes: photographs, pale and dark ones, noise, black and white, one colour, tiny ones."""
+    """u8[H, W, 3] of several sizes: photographs, pale and dark ones, noise, black and white, one color, tiny ones."""
     rng = np.random.default_rng(0)
     dull = (photograph(60, 50, 3) * 0.4 + 70).astype(np.uint8)
     blocks = np.kron(rng.integers(0, 2, (8, 8, 1)) * 255, np.ones((7, 6, 3), np.int64)).astype(np.uint8)

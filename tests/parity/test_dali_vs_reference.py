@@ -45,7 +45,7 @@ PIPELINES: dict[str, T.Compose] = {
     "random crop with padding": compose(
         T.RandomCrop(60, padding=20, pad_if_needed=True, fill=(124, 116, 104)), *TENSOR
     ),
-    "centre of smaller images": compose(T.CenterCrop(100), *TENSOR),
+    "center of smaller images": compose(T.CenterCrop(100), *TENSOR),
     "pad": compose(T.CenterCrop(40), T.Pad((3, 5), fill=9), *TENSOR),
     "gray 1": compose(T.CenterCrop(48), T.Grayscale(1), T.PILToTensor()),
     "gray 3": compose(T.CenterCrop(48), T.Grayscale(3), *TENSOR),
@@ -207,7 +207,7 @@ def test_a_promise_that_is_not_kept_is_told(photo_folder: Path, monkeypatch: pyt
         ("one level everywhere", lambda x: x + 1 / 255 / 0.229),
         ("one pixel to the side", lambda x: x.roll(1, dims=-1)),
         ("mirrored", lambda x: x.flip(-1)),
-        ("two colours exchanged", lambda x: x[:, [2, 1, 0]]),
+        ("two colors exchanged", lambda x: x[:, [2, 1, 0]]),
         ("the batch in another order", lambda x: x.roll(1, dims=0)),
         ("another constant", lambda x: x * (0.229 / 0.225)),
     ],

@@ -104,7 +104,7 @@ PIPELINES = {
     "noise float": [T.ToTensor(), T.GaussianNoise(0.1, 0.2), NORMALIZE],
     "erase": [T.ToTensor(), NORMALIZE, T.RandomErasing(p=0.7, value=(1, 2, 3))],
     "erase random": [T.RandomHorizontalFlip(), T.ToTensor(), NORMALIZE, T.RandomErasing(p=1.0, value="random")],
-    "erase colour": [T.ToTensor(), NORMALIZE, T.RandomErasing(p=1.0, value="color", count=(1, 3))],
+    "erase color": [T.ToTensor(), NORMALIZE, T.RandomErasing(p=1.0, value="color", count=(1, 3))],
     "erase bytes": [T.ToImage(), T.RandomErasing(p=1.0, value=200)],
 }
 

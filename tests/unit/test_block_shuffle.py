@@ -190,7 +190,7 @@ class OfRank(DistributedSampler[int]):
 
 
 @pytest.mark.filterwarnings("error::gpupipe.GpupipeWarning")
-def test_a_sampler_around_that_of_a_loader_with_blocks_is_honoured_and_told(tmp_path: Path) -> None:
+def test_a_sampler_around_that_of_a_loader_with_blocks_is_honored_and_told(tmp_path: Path) -> None:
     data = datasets.ImageFolder(write_photos(tmp_path), TRAIN)
     given: dict[str, Any] = {"batch_size": BATCH, "engine": "null", "device": "cpu", "seed": SEED}
     with DataLoader(data, **given, shuffle=SMALL) as blocks, DataLoader(data, **given) as plain:

@@ -1,4 +1,4 @@
-"""What jitter and its neighbours resolve to: torchvision's ranges and checks, and its distributions."""
+"""What jitter and its neighbors resolve to: torchvision's ranges and checks, and its distributions."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_photos_are_a_function_of_their_arguments(tmp_path: Path) -> None:
 
 
 def test_photograph_has_the_spectrum_of_a_photograph() -> None:
-    """Power falls by about 1/f**2, where white noise is flat: neighbouring pixels are alike."""
+    """Power falls by about 1/f**2, where white noise is flat: neighboring pixels are alike."""
     for seed in range(4):
         gray = photograph(128, 128, seed).mean(axis=2)
         assert gray.std() > 15

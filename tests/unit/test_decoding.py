@@ -26,7 +26,7 @@ def test_who_decoded_is_told_by_how_many_images_are_equal(equal: int, who: str) 
 
 @DALI
 @pytest.mark.parametrize("chroma", ["4:2:0", "4:4:4"])
-def test_the_cpu_is_recognised(chroma: parity.Chroma, tmp_path: Path) -> None:
+def test_the_cpu_is_recognized(chroma: parity.Chroma, tmp_path: Path) -> None:
     dataset = parity.folder(parity.jpegs(tmp_path, 6, chroma), parity.CASES["random crop"])
     dali, reference = (parity.batches(dataset, engine, "cpu") for engine in ("dali", "torch"))
     assert decoded_by(parity.apart(dataset, dali, reference)) == "CPU"

@@ -86,7 +86,7 @@ def test_the_end_waits_for_what_is_still_read(device: Device) -> None:
     assert device.waited == 2
 
 
-def test_a_finaliser_waits_for_the_stream_on_which_the_batch_was_handed_out(device: Device) -> None:
+def test_a_finalizer_waits_for_the_stream_on_which_the_batch_was_handed_out(device: Device) -> None:
     """It may run in any thread, where another stream is current."""
     lease = KeepAlive(torch.device("cuda", 0))
     lease.take(Owner())

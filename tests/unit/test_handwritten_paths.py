@@ -1,4 +1,4 @@
-"""Transforms that scripts write by hand: what is recognised, what is not, and that nothing is believed unproven."""
+"""Transforms that scripts write by hand: what is recognized, what is not, and that nothing is believed unproven."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ KNOWN: dict[str, tuple[Any, tuple[Path, ...]]] = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_recognised(name: str) -> None:
+def test_recognized(name: str) -> None:
     function, paths = KNOWN[name]
     made = list(translate_transform([function]))
     if not any(path.steps for path in paths):

@@ -77,7 +77,7 @@ PIPELINES: dict[str, list[Any]] = {
     "nothing": [],
     "floats": FLOAT,
     "crop and flip": [T.RandomCrop(32, padding=4, pad_if_needed=True), T.RandomHorizontalFlip(), *FLOAT],
-    "colours": [T.RandomHorizontalFlip(), T.ColorJitter(0.2, 0.2, 0.2, 0.1), *FLOAT, T.RandomErasing()],
+    "colors": [T.RandomHorizontalFlip(), T.ColorJitter(0.2, 0.2, 0.2, 0.1), *FLOAT, T.RandomErasing()],
     "policy": [T.AutoAugment("cifar10"), *FLOAT],
     "rotated": [T.RandomRotation(15), *FLOAT],
     "views": [T.MultiView([T.Compose([T.RandomHorizontalFlip(), *FLOAT]), T.Compose([T.RandomCrop(16), *FLOAT])])],
@@ -119,12 +119,12 @@ def test_so_are_they_in_groups_that_do_not_divide_a_batch(monkeypatch: pytest.Mo
         put_group(self, images, row)
 
     monkeypatch.setattr(ImageBatch, "put_group", noted)
-    same_as_reference(Arrays(COARSE, np.arange(N), transform=T.Compose(PIPELINES["colours"])))
+    same_as_reference(Arrays(COARSE, np.arange(N), transform=T.Compose(PIPELINES["colors"])))
     assert sorted(groups) == [2, 2, 2, 3, 3, 3, 3, 2] or sorted(groups) == [2, 2, 2, 2, 3, 3, 3, 3]
 
 
 @pytest.mark.parametrize("first", [[], [T.Grayscale(1)], [T.Grayscale(3)], [T.ColorJitter(0.3)]])
-def test_gray_images_become_colours_unless_the_transforms_take_one_channel(first: list[Any]) -> None:
+def test_gray_images_become_colors_unless_the_transforms_take_one_channel(first: list[Any]) -> None:
     same_as_reference(Arrays(GRAY, np.arange(N), transform=T.Compose([*first, T.ToTensor()])))
 
 

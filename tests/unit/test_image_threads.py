@@ -50,7 +50,7 @@ def test_it_is_the_reference_to_the_last_bit(threads: int, memory_format: str) -
     assert torch.equal(batch, before)
 
 
-def test_colours_one_after_another_are_the_same_as_each_by_itself() -> None:
+def test_colors_one_after_another_are_the_same_as_each_by_itself() -> None:
     """Between them they stay floats, of whole numbers as bytes have them."""
     ops = resolved(T.ColorJitter(0.4, 0.4, 0.4), T.RandomAdjustSharpness(1.7), T.ColorJitter(0.4, 0.4, 0.4))
     for row, pixels in enumerate(PIXELS):

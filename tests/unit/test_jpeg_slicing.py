@@ -133,7 +133,7 @@ def test_a_cut_reads_and_holds_only_the_tiles_that_it_needs(made: dict[str, byte
     first = 6 * 8 + 2
     assert reads[1:] == [(tiles.starts[first], tiles.starts[first + 1] - tiles.starts[first])]
     assert len(found.data) == len(tiles.head) + reads[1][1]
-    # Chroma is smoothed with its neighbours: what begins at a tile's edge needs the one before.
+    # Chroma is smoothed with its neighbors: what begins at a tile's edge needs the one before.
     wider = cut(data, 96, 96, 112, 144)
     assert wider is not None and (wider.top, wider.left, wider.height, wider.width) == (80, 48, 48, 144)
     assert Image.open(io.BytesIO(wider.data)).size == (144, 48)

@@ -1,4 +1,4 @@
-"""Every argument of torch's DataLoader is honoured, or refused with what to do instead; none is dropped."""
+"""Every argument of torch's DataLoader is honored, or refused with what to do instead; none is dropped."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_two_shards_that_disagree_are_refused(arrays: Arrays) -> None:
         null(arrays, sampler=sampler, shard=Shard(0, 2))
 
 
-# ---- honoured
+# ---- honored
 
 
 def test_torchs_own_collate_is_none_of_ones_own(arrays: Arrays) -> None:

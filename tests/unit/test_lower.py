@@ -83,7 +83,7 @@ def test_imagenet_evaluation_decodes_resizes_cuts_and_normalizes() -> None:
     ],
     ids=lambda v: "+".join(type(t).__name__ for t in v) if not isinstance(v[0], str) else "",
 )
-def test_neighbours_are_fused(pipeline: list[Any], expected: list[str]) -> None:
+def test_neighbors_are_fused(pipeline: list[Any], expected: list[str]) -> None:
     assert operators(T.Compose(pipeline)) == expected
 
 
@@ -149,8 +149,8 @@ EXACT: dict[str, list[Any]] = {
         T.RandomHorizontalFlip(), T.RandomCrop(40), T.RandomVerticalFlip(), T.RandomCrop(31), T.RandomHorizontalFlip(),
     ],
     "two crops": [T.RandomCrop(40), T.RandomCrop(31)],
-    "centre": [T.CenterCrop(31)],
-    "larger centre": [T.CenterCrop((70, 31))],
+    "center": [T.CenterCrop(31)],
+    "larger center": [T.CenterCrop((70, 31))],
     "pad": [T.Pad((1, 2, 3, 4), fill=(9, 100, 250))],
     "pad, then crop": [T.RandomCrop(48, padding=5, fill=77)],
     "flip, then pad on one side": [T.RandomHorizontalFlip(), T.Pad((0, 0, 9, 0), fill=200)],
@@ -177,7 +177,7 @@ def test_what_only_moves_pixels_is_exact_before_and_after_normalize(name: str) -
 
 
 def test_fill_is_in_the_units_of_its_place() -> None:
-    """Padding before normalisation becomes (0 - mean) / std, and after it stays what it is."""
+    """Padding before normalization becomes (0 - mean) / std, and after it stays what it is."""
     before = dali(T.Compose([T.Pad(2), T.ToTensor(), NORMALIZE]))
     after = dali(T.Compose([T.ToTensor(), NORMALIZE, T.Pad(2, fill=0.5)]))
     for got, want in (before, after):
@@ -209,9 +209,9 @@ def test_resize_before_and_after_to_tensor() -> None:
         T.Compose([T.ToTensor(), T.Resize((24, 20)), NORMALIZE]),
     ):
         got, want = dali(pipeline)
-        grey = ((got - want).abs() * torch.tensor([0.229, 0.224, 0.225])[:, None, None] * 255)[..., 2:-2, 2:-2]
-        assert grey.max() <= 1.05
-        assert grey.mean() < 0.3
+        gray = ((got - want).abs() * torch.tensor([0.229, 0.224, 0.225])[:, None, None] * 255)[..., 2:-2, 2:-2]
+        assert gray.max() <= 1.05
+        assert gray.mean() < 0.3
 
 
 def test_one_channel_normalize() -> None:
@@ -230,7 +230,7 @@ def test_random_grayscale_touches_the_chosen_only() -> None:
     assert torch.equal(got[gray][:, 0], got[gray][:, 2])
 
 
-def test_colours_of_floats_are_left_to_torch() -> None:
+def test_colors_of_floats_are_left_to_torch() -> None:
     jitter = [T.ColorJitter(0.4, 0.4, 0.4), T.RandomInvert(), T.Grayscale(3), NORMALIZE]
     pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), *jitter])
     assert graph(pipeline).end.shared == 2

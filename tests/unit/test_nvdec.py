@@ -55,7 +55,7 @@ def test_frames_and_labels_in_the_order_of_the_plans(videos: dict[str, Path]) ->
             assert ready.plan is plan and not ready.bad
             assert ready.target.tolist() == plan.indices.tolist()
             got, want = torch.stack(ready.media).numpy().astype(int), by_pyav(dataset, plan).astype(int)
-            # Other colours, but these frames: any other one is further away.
+            # Other colors, but these frames: any other one is further away.
             assert np.abs(got - want).mean() < 10
             assert np.abs(got[1:] - want[:-1]).mean() > 15
     feeder.close()

@@ -78,8 +78,8 @@ def test_every_sample_is_as_likely_at_every_place(n: int) -> None:
     assert chi_square_p(count, trials / n) > P
 
 
-def test_neighbours_come_apart() -> None:
-    """Folders list classes one after another; after a shuffle, neighbours must be strangers."""
+def test_neighbors_come_apart() -> None:
+    """Folders list classes one after another; after a shuffle, neighbors must be strangers."""
     n = 10_000
     order = whole(Shuffle(n, 0, 0))
     gap = np.abs(np.diff(order))

@@ -92,7 +92,7 @@ def test_every_package_of_the_checkout_is_in_the_wheel(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_metadata_names_the_licence_the_command_and_the_version(wheel: Path) -> None:
+def test_metadata_names_the_license_the_command_and_the_version(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     name = next(n for n in archive.namelist() if n.endswith("METADATA"))
     metadata = archive.read(name).decode()

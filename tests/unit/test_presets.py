@@ -92,7 +92,7 @@ def test_torchvisions_training_presets_translate_and_run_in_both_engines(theirs:
     ("generation", "backend"), [(v1, "pil"), (v2, "pil"), (v2, "tensor")], ids=["v1-pil", "v2-pil", "v2-tensor"]
 )
 def test_torchvisions_evaluation_preset_is_equal_to_the_last_bit(generation: Any, backend: str) -> None:
-    """Not the first generation on tensors, which resizes bytes in floats, and is a grey level off the second."""
+    """Not the first generation on tensors, which resizes bytes in floats, and is a gray level off the second."""
     theirs = evaluation_preset(generation, backend)
     want = torch.stack([torch.as_tensor(theirs(Image.fromarray(p))) for p in PIXELS])
     with DataLoader(Arrays(PIXELS, transform=translate_transform(theirs)), 8, engine="torch", device="cpu") as loader:

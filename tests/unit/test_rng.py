@@ -125,7 +125,7 @@ def test_uniform_along_a_row_and_over_epochs_and_seeds() -> None:
 
 
 def test_pairs_are_independent() -> None:
-    """Two numbers of one sample, and the same number of neighbouring samples, fill the square evenly."""
+    """Two numbers of one sample, and the same number of neighboring samples, fill the square evenly."""
     u = uniforms(0, 0, "t", np.arange(60_000), 2)
     for a, b in ((u[:, 0], u[:, 1]), (u[:-1, 0], u[1:, 0]), (u[:-1, 1], u[1:, 0])):
         cells = np.bincount((a * 20).astype(int) * 20 + (b * 20).astype(int), minlength=400)
@@ -146,7 +146,7 @@ def test_no_warning_and_no_global_generator(rng_untouched: None) -> None:
 
 @pytest.mark.slow
 def test_the_same_in_another_process() -> None:
-    """Python randomises its own hash of strings; ours must not follow."""
+    """Python randomizes its own hash of strings; ours must not follow."""
     code = (
         "import numpy as np; from gpupipe.rng import uniforms; print(uniforms(1, 2, 'name', np.arange(3), 2).tolist())"
     )

@@ -11,7 +11,7 @@ import torch
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError
-from gpupipe.parity.difference import Difference, Spread, border_masks, difference, grey_levels, to_pixels
+from gpupipe.parity.difference import Difference, Spread, border_masks, difference, gray_levels, to_pixels
 from gpupipe.parity.tolerances import SCALED, TABLE, Bound, Pair, Tolerance, check, markdown, rows_of, tolerance
 from gpupipe.pipelines import imagenet
 from gpupipe.transforms import ops
@@ -32,24 +32,24 @@ def ops_of(*transforms: T.Transform) -> tuple[T.Compose, tuple]:  # type: ignore
 @pytest.mark.parametrize(
     ("transforms", "image"),
     [
-        ([T.ToImage()], lambda grey: grey),
-        ([T.ToTensor()], lambda grey: grey / 255),
-        ([T.ToImage(), T.ToDtype("float32")], lambda grey: grey),
+        ([T.ToImage()], lambda gray: gray),
+        ([T.ToTensor()], lambda gray: gray / 255),
+        ([T.ToImage(), T.ToDtype("float32")], lambda gray: gray),
         ([T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.1, 0.2, 0.4))], None),
     ],
 )
-def test_outputs_become_grey_levels_again(transforms: list[T.Transform], image) -> None:  # type: ignore[no-untyped-def]
-    grey = torch.arange(0, 240, 5, dtype=torch.float32).reshape(3, 4, 4)
+def test_outputs_become_gray_levels_again(transforms: list[T.Transform], image) -> None:  # type: ignore[no-untyped-def]
+    gray = torch.arange(0, 240, 5, dtype=torch.float32).reshape(3, 4, 4)
     if image is None:
         mean, std = (torch.tensor(v)[:, None, None] for v in ((0.5, 0.4, 0.3), (0.1, 0.2, 0.4)))
-        out = (grey / 255 - mean) / std
+        out = (gray / 255 - mean) / std
     else:
-        out = image(grey)
+        out = image(gray)
     _, ops = ops_of(T.Resize((4, 4)), *transforms)
-    factor, offset = grey_levels(ops)
+    factor, offset = gray_levels(ops)
     back = out.double().numpy() * factor[:, None, None] + offset[:, None, None]
-    assert np.abs(back - grey.numpy()).max() < 1e-4
-    assert np.array_equal(to_pixels(out, ops), grey.numpy().transpose(1, 2, 0).astype(np.uint8))
+    assert np.abs(back - gray.numpy()).max() < 1e-4
+    assert np.array_equal(to_pixels(out, ops), gray.numpy().transpose(1, 2, 0).astype(np.uint8))
 
 
 # ---- where a filter reaches over the edge

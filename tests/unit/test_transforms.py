@@ -286,7 +286,7 @@ def test_wrong_arguments_are_refused_when_they_are_given(call: Any, message: str
         call()
 
 
-# ---- flips and colour
+# ---- flips and color
 
 
 @pytest.mark.parametrize("cls", [T.RandomHorizontalFlip, T.RandomVerticalFlip, T.RandomGrayscale])

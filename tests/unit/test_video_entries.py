@@ -114,7 +114,7 @@ def test_sets_that_are_repeated_without_a_change(tmp_path: Path, folder: Path, l
 
 
 def test_sets_of_mpeg4(tmp_path: Path, folder: Path) -> None:
-    """Another kind of quantisation in the second half; its layer is named once."""
+    """Another kind of quantization in the second half; its layer is named once."""
     options = {"g": "6", "bf": "0", "sc_threshold": "1000000000", "qmin": "8", "qmax": "8"}
     one = coded(folder, "one", "mpeg4", frames=18, options=options)
     other = coded(folder, "other", "mpeg4", frames=18, options={**options, "mpeg_quant": "1"})
@@ -241,14 +241,14 @@ def test_a_palette_that_comes_once(codec: str, suffix: str, tmp_path: Path) -> N
     """It comes with the first packet that is read after a file was opened, whatever that is for."""
     import av
 
-    path, colours = tmp_path / f"v.{suffix}", np.random.default_rng(0).integers(0, 256, (256, 4), np.uint8)
+    path, colors = tmp_path / f"v.{suffix}", np.random.default_rng(0).integers(0, 256, (256, 4), np.uint8)
     with av.open(str(path), "w") as out:
         stream: Any = out.add_stream(codec, rate=25)
         stream.width, stream.height, stream.pix_fmt = 96, 64, "pal8"
         for k, picture in enumerate(_still()):
             frame = av.VideoFrame(96, 64, "pal8")
             frame.planes[0].update(np.ascontiguousarray(picture[:, :, 1]).tobytes())
-            frame.planes[1].update(colours.tobytes())
+            frame.planes[1].update(colors.tobytes())
             frame.pts = k
             out.mux(stream.encode(frame))
         out.mux(stream.encode(None))

@@ -39,7 +39,7 @@ def entry_of(videos: dict[str, Path], name: str) -> VideoEntry:
 
 
 def clips_of(count: int) -> list[list[int]]:
-    """Frame numbers: single ones, neighbours, strides, repeated ones, far ones, all."""
+    """Frame numbers: single ones, neighbors, strides, repeated ones, far ones, all."""
     last = count - 1
     found = [[last], [0, last], list(range(0, count, 4)), [last // 2] * 2 + [last // 3], list(range(count))[::-1]]
     return [*found, list(range(last // 3, last // 2 + 1, 2))]
@@ -219,14 +219,14 @@ class TestUnreferenced:
         assert not one(unit(0, 0, 7)) and one(unit(0, 2, 7))
 
 
-class TestUnanalysed:
+class TestUnanalyzed:
     @pytest.mark.parametrize(("name", "known"), [("bframes.mp4", "mov"), ("open.mkv", "matroska"), ("h264.ts", "")])
     def test_containers_that_keep_all_times_are_opened_by_name(
         self, videos: dict[str, Path], counts: Counts, name: str, known: str
     ) -> None:
         entry = entry_of(videos, name)
         decode_clip(entry, [3])
-        decode_clip(entry, [3], shortcuts=replace(Shortcuts(), unanalysed=False))
+        decode_clip(entry, [3], shortcuts=replace(Shortcuts(), unanalyzed=False))
         assert counts.known == [known, ""]
 
     def test_no_picture_is_decoded_to_open_a_file(
@@ -300,8 +300,8 @@ class TestOneScaler:
             want = decoded(videos[name])[1][2]
             assert (decode_clip(entry_of(videos, name), [2])[0] == want).all(), name
 
-    def test_colours_may_follow_one_another(self, tmp_path: Path) -> None:
-        """A scaler that keeps the matrix or the range of the video before would give other colours."""
+    def test_colors_may_follow_one_another(self, tmp_path: Path) -> None:
+        """A scaler that keeps the matrix or the range of the video before would give other colors."""
         matrices, ranges = ("bt709", "smpte170m", "bt2020nc", "undef"), ("tv", "pc")
         found = []
         for tags in [(m, r) for m in matrices for r in ranges]:

@@ -109,7 +109,7 @@ class Inputs:
 
     @cached_property
     def photos(self) -> Path:
-        """Three classes of JPEG files; some in gray, some with all colour resolution."""
+        """Three classes of JPEG files; some in gray, some with all color resolution."""
         root = self.root / "photos"
         for i in range(COUNT):
             image = Image.fromarray(picture(*SIZES[i % len(SIZES)], i))
@@ -146,7 +146,7 @@ class Inputs:
             "jpeg/tiny.jpg": encoded(rgb.crop((0, 0, 1, 1)), "JPEG"),
             "other/alpha.png": encoded(alpha, "PNG"),
             "other/bits.png": encoded(rgb.convert("1"), "PNG"),
-            "other/colours.gif": encoded(rgb.quantize(64), "GIF"),
+            "other/colors.gif": encoded(rgb.quantize(64), "GIF"),
             "other/deep.png": encoded(deep, "PNG"),
             "other/exif6.png": encoded(rgb, "PNG", exif=turned),
             "other/gray.png": encoded(rgb.convert("L"), "PNG"),
@@ -189,7 +189,7 @@ class Inputs:
         if importlib.util.find_spec("av") is None:
             raise Skip("av is not installed")
         root = self.root / "videos"
-        # With a constant quantiser: x264's rate control lets memory that it never wrote to into the pixels.
+        # With a constant quantizer: x264's rate control lets memory that it never wrote to into the pixels.
         frames = {"qp": "20", "bf": "3", "g": "12", "keyint_min": "12", "sc_threshold": "0"}
         closed = {**frames, "x264-params": "open-gop=0:b-pyramid=normal:b-adapt=0"}
         opened = {**frames, "x264-params": "open-gop=1:b-pyramid=normal:b-adapt=0"}

@@ -102,10 +102,10 @@ class _Walk:
         self.progressive = False
         self._size = height, width
         self._components: dict[int, int] = {}
-        """Quantisation table of each component of the frame, by its id."""
+        """Quantization table of each component of the frame, by its id."""
         self._known: dict[int, list[int]] = {}
         """For each component of a progressive frame, how many low bits of its 64 coefficients are still missing."""
-        self._quantisation: set[int] = set()
+        self._quantization: set[int] = set()
         self._huffman: set[int] = set()
         """Class and number in one byte, as DHT has them: 0x0n for DC, 0x1n for AC."""
         self._exif = self._adobe = 0
@@ -123,7 +123,7 @@ class _Walk:
 
     def segment(self, marker: int, body: bytes) -> None:
         if marker == 0xDB:
-            self._define_quantisation(body)
+            self._define_quantization(body)
         elif marker == 0xC4:
             self._define_huffman(body)
         elif marker in (0xC0, 0xC2):
@@ -135,7 +135,7 @@ class _Walk:
         else:
             self.note("process" if 0xC0 <= marker <= 0xDF else "markers")
 
-    def _define_quantisation(self, body: bytes) -> None:
+    def _define_quantization(self, body: bytes) -> None:
         at = 0
         while at < len(body):
             precision, number = body[at] >> 4, body[at] & 15
@@ -143,7 +143,7 @@ class _Walk:
             if precision > 1 or number > 3 or at > len(body):
                 self.note("tables")
                 return
-            self._quantisation.add(number)
+            self._quantization.add(number)
 
     def _define_huffman(self, body: bytes) -> None:
         at = 0
@@ -197,7 +197,7 @@ class _Walk:
             used = {table >> 4 for table in tables}
         if last > 0:
             used |= {0x10 | table & 15 for table in tables}
-        if not self._huffman >= used or not self._quantisation >= set(self._components.values()):
+        if not self._huffman >= used or not self._quantization >= set(self._components.values()):
             self.note("tables")
 
     def _progress(self, names: bytes, first: int, last: int, *, high: int, low: int) -> None:

@@ -151,7 +151,7 @@ def cut(read: ReadAt, size: int, box: Sequence[int]) -> Cut | None:
     """Cut the tiles under a window out of a sliceable file.
 
     The pixels of the window are equal to those of the whole file in every decoder that interpolates chroma from
-    neighbouring samples only.
+    neighboring samples only.
 
     Args:
         read: ``read(n, offset)`` returns bytes of the file, fewer at its end.

@@ -97,7 +97,7 @@ def opened(
     Args:
         threads, thread_type: threads of the decoder.
         strict: codecs whose decoders must raise at any error in a picture.
-        known: FFmpeg's name of the container of an indexed file, which is then not analysed: FFmpeg would otherwise
+        known: FFmpeg's name of the container of an indexed file, which is then not analyzed: FFmpeg would otherwise
             guess the container, and decode pictures to find out what the index knows. Only packets of the video are
             read.
 

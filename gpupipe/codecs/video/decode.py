@@ -227,7 +227,7 @@ class _Clips:
 
     def _known(self, how: Shortcuts) -> str:
         name = self._entry.container.split(",")[0]
-        return name if how.unanalysed and self._entry.sure and name in _SELF_TIMED else ""
+        return name if how.unanalyzed and self._entry.sure and name in _SELF_TIMED else ""
 
     def _place(self, number: int) -> int:
         """Row of the last entry at or before a frame; -1 if only the beginning of the file leads to it."""

@@ -23,7 +23,7 @@ class Shortcuts:
 
     unreferenced: bool = True
     """Do not decode pictures that no other picture refers to and that were not requested."""
-    unanalysed: bool = True
+    unanalyzed: bool = True
     """Open MP4 and Matroska files without analysing their streams, and read packets of the video only."""
     drained: bool = True
     """Drain the decoder as soon as it has all packets that are needed, instead of feeding it until it returns the last

@@ -21,7 +21,7 @@ __all__ = ["Dali"]
 class Dali(Options, EngineConfig):
     """NVIDIA DALI: on a GPU if the loader's device is one, else its CPU backend.
 
-    Clips on the CPU that are only cropped, resized, mirrored and normalised never reach DALI: torch does that to each
+    Clips on the CPU that are only cropped, resized, mirrored and normalized never reach DALI: torch does that to each
     frame in the thread that decoded it, in less time and closer to the reference. Nor do, on the CPU, images that are
     kept decoded (``cache=``) and images in memory (:class:`gpupipe.datasets.Arrays`): the thread that has one does the
     rest.
@@ -36,7 +36,7 @@ class Dali(Options, EngineConfig):
         hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1.
         jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and Pillow do. ``"auto"`` is ``True``, for the same
             pixels; ``False`` is faster, above all with an nvJPEG before 13.2, which then decodes windows, and differs
-            at edges of colour.
+            at edges of color.
         video: what decodes clips. ``"pyav"``: PyAV, in ``num_workers`` threads, the same pixels in every engine and on
             every device. ``"nvdec"``: the GPU's video decoder; what it refuses, PyAV decodes. ``"auto"`` is ``"pyav"``,
             until ``"nvdec"`` has been verified on a GPU.

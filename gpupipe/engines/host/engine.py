@@ -46,7 +46,7 @@ class HostEngine(Engine):
 
     @classmethod
     def of_clips(cls, setup: Setup, clips: ClipBatches) -> HostEngine:
-        done = f"cropped, resized and normalised by torch {torch.__version__} where they are decoded"
+        done = f"cropped, resized and normalized by torch {torch.__version__} where they are decoded"
         return cls(setup, ClipReader(setup, clips), clips, {"frames": done})
 
     @classmethod

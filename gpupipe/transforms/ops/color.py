@@ -108,7 +108,7 @@ class Hue(Masked):
                     EQUAL,
                     gain=4,
                     mean_gain=2,
-                    reason="the same code on the batch; one level in a pale colour can turn its hue",
+                    reason="the same code on the batch; one level in a pale color can turn its hue",
                 )
             },
         ),

@@ -142,7 +142,7 @@ def gan_training(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="torch", because=("TensorDataset",))
 def tensor_dataset(args: Args, DataLoader: Any) -> Epochs:
-    """Tensors in memory: a TensorDataset of images and labels, normalised before."""
+    """Tensors in memory: a TensorDataset of images and labels, normalized before."""
     images = torch.from_numpy(np.load(args.data / "images.npy")).permute(0, 3, 1, 2).float().div(255)
     labels = torch.from_numpy(np.load(args.data / "labels.npy"))
     dataset = TensorDataset((images - 0.5) / 0.5, labels)

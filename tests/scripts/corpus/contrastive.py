@@ -97,7 +97,7 @@ class TwoDifferentCrops:
 
 @script(engine="dali")
 def moco_v3(args: Args, DataLoader: Any) -> Epochs:
-    """facebookresearch/moco-v3: two different augmentations, solarisation by Pillow in one of them."""
+    """facebookresearch/moco-v3: two different augmentations, solarization by Pillow in one of them."""
 
     def augmentation(blur: float, solarize: float) -> Any:
         return transforms.Compose(
@@ -155,7 +155,7 @@ class ViewGenerator:
 
 @script(engine="dali")
 def simclr_stl10(args: Args, DataLoader: Any) -> Epochs:
-    """sthalles/SimCLR: STL10's unlabelled split, torchvision's blur, views generated in a list."""
+    """sthalles/SimCLR: STL10's unlabeled split, torchvision's blur, views generated in a list."""
     size, s = 32, 1
     pipeline = transforms.Compose(
         [

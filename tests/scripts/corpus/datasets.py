@@ -48,7 +48,7 @@ def oxford_pets(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="dali")
 def traffic_signs(args: Args, DataLoader: Any) -> Epochs:
-    """GTSRB: .ppm files, warps and colours without flips, squashed test images."""
+    """GTSRB: .ppm files, warps and colors without flips, squashed test images."""
     transform = transforms.Compose(
         [
             transforms.Resize((36, 36)),

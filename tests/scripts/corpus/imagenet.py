@@ -23,7 +23,7 @@ from .common import IMAGENET_MEAN, IMAGENET_STD, normalize
 
 @script(engine="dali", workers=2)
 def pytorch_imagenet(args: Args, DataLoader: Any) -> Epochs:
-    """pytorch/examples imagenet: crop, flip, normalise; a shuffled and a sequential loader."""
+    """pytorch/examples imagenet: crop, flip, normalize; a shuffled and a sequential loader."""
     train_dataset = datasets.ImageFolder(
         os.path.join(args.data, "train"),
         transforms.Compose(
@@ -182,7 +182,7 @@ def transfer_learning_tutorial(args: Args, DataLoader: Any) -> Epochs:
 
 
 class Lighting:
-    """AlexNet's noise along the principal components of colours, on a tensor."""
+    """AlexNet's noise along the principal components of colors, on a tensor."""
 
     def __init__(self, alphastd: float):
         self.alphastd = alphastd

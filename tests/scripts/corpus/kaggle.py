@@ -172,7 +172,7 @@ def dogs_vs_cats(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="dali")
 def gray_medical(args: Args, DataLoader: Any) -> Epochs:
-    """X-rays: one channel, rotations and a square crop, normalised to -1 and 1."""
+    """X-rays: one channel, rotations and a square crop, normalized to -1 and 1."""
 
     class XRays(Dataset[Any]):
         def __init__(self, files: list[str], transform: Any):
@@ -199,7 +199,7 @@ def gray_medical(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="torch", because=("NumpyImages",))
 def numpy_style(args: Args, DataLoader: Any) -> Epochs:
-    """OpenCV habits: arrays of height, width and channel, flipped and normalised by hand, without torchvision."""
+    """OpenCV habits: arrays of height, width and channel, flipped and normalized by hand, without torchvision."""
 
     class NumpyImages(Dataset[Any]):
         def __init__(self, root: Any, augment: bool):
@@ -280,7 +280,7 @@ def albumentations_csv(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="dali", needs=("albumentations", "cv2"))
 def albumentations_opencv(args: Args, DataLoader: Any) -> Epochs:
-    """Kaggle notebook of a competition: cv2.imread, colours turned round, random windows and flips."""
+    """Kaggle notebook of a competition: cv2.imread, colors turned round, random windows and flips."""
     import albumentations as A
     import cv2
     from albumentations.pytorch import ToTensorV2

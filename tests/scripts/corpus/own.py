@@ -225,7 +225,7 @@ def some_classes(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     image: Tensor
     label: int
     name: str
@@ -242,10 +242,10 @@ def namedtuple_samples(args: Args, DataLoader: Any) -> Epochs:
         def __len__(self) -> int:
             return len(self.rows)
 
-        def __getitem__(self, i: int) -> Labelled:
+        def __getitem__(self, i: int) -> Labeled:
             name = self.rows[i]["image_id"]
             image = Image.open(self.root / "images" / f"{name}.jpg").convert("RGB")
-            return Labelled(self.transform(image), int(self.rows[i]["label"]), name)
+            return Labeled(self.transform(image), int(self.rows[i]["label"]), name)
 
     loader = DataLoader(NamedSamples(args.data, TRAIN), batch_size=8, shuffle=True, num_workers=args.workers)
     for _ in range(args.epochs):
@@ -266,9 +266,9 @@ def batch_objects(args: Args, DataLoader: Any) -> Epochs:
             self.images = self.images.pin_memory()
             return self
 
-    def unlabelled(samples: list[Any]) -> tuple[Tensor, None]:
+    def unlabeled(samples: list[Any]) -> tuple[Tensor, None]:
         return torch.stack([image for image, _ in samples]), None
 
     dataset = datasets.ImageFolder(args.data / "val", VALID)
     yield DataLoader(dataset, batch_size=8, collate_fn=ImageBatch, num_workers=args.workers)
-    yield DataLoader(dataset, batch_size=8, collate_fn=unlabelled, num_workers=args.workers)
+    yield DataLoader(dataset, batch_size=8, collate_fn=unlabeled, num_workers=args.workers)

@@ -123,11 +123,11 @@ def fixmatch(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(test_dataset, sampler=SequentialSampler(test_dataset), batch_size=8)
 
 
-@script(engine="torch", because=("NormalisedCifar",))
+@script(engine="torch", because=("NormalizedCifar",))
 def mixmatch(args: Args, DataLoader: Any) -> Epochs:
-    """YU1ut/MixMatch-pytorch: CIFAR normalised once as float arrays, augmented in numpy, returned twice."""
+    """YU1ut/MixMatch-pytorch: CIFAR normalized once as float arrays, augmented in numpy, returned twice."""
 
-    class NormalisedCifar(datasets.CIFAR100):
+    class NormalizedCifar(datasets.CIFAR100):
         def __init__(self, root: Any, transform: Any):
             super().__init__(root, train=True, transform=transform)
             pixels = (self.data.astype(np.float32) / 255 - CIFAR_MEAN) / CIFAR_STD
@@ -150,7 +150,7 @@ def mixmatch(args: Args, DataLoader: Any) -> Epochs:
         def __call__(self, inp: Any) -> Any:
             return self.transform(inp), self.transform(inp)
 
-    dataset = NormalisedCifar(args.data, Twice(augment))
+    dataset = NormalizedCifar(args.data, Twice(augment))
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True)
     for _ in range(args.epochs):
         yield loader
@@ -158,7 +158,7 @@ def mixmatch(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="dali")
 def mean_teacher(args: Args, DataLoader: Any) -> Epochs:
-    """CuriousAI/mean-teacher: a batch sampler that puts unlabelled and labelled images into every batch."""
+    """CuriousAI/mean-teacher: a batch sampler that puts unlabeled and labeled images into every batch."""
 
     class TwoStreams(Sampler[Any]):
         def __init__(self, primary: list[int], secondary: list[int], batch_size: int, secondary_size: int):

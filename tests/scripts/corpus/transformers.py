@@ -227,7 +227,7 @@ def mae(args: Args, DataLoader: Any) -> Epochs:
 
 @script(engine="dali")
 def timm_train(args: Args, DataLoader: Any) -> Epochs:
-    """timm's train.py: ImageDataset, uint8 batches by fast_collate, normalised after the copy."""
+    """timm's train.py: ImageDataset, uint8 batches by fast_collate, normalized after the copy."""
     dataset_train = ImageDataset(str(args.data / "train"))
     dataset_train.transform = create_transform(
         32, is_training=True, use_prefetcher=True, auto_augment="rand-m9-mstd0.5", color_jitter=None, hflip=0.5

@@ -31,7 +31,7 @@ standard error says nothing."""
 
 
 def numbers_of(samples: Array) -> dict[str, F64]:
-    """f64[N] each, of samples [N, ...]; of images what crops, flips, colours, blurs and erasing change."""
+    """f64[N] each, of samples [N, ...]; of images what crops, flips, colors, blurs and erasing change."""
     if not is_image(samples) or samples.ndim < 4:
         rows = samples.astype(np.float64).reshape(len(samples), -1)
         if rows.shape[1] == 1:
@@ -63,9 +63,9 @@ def numbers_of(samples: Array) -> dict[str, F64]:
         "share of the darkest value": (flat <= low + near).mean((1, 2)),
     }
     if channels == 3:
-        # Independent of what a normalisation did to each channel.
-        colour = 1 - _correlation(flat[:, 0], flat[:, 2])
-        found |= {"colour": colour, "share of gray": colour < 1e-4}
+        # Independent of what a normalization did to each channel.
+        color = 1 - _correlation(flat[:, 0], flat[:, 2])
+        found |= {"color": color, "share of gray": color < 1e-4}
     return {name: values.astype(np.float64) for name, values in found.items()}
 
 
@@ -113,7 +113,7 @@ def apart(theirs: Sample, ours: Sample) -> list[str]:
         known, codes = np.unique(np.concatenate([theirs.names, ours.names]), return_inverse=True)
         pictures = np.split(codes, [len(theirs.names)])
         mean = _difference(*(_Groups(x, of, len(known)) for x, of in zip((a, b), pictures, strict=True)))
-        far = [np.abs(_Groups(x, of, len(known)).centred) for x, of in zip((a, b), pictures, strict=True)]
+        far = [np.abs(_Groups(x, of, len(known)).centered) for x, of in zip((a, b), pictures, strict=True)]
     else:
         mean = _difference(*map(_one_group, (_batch_means(a, theirs.batches), _batch_means(b, ours.batches))))
         far = [np.abs(x - x.mean(axis=1, keepdims=True)) for x in (a, b)]
@@ -149,7 +149,7 @@ class _Groups:
         values: as given.
         sizes: i64[G], how many images a group has.
         means: f64[K, G].
-        centred: f64[K, N], how far each is from the mean of its group.
+        centered: f64[K, N], how far each is from the mean of its group.
     """
 
     def __init__(self, values: F64, groups: Array, count: int):
@@ -157,12 +157,12 @@ class _Groups:
         self.values = values
         self.sizes = self._member.sum(axis=0)
         self.means = values @ self._member / np.maximum(self.sizes, 1)
-        self.centred = values - self.means[:, groups]
+        self.centered = values - self.means[:, groups]
 
     @property
     def errors(self) -> F64:
         """f64[K, G]: variances of the means, as far as a group has two images."""
-        squares = self.centred**2 @ self._member
+        squares = self.centered**2 @ self._member
         return np.asarray(squares / np.maximum(self.sizes - 1, 1) / np.maximum(self.sizes, 1))
 
 

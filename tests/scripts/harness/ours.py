@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 import gpupipe
-from gpupipe.parity.difference import grey_levels
+from gpupipe.parity.difference import gray_levels
 from gpupipe.parity.tolerances import Tolerance, tolerance, widest
 from gpupipe.transforms.ops import Views
 
@@ -34,7 +34,7 @@ class Promise:
 
     tolerance: Tolerance | None = None
     factor: tuple[float, ...] = (1.0,)
-    """Grey levels per unit of the output, one for all channels or one for each."""
+    """Gray levels per unit of the output, one for all channels or one for each."""
 
     def broken(self, got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> list[str]:
         """What of the promise ``got`` [..., C, H, W] does not keep, in words."""
@@ -130,5 +130,5 @@ def promise_of(loader: Any) -> Promise:
     found = [tolerance("dali/torch", branch, device) for branch in branches]
     if any(t is None for t in found):
         return Promise()
-    factor = tuple(np.atleast_1d(grey_levels(branches[0])[0]).tolist())
+    factor = tuple(np.atleast_1d(gray_levels(branches[0])[0]).tolist())
     return Promise(reduce(widest, [t for t in found if t is not None]), factor)

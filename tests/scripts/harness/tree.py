@@ -67,7 +67,7 @@ def picture(seed: int, size: tuple[int, int] | None = None) -> U8:
 
 
 def jpeg(pixels: U8, seed: int) -> bytes:
-    """Every second one halves the colour resolution, every eleventh is gray."""
+    """Every second one halves the color resolution, every eleventh is gray."""
     image = Image.fromarray(pixels)
     if seed % 11 == 10:
         image = image.convert("L")
