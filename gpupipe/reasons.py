@@ -41,6 +41,7 @@ ADVICE = {
     "own-view": "let the object that holds transforms only call them and return what they make",
     "pin-memory-device": "use device= in place of pin_memory_device=",
     "ranks-apart": "make the loaders in the same order on all ranks, and a loader of one rank without shard=",
+    "read-by-torch": "iterate over gpupipe.DataLoader",
     "replaced-function": "do not replace the library's methods and functions",
     "sample-fails": "make sure that every sample can be read",
     "single-samples": "use batch_size=1",
