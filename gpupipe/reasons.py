@@ -14,6 +14,7 @@ __all__ = ["ADVICE", "FallbackWarning", "GpupipeWarning", "Reason", "about", "fa
 ADVICE = {
     "asks-worker": "give each worker's dataset what it needs in worker_init_fn",
     "batches-read-outside": "iterate over the loader itself, and resume it with load_state_dict()",
+    "beside-image": "give the transform one image, and masks, boxes and keypoints of its size as tv_tensors",
     "blocks-lost": "leave the sampler out and give DataLoader shuffle='blocks' and shard=Shard.from_env()",
     "cannot-copy": "keep open files, locks and connections out of the dataset until a sample is read",
     "changes-itself": "let __getitem__ change nothing in the dataset or the transform",

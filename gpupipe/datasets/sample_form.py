@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from PIL import Image
 
 __all__ = [
-    "Arranged", "AsImage", "Rest", "SampleForm", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
-    "with_values",
+    "Arranged", "AsImage", "Rest", "SampleForm", "TVView", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
+    "tv_image", "with_values",
 ]  # fmt: skip
 
 
@@ -20,6 +21,12 @@ class View:
     """Position of one of the images made from a sample's image. It may occur several times."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class TVView(View):
+    """Position of such an image as torchvision's ``tv_tensors.Image``. In batches it is a plain tensor, as
+    ``torch.stack`` makes it."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,8 @@ def _views(leaf: Any) -> Iterator[View]:
 
 def _at(leaf: Any, views: tuple[Any, ...], target: Any, what: str) -> Any:
     """Return the value of a leaf. ``what`` is ``"sample"`` or ``"batch"``."""
+    if isinstance(leaf, TVView) and what == "sample":
+        return tv_image()(views[leaf.number])
     if isinstance(leaf, View):
         return views[leaf.number]
     if isinstance(leaf, AsImage):
@@ -149,6 +158,11 @@ def _pil(image: Any) -> Image.Image:
     """Convert a tensor uint8[C, H, W] to a PIL image."""
     pixels = image.permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def tv_image() -> Any:
+    """Return torchvision's class ``tv_tensors.Image``, which whoever has such images has imported."""
+    return sys.modules["torchvision.tv_tensors"].Image
 
 
 def leaves(tree: Any) -> Iterator[Any]:

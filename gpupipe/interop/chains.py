@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from ..datasets.sample_form import View
+from ..datasets.sample_form import View, tv_image
 from ..errors import TranslationError
 from ..kernels.apply import apply_sample, apply_tail, head_and_tail
 from ..kernels.picture import pil
 from ..kernels.stacking import stack_images
 from ..rng import uniforms
 from ..transforms.albumentations import ToArray
+from ..transforms.base import Images
 from ..transforms.compose import Resolved
-from .pending import TO_ARRAY, Step, tv_image
+from ..transforms.ops import Op
+from ..transforms.ops.base import F64
+from .pending import TO_ARRAY, Stage, Step
 from .same_names import Refused
 from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
@@ -54,7 +59,7 @@ class Chains:
     def translated(self, places: tuple[int, ...], channels: int = 3) -> Translated:
         """Return the translation of a chain. Raises :class:`~gpupipe.errors.TranslationError`."""
         if (places, channels) not in self._known:
-            self._known[places, channels] = translation([*map(self._object, places)], channels=channels)
+            self._known[places, channels] = translation([*map(self._object, places)], channels=channels, joint=True)
         return self._known[places, channels]
 
     def may_draw(self) -> bool:
@@ -127,14 +132,38 @@ class Chains:
         kind = self.kind(step.places)
         return [_as(kind, view[0]) for view in views]
 
+    def stages(self, step: Step, place: int) -> list[Stage]:
+        channels, size = _channels_and_size(step.source.image)
+        # An equal transform may fill masks with another value, so it is this one that is asked for its parts.
+        found = self.translated((*step.places[:-1], place), channels)
+        if not found.steps or found.pipeline.mixing or len(found.pipeline.outputs) > 1:
+            raise Refused("its parts cannot be told apart", "beside-image")
+        draw = self._draw(step, channels)
+        images = Images(np.array([size]))
+        keyed = iter(zip(found.pipeline.transforms, found.pipeline.draw_keys, strict=True))
+        stages = list[Stage]()
+        for item, kind, count in found.steps:
+            ops: list[Op] = []
+            height, width = map(int, images.sizes[0])
+            for transform, key in islice(keyed, count):
+                made, images = transform.resolved(draw(key, transform.draws), images)
+                ops += made
+            stages.append(Stage(item, kind, tuple(ops), (height, width)))
+        before = step.before
+        return stages if before is None else stages[len(self.translated(before.places, channels).steps) :]
+
     def _resolved(self, step: Step, channels: int, size: tuple[int, int]) -> Resolved:
-        """Resolve one sample. The seed of each step draws the numbers of its transforms."""
-        pipeline, run = self.translated(step.places, channels).pipeline, step.run
-        seeds = dict(zip(pipeline.draw_keys, self._seeds(step, channels), strict=True))
+        """Resolve one sample."""
+        pipeline = self.translated(step.places, channels).pipeline
+        return pipeline.resolve_with(self._draw(step, channels), np.array([size], np.int32))
+
+    def _draw(self, step: Step, channels: int) -> Callable[[int, int], F64]:
+        """Return what draws for a sample: the numbers of each transform with the seed of its step."""
+        run = step.run
+        draw_keys = self.translated(step.places, channels).pipeline.draw_keys
+        seeds = dict(zip(draw_keys, self._seeds(step, channels), strict=True))
         keys = np.array([run.key], np.uint64)
-        return pipeline.resolve_with(
-            lambda key, draws: uniforms(seeds[key], run.epoch, key, keys, draws), np.array([size], np.int32)
-        )
+        return lambda key, draws: uniforms(seeds[key], run.epoch, key, keys, draws)
 
     def _seeds(self, step: Step, channels: int) -> list[int]:
         """Return one seed for each of gpupipe's transforms."""

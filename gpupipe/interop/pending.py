@@ -8,12 +8,11 @@ with the numbers of the plan. So user code never notices that anything is missin
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from PIL import Image
@@ -22,8 +21,9 @@ from torch.utils import _pytree
 
 from ..codecs.unread import close_with
 from ..datasets.arrangements import ARRANGEMENTS
-from ..datasets.sample_form import kept
+from ..datasets.sample_form import kept, tv_image
 from ..errors import TranslationError
+from ..transforms.ops import Op
 
 __all__ = [
     "TO_ARRAY",
@@ -33,13 +33,17 @@ __all__ = [
     "OneOf",
     "Pending",
     "PendingImage",
+    "PendingTVImage",
     "PendingTensor",
     "Run",
     "Source",
+    "Stage",
     "Step",
     "called",
+    "cannot_follow",
     "noted",
     "noted_array",
+    "pending_step",
     "rest_of",
     "running",
     "settled",
@@ -72,6 +76,22 @@ class Computes(Protocol):
 
     def values(self, step: Step) -> list[Any]:
         """Compute the results."""
+
+    def stages(self, step: Step, place: int) -> list[Stage]:
+        """Return what each of the script's transforms at ``place``, which made ``step``, does to the sample."""
+
+
+class Stage(NamedTuple):
+    """One transform of the script, resolved for one sample."""
+
+    item: Any
+    """The transform; ``None`` for a step that only gpupipe has."""
+    kind: str
+    """Kind of the image that it gets, as in :meth:`Computes.kind`."""
+    ops: tuple[Op, ...]
+    """Its ops, with one row."""
+    size: tuple[int, int]
+    """(height, width) of the image that it gets."""
 
 
 @dataclass(eq=False)
@@ -293,6 +313,19 @@ def called(hint: str) -> None:
         run.hint = run.hint or hint
 
 
+def cannot_follow(why: TranslationError) -> None:
+    """Note why a part of a sample cannot follow its image. The transform is then called."""
+    run: Run | None = getattr(_here, "run", None)
+    if run is not None:
+        run.failure = run.failure or why
+
+
+def pending_step(made: Any) -> Step | None:
+    """Return the step of a pending image; ``None`` for anything else, such as several views."""
+    step = made.pending if isinstance(made, (PendingImage, PendingTensor)) else None
+    return step if isinstance(step, Step) else None
+
+
 def _source(run: Run, image: Any) -> Source:
     source = next((known for known in run.sources if known.image is image), None)
     if source is None:
@@ -462,11 +495,6 @@ def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
     is_plain = not others and str(wanted.get("device", "cpu")) == "cpu" and not wanted.get("pin_memory")
     is_float = pending.output()[1] is torch.float32 and wanted.get("dtype", torch.float32) is torch.float32
     return is_plain and is_float and not pending.is_computed
-
-
-def tv_image() -> Any:
-    """Return torchvision's ``Image``. A script that has such images has imported it."""
-    return sys.modules["torchvision.tv_tensors"].Image
 
 
 def _shape(p: Pending) -> torch.Size:

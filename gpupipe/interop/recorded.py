@@ -54,7 +54,7 @@ class Recorded(FromTorch):
         _, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
         super().__init__(ds, "pil", found.pipeline, Limits(exif=upright))
-        self.form = shape.form(example.sample)
+        self.form = shape.form(example.sample, mixed=bool(found.pipeline.mixing))
         self.images_per_sample = shape.images
         self.results = tuple(shape.results) if shape.images > 1 else ()
         self._shape, self._chains = shape, chains

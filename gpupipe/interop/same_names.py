@@ -14,7 +14,7 @@ from typing import Any
 
 from ..transforms import Transform
 
-__all__ = ["PIL_FILTERS", "Refused", "interpolation", "same_names"]
+__all__ = ["CONVERTERS", "PIL_FILTERS", "Refused", "interpolation", "same_names"]
 
 PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 

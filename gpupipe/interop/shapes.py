@@ -18,6 +18,7 @@ from ..datasets.sample_form import (
     AsImage,
     Rest,
     SampleForm,
+    TVView,
     View,
     leaves,
     rebuilt,
@@ -25,7 +26,19 @@ from ..datasets.sample_form import (
 )
 from ..transforms.compose import Compose
 from .chains import Chains
-from .pending import Arranged, Copied, OneOf, Pending, PendingImage, PendingTensor, Run, Source, Step, running
+from .pending import (
+    Arranged,
+    Copied,
+    OneOf,
+    Pending,
+    PendingImage,
+    PendingTensor,
+    PendingTVImage,
+    Run,
+    Source,
+    Step,
+    running,
+)
 from .same_names import Refused
 from .transforms import Translated
 from .unread_arrays import UnreadArray, unread_arrays
@@ -102,21 +115,31 @@ class Shape:
         if several and len(self.slots) > 1:
             raise Refused("more than one of its transforms makes several views", "views")
 
-    def form(self, sample: Any) -> SampleForm | None:
-        """Return how a batch is put together; ``None`` for ``[images, target]``."""
+    def form(self, sample: Any, *, mixed: bool) -> SampleForm | None:
+        """Return how a batch is put together; ``None`` for ``[images, target]``.
+
+        Args:
+            mixed: whether images are mixed with their targets, which only such batches are.
+        """
         steps = slots_of(sample)
-        if _is_pair(sample) and isinstance(_pending(sample[0]), Step):
+        pair = _is_pair(sample) and isinstance(_pending(sample[0]), Step)
+        if pair and (mixed or type(sample[0]) is PendingTensor):
             return None
         numbers = {id(step): number for number, step in enumerate(steps)}
 
         def node(pending: Pending) -> Any:
             if isinstance(pending, Arranged):
                 return ArrangedForm(pending.name, tuple(map(node, map(_original, pending.parts))), pending.arguments)
-            return View(pending.number if isinstance(pending, OneOf) else numbers[id(pending)])
+            return View(number(pending))
+
+        def number(pending: Pending) -> int:
+            return pending.number if isinstance(pending, OneOf) else numbers[id(pending)]
 
         def place(part: Any, path: tuple[Any, ...]) -> Any:
             if isinstance(part, PendingImage):
                 return AsImage(View(numbers[id(part.pending)]))
+            if type(part) is PendingTVImage:
+                return TVView(number(_pending(part)))
             return node(_pending(part)) if isinstance(part, PendingTensor) else Rest(path)
 
         return SampleForm(placed(place, sample))

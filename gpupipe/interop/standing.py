@@ -9,6 +9,7 @@ from PIL import Image
 
 from . import albumentations
 from .classes import known_class
+from .joint import is_joint, joint
 from .pending import PendingTensor, called, noted, noted_array, rest_of
 from .transforms import parts_of
 from .unread_arrays import UnreadArray
@@ -38,6 +39,8 @@ class Standing:
             else:
                 made = noted_array(self._place, named["image"])
                 made = made if made is NotImplemented else {"image": made}
+        elif not named and is_joint(self._transform, given):
+            made = joint(self._transform, self._place, given, _noted)
         elif len(given) == 1 and not named:
             made = _noted(self._place, given[0])
             if made is NotImplemented and not _is_image(given[0]):

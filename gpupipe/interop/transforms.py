@@ -22,7 +22,7 @@ from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .handwritten import Place, recognized
 from .recording import StandIn
 from .replaced import replaced
-from .same_names import Refused, interpolation, same_names
+from .same_names import CONVERTERS, Refused, interpolation, same_names
 from .timm import TIMM
 from .user_functions import Chain, Failed, given, returned
 
@@ -41,8 +41,10 @@ class _Place:
     """What the script holds between two transforms: a PIL image, torchvision's ``Image``, a plain tensor or an
     array."""
 
-    def __init__(self, channels: int, size: tuple[int, int] | None):
+    def __init__(self, channels: int, size: tuple[int, int] | None, *, joint: bool = False):
         self.kind = "pil"
+        self.joint = joint
+        """Whether more than an image may come in, such as boxes."""
         self.channels = channels
         self.decoded = channels, size
         """(channels, size) of the dataset's images. The size is ``None`` if it varies."""
@@ -85,16 +87,33 @@ class Translated(NamedTuple):
     kind: str
     """What the script's transforms return for a PIL image: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's
     ``Image``."""
+    steps: tuple[TranslatedStep, ...] = ()
+    """The script's transforms, one by one; empty for a gpupipe ``Compose``."""
 
 
-def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> Translated:
-    """Translate transforms; see :func:`translated` for the arguments."""
+class TranslatedStep(NamedTuple):
+    """One of the script's transforms."""
+
+    item: Any
+    """The transform; ``None`` for the conversion of gray images, which only gpupipe has."""
+    kind: str
+    """Kind of the image that it gets, as in :attr:`Translated.kind`."""
+    became: int
+    """Number of gpupipe's transforms in its place."""
+
+
+def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None, joint: bool = False) -> Translated:
+    """Translate transforms; see :func:`translated` for the other arguments.
+
+    Args:
+        joint: whether the script may call them with more than an image, such as boxes.
+    """
     if t is None:
         t = Compose([])
     if isinstance(t, Compose) and channels == 3:
         return Translated(t, None, "tensor" if len(t) else "pil")
     flat = list(_flatten(t, ""))
-    place = _Place(channels, size)
+    place = _Place(channels, size, joint=joint)
     # These two define the color of a gray image themselves, so a conversion to gray first is not needed.
     if channels == 1 and not (flat and type(flat[0][1]).__name__ in ("Grayscale", "RGB")):
         place.steps.append((_as_it_is, "pil", [ours.Grayscale(1)]))
@@ -116,9 +135,11 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
         )
     try:
         layout = t.memory_format if isinstance(t, Compose) else "contiguous_format"
-        return Translated(
-            Compose([t for *_, made in place.steps for t in made], memory_format=layout), place.tree, place.kind
+        pipeline = Compose([t for *_, made in place.steps for t in made], memory_format=layout)
+        steps = (
+            TranslatedStep(None if item is _as_it_is else item, kind, len(made)) for item, kind, made in place.steps
         )
+        return Translated(pipeline, place.tree, place.kind, tuple(steps))
     except GpupipeError as e:
         raise TranslationError(
             f"the transforms do not fit together. {e}. {_CHOICES}", [Reason(str(e), "transform-order")]
@@ -186,8 +207,10 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
         return _RULES[name](t, place)
     if name not in _OURS:
         raise Refused("gpupipe has no such transform", "unknown-transform")
-    parts = {"transforms": [_inner(part, place) for part in t.transforms]} if name in _CONTAINERS else {}
-    made = same_names(t, cls, _OURS[name], **parts)
+    given: dict[str, Any] = {"fill": _fill(t, place)} if isinstance(getattr(t, "fill", None), dict) else {}
+    if name in _CONTAINERS:
+        given["transforms"] = [_inner(part, place) for part in t.transforms]
+    made = same_names(t, cls, _OURS[name], **given)
     if made.temporal:
         raise Refused(
             "it chooses frames, but the dataset has images; use gpupipe.datasets.VideoFolder", "transform-order"
@@ -427,7 +450,8 @@ def _random_crop(t: Any, place: _Place) -> list[Transform]:
         raise Refused(
             f"it mirrors twice: padding and pad_if_needed with padding_mode={t.padding_mode!r}", "transform-argument"
         )
-    return [same_names(t, _known(t), ours.RandomCrop, padding=padding)]
+    given = {"fill": _fill(t, place)} if isinstance(t.fill, dict) else {}
+    return [same_names(t, _known(t), ours.RandomCrop, padding=padding, **given)]
 
 
 def _convert_image_dtype(t: Any, place: _Place) -> list[Transform]:
@@ -449,17 +473,37 @@ def _mixing(t: Any, place: _Place) -> list[Transform]:
     return [(ours.MixUp if _known(t).__name__ == "MixUp" else ours.CutMix)(alpha=t.alpha, num_classes=t.num_classes)]
 
 
+def _of_type(values: dict[Any, Any], place: _Place) -> tuple[bool, Any]:
+    """Look up the image at this place in values by type, such as ``{tv_tensors.Image: ..., "others": ...}``.
+
+    Returns whether there is a value, and the value.
+    """
+    module, name = _TYPES[place.kind]
+    for key, value in values.items():
+        if isinstance(key, type) and key.__module__.startswith(module) and key.__name__ == name:
+            return True, value
+    return "others" in values, values.get("others")
+
+
+_TYPES = {"pil": ("PIL.", "Image"), "image": ("torchvision.", "Image"), "tensor": ("torch", "Tensor")}
+
+
 def _dtype(t: Any, place: _Place) -> Any:
     """Return the data type that ``v2.ToDtype`` would convert to here; ``None`` for no conversion."""
     if not isinstance(t.dtype, dict):
         return t.dtype
-    wanted = {"pil": ("PIL.", "Image"), "image": ("torchvision.", "Image"), "tensor": ("torch", "Tensor")}[place.kind]
-    for key, dtype in t.dtype.items():
-        if isinstance(key, type) and key.__module__.startswith(wanted[0]) and key.__name__ == wanted[1]:
-            return dtype
-    if "others" in t.dtype:
-        return t.dtype["others"]
-    raise Refused(f"it names no data type for {wanted[1]}, the type of the image at this place", "transform-argument")
+    known, dtype = _of_type(t.dtype, place)
+    if not known:
+        name = _TYPES[place.kind][1]
+        raise Refused(f"it names no data type for {name}, the type of the image at this place", "transform-argument")
+    return dtype
+
+
+def _fill(t: Any, place: _Place) -> Any:
+    """Return the value for the image at this place, of ``fill`` by type."""
+    if any(isinstance(key, type) and key.__module__.startswith("PIL.") for key in t.fill):
+        raise Refused(f"fill={t.fill!r} names a class of Pillow; use 'others' for images", "transform-argument")
+    return CONVERTERS["fill"](_of_type(t.fill, place)[1])
 
 
 def _to_dtype(t: Any, place: _Place) -> list[Transform]:
@@ -477,6 +521,13 @@ def _rgb(t: Any, place: _Place) -> list[Transform]:
 
 def _to_pure_tensor(t: Any, place: _Place) -> list[Transform]:
     place.kind = "tensor" if place.kind == "image" else place.kind
+    return []
+
+
+def _of_targets(t: Any, place: _Place) -> list[Transform]:
+    """Translate a transform of boxes or keypoints, which does not change images."""
+    if not place.joint:
+        raise Refused("it needs bounding boxes or keypoints, and gets an image alone", "transform-order")
     return []
 
 
@@ -518,6 +569,9 @@ _OF_ARRAYS = ("ToPILImage", "ToTensor")
 
 
 _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
+    "ClampBoundingBoxes": _of_targets,
+    "ClampKeyPoints": _of_targets,
+    "ConvertBoundingBoxFormat": _of_targets,
     "ConvertImageDtype": _convert_image_dtype,
     "CutMix": _mixing,
     "Identity": lambda t, place: [],
@@ -528,6 +582,9 @@ _RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
     "RandomCrop": _random_crop,
     # In place or not makes no difference here, and fingerprints of pipelines do not contain it.
     "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
+    "SanitizeBoundingBoxes": _of_targets,
+    "SanitizeKeyPoints": _of_targets,
+    "SetClampingMode": _of_targets,
     "ToDtype": _to_dtype,
     "ToPILImage": _to_pil_image,
     "ToTensor": _to_tensor,

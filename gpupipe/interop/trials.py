@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
@@ -40,6 +40,8 @@ _TRIED = 8
 """Number of samples that are tried."""
 _TRUE = 3
 """Number of samples that the script's own transforms also make."""
+_MORE = range(2, 12)
+"""Seeds of further attempts if the first two agree by chance, such as in a number of boxes that is random."""
 
 
 @dataclass
@@ -114,6 +116,10 @@ def _judged(
         raise Refused(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
     shape, example = _common([one for both in trials for one in both])
     pipeline = shape.pipeline(chains).pipeline
+
+    def more(one: Trial) -> list[Trial]:
+        return _trials(other, one.index, chains, arrays=one.arrays, attempts=_MORE)
+
     draws = any(t.draws for t in pipeline)
     _refuse_resets(ds, chains)
     if draws:
@@ -131,7 +137,7 @@ def _judged(
     if chains.is_callable:
         some = indices[:: max(1, len(indices) // _TRUE)]
         compared: Compared = "pixels" if not draws else "form" if _is_known(pipeline) else "sizes"
-        _compare(true, [both for both in trials if both[0].index in some], shape, compared)
+        _compare(true, [both for both in trials if both[0].index in some], shape, compared, more)
     sizes = {size_of(source.image) for both in trials for one in both for source in one.run.sources}
     return shape, example, sizes.pop() if len(sizes) == 1 else None
 
@@ -147,11 +153,13 @@ def standing(ds: Any) -> tuple[Any, list[Any]]:
     return marked_dataset(ds, mark)[0], held
 
 
-def _trials(ds: Any, index: int, chains: Chains, *, arrays: bool = True) -> list[Trial]:
-    """Read a sample twice, with different random numbers. Raises :class:`Refused`."""
+def _trials(
+    ds: Any, index: int, chains: Chains, *, arrays: bool = True, attempts: Sequence[int] = (0, 1)
+) -> list[Trial]:
+    """Read a sample several times, with different random numbers. Raises :class:`Refused`."""
     made = []
     with lent():
-        for attempt in range(2):
+        for attempt in attempts:
             run = Run(chains, attempt, 0, index, notice=_states)
             seed_all(attempt)
             try:
@@ -243,8 +251,18 @@ def _is_known(pipeline: Compose) -> bool:
     return all(op.sendable for op in pipeline.skeleton)
 
 
-def _compare(true: Any, trials: list[list[Trial]], shape: Shape, compared: Compared) -> None:
-    """Raise :class:`Refused` if the script's own transforms, run on a copy, make other samples than stand-ins do."""
+def _compare(
+    true: Any,
+    trials: list[list[Trial]],
+    shape: Shape,
+    compared: Compared,
+    more: Callable[[Trial], list[Trial]],
+) -> None:
+    """Raise :class:`Refused` if the script's own transforms, run on a copy, make other samples than stand-ins do.
+
+    Args:
+        more: makes further attempts at a sample.
+    """
     for one, two in trials:
         if one.shape != shape or one.run.looks:
             continue
@@ -255,23 +273,25 @@ def _compare(true: Any, trials: list[list[Trial]], shape: Shape, compared: Compa
             except Exception as e:
                 pass_on(e)
                 raise Refused(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
-        wrong = _difference(sample, one.sample, two.sample, compared)
+        wrong = _difference(sample, [one.sample, two.sample], compared)
+        if wrong is not None and compared != "pixels":
+            wrong = _difference(sample, [each.sample for each in (one, two, *more(one))], compared)
         if wrong is not None:
             raise Refused(f"with stand-ins its code makes a different sample {one.index}: {wrong}", "differs")
 
 
-def _difference(true: Any, one: Any, two: Any, compared: Compared) -> str | None:
-    """Describe how a sample differs from the one with stand-ins. Differences between two of those are random."""
-    if _containers(true) != _containers(one):
+def _difference(true: Any, made: list[Any], compared: Compared) -> str | None:
+    """Describe how a sample differs from those with stand-ins. Differences between those are random."""
+    if _containers(true) != _containers(made[0]):
         return "other containers"
-    for a, b, other in zip_longest(leaves(true), leaves(one), leaves(two)):
+    for a, b, *others in zip_longest(leaves(true), *map(leaves, made)):
         if isinstance(b, (PendingTensor, Image.Image)):
             wrong = _difference_of_images(a, b, compared)
             if wrong is not None:
                 return wrong
         elif type(a) is not type(b):
             return f"a {type(a).__name__} is a {type(b).__name__}"
-        elif _equal(b, other) and not _equal(a, b):
+        elif all(_equal(b, other) for other in others) and not _equal(a, b):
             return f"{a!r} is {b!r}"
     return None
 

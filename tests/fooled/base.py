@@ -83,6 +83,7 @@ def cases() -> dict[str, Case]:
         replaced,
         states,
         structures,
+        targets,
     )
 
     return _cases
