@@ -56,6 +56,7 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
 	$(BIN)/python benchmarks/small_loaders.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recipes.py
 	$(BIN)/python benchmarks/seam.py
 	$(BIN)/python benchmarks/decoded_cache.py
