@@ -388,7 +388,7 @@ def test_nothing_is_overwritten(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-000000.tar").write_bytes(b"mine")
-    assert "nothing is overwritten" in error("pack", data, tmp_path / "mine", "--format", "webdataset")
+    assert "gpupipe overwrites nothing" in error("pack", data, tmp_path / "mine", "--format", "webdataset")
     folder = packed["webdataset"]
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     for options, message in (

@@ -439,7 +439,7 @@ def test_what_is_refused(root: Path, numbered: Path) -> None:
     for arguments, words in (
         ({"cache": "tape", "cache_bytes": ROOM}, 'must be "ram", "disk"'),
         ({"cache": "disk"}, "the number of bytes"),
-        ({"cache_bytes": ROOM}, "say where"),
+        ({"cache_bytes": ROOM}, "which says where"),
         ({"cache": "ram", "cache_bytes": 0}, "cache_bytes must be an integer of at least 1"),
         ({"cache": "ram", "cache_bytes": 97 * 66 * 3 + 7}, "cannot hold the largest image, which has 19214 bytes"),
         ({"cache": "ram", "cache_bytes": 1 << 60}, "take less"),
@@ -455,7 +455,7 @@ def test_what_is_refused(root: Path, numbered: Path) -> None:
     for other in (arrays, own):
         with pytest.raises(ConfigError, match="leave it out"):
             DataLoader(other, device="cpu", cache="ram", cache_bytes=ROOM)
-    with pytest.raises(ConfigError, match="torch's own loader has no such thing"):
+    with pytest.raises(ConfigError, match="torch's own loader has no cache"):
         DataLoader([1, 2, 3], device="cpu", cache="ram", cache_bytes=ROOM)
 
 

@@ -267,7 +267,9 @@ def test_a_feature_that_opens_in_gray(photos: Any) -> None:
     gray = photos.cast_column("image", hf.Image(mode="L"))
     with DataLoader(gray.with_transform(renamed), batch_size=4, engine="torch", device="cpu") as it:
         assert same(list(it), list(TorchLoader(gray.with_transform(renamed), batch_size=4)), 0)
-    with pytest.raises(DatasetError, match=r"is Image\(mode='L'.*; cast_column\('image', datasets.Image\(\)\), and"):
+    with pytest.raises(
+        DatasetError, match=r"is Image\(mode='L'.*; use cast_column\('image', datasets.Image\(\)\), and"
+    ):
         ours.HuggingFace(gray)
 
 

@@ -416,7 +416,7 @@ def test_it_reaches_the_script_while_it_waits_for_a_worker(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert "started anew" not in caplog.text
+    assert "restarted" not in caplog.text
 
 
 class Waiting(Encoded):

@@ -582,7 +582,7 @@ class TestOptions:
             ({"fetch": "all"}, "fetch must be one of auto, blocks, samples, not 'all'"),
             ({"connections": 0}, "connections must be an integer of at least 1"),
             ({"block_bytes": 1.5}, "block_bytes must be an integer"),
-            ({"timeout": 0}, "timeout must be seconds"),
+            ({"timeout": 0}, "timeout must be a number of seconds"),
             ({"fetch": "blocks", "cache_bytes": 10**6}, "less than 64 blocks"),
         ],
     )

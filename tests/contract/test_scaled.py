@@ -365,7 +365,7 @@ def test_what_is_refused(numbered: Path) -> None:
             DataLoader(dataset, **{"engine": "torch", "device": "cpu", "scaled": True, **arguments})
     own = from_torch(Encoded(files), media="bytes", transform=EVAL)
     for other in (Arrays(pictures(), transform=EVAL), own):
-        with pytest.raises(ConfigError, match="scaled=True is for images in files"):
+        with pytest.raises(ConfigError, match="scaled=True needs images in files"):
             DataLoader(other, device="cpu", scaled=True)
     with pytest.raises(ConfigError, match="torch's own loader decodes every image in full"):
         DataLoader([1, 2, 3], device="cpu", scaled=True)

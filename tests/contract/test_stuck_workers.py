@@ -109,7 +109,7 @@ def test_a_worker_that_works_is_left_alone(
     with load(Stuck(files, tmp_path / "once", work)) as loader:
         assert sorted(all_seen(loader)) == list(range(len(files)))
     (record,) = caplog.records
-    assert "goes on waiting" in record.message and "in work\n" in record.message
+    assert "continues to wait" in record.message and "in work\n" in record.message
 
 
 class Own(Dataset[int]):
@@ -135,7 +135,7 @@ def test_torchs_own_loader_says_what_its_workers_do(caplog: pytest.LogCaptureFix
     """It waits on: user code may not run twice."""
     assert list(Loader(Own(1.2), batch_size=1, num_workers=2)) == [0, 1, 2, 3]
     (record,) = caplog.records
-    assert "goes on waiting" in record.message and "in __getitem__" in record.message
+    assert "continues to wait" in record.message and "in __getitem__" in record.message
 
 
 def sleeping(iterator: Any) -> None:

@@ -147,7 +147,7 @@ def test_the_state_is_refused_by_what_it_is_not_of() -> None:
     for name, bad in (("epoch", -1), ("delivered", 1.5), ("seed", -2)):
         with pytest.raises(StateError, match=f"{name}={bad}, which must "):
             one.load_state_dict({**good, name: bad})
-    with pytest.raises(StateError, match="this is no state of torch's own loader"):
+    with pytest.raises(StateError, match="this is not a state of torch's own loader"):
         one.load_state_dict({"version": 2})
 
 
@@ -207,7 +207,7 @@ def test_an_engine_that_was_asked_for_refuses_it(engine: Any) -> None:
 
 def test_options_that_torchs_loader_lacks_are_refused() -> None:
     for options in ({"on_error": "skip"}, {"max_bad": 3}):
-        with pytest.raises(ConfigError, match="torch's own loader has no such option"):
+        with pytest.raises(ConfigError, match="torch's own loader does not have this option"):
             DataLoader(Noisy(), device="cpu", **options)  # type: ignore[arg-type]
 
 
@@ -287,12 +287,12 @@ class TestStreams:
             "order: shuffled within 1,000 samples, each worker its part, each rank one of every 2 samples; a "
             "resumed epoch reads it again up to the saved position" in repr(loader)
         )
-        assert "each of 2 workers reads a copy and has to take its own part" in repr(
+        assert "each of 2 workers reads a copy and must take its own part" in repr(
             DataLoader(Stream(), num_workers=2, device="cpu")
         )
 
     def test_what_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match=r"give gpupipe\.datasets\.Stream\(stream\)"):
+        with pytest.raises(ConfigError, match=r"use gpupipe\.datasets\.Stream\(stream\)"):
             DataLoader(Stream(), shard=Shard(0, 2), device="cpu")
         with pytest.raises(ConfigError, match="buffer_size=1000"):
             DataLoader(counted(), shuffle=True, device="cpu")

@@ -179,7 +179,7 @@ def test_windows_and_upsampling_by_the_version_of_nvjpeg(
     built = Dali(**options).build(setup)
     assert (built.decoder.roi, built.decoder.jpeg_fancy_upsampling) == (windows, fancy)  # type: ignore[attr-defined]
     assert asked == ([fancy] if windows and "roi" not in options else [])
-    assert ("needs nvJPEG 13.2, and here is 12.4" in caplog.text) is (options == {"roi": True})
+    assert ("needs nvJPEG 13.2, but this is 12.4" in caplog.text) is (options == {"roi": True})
 
 
 def test_a_self_test_that_fails_means_whole_images(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

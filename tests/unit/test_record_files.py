@@ -167,7 +167,7 @@ class TestTFRecord:
 
     def test_another_file_is_refused(self, images: list[bytes], tmp_path: Path) -> None:
         (tmp_path / "a.tfrecord").write_bytes(images[0])
-        with pytest.raises(DatasetError, match="it is no TFRecord"):
+        with pytest.raises(DatasetError, match="it is not a TFRecord file"):
             TFRecord(tmp_path)
 
     def test_what_to_install(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ class TestLMDB:
     def test_what_else_is_pickled_is_a_bad_sample(self, value: Any, images: list[bytes], tmp_path: Path) -> None:
         (found,) = bad(LMDB(self.write(tmp_path, {b"0": pickle.dumps(value)}))).values()
         assert found[0] == "undecodable"
-        assert found[1].startswith("it is pickled, and ")
+        assert found[1].startswith("it is pickled, but ")
         assert found[1].endswith("; write the encoded image as it is, and its class under a key of its own")
 
     @pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000"])
@@ -360,7 +360,7 @@ class TestLMDB:
 
     def test_another_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "data.mdb").write_bytes(bytes(8192))
-        with pytest.raises(DatasetError, match="it is no LMDB database"):
+        with pytest.raises(DatasetError, match="it is not an LMDB database"):
             LMDB(tmp_path)
 
 

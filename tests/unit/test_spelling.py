@@ -63,7 +63,7 @@ def test_what_a_text_stands_for(text: str, found: str) -> None:
 )
 def test_another_command_is_refused_and_not_run(command: str, tmp_path: Path) -> None:
     made = tmp_path / "made"
-    with pytest.raises(DatasetError, match="no command is run"):
+    with pytest.raises(DatasetError, match="gpupipe runs no commands"):
         datasets.WebDataset("pipe:" + command.replace("{made}", str(made)))
     assert not made.exists()
 

@@ -101,7 +101,7 @@ def test_another_dataset_pipeline_or_order_is_refused_and_both_are_printed(build
     ("before", "after", "said"),
     [
         ((5, 1), (4, 1), "batch_size=5 would keep it"),
-        ((5, 1), (3, 2), "so the number of steps and what follows from it are others"),
+        ((5, 1), (3, 2), "which changes the number of steps"),
         ((4, 2), (5, 1), "batch_size=8 would keep it"),
         ((3, 2), (3, 1), "batch_size=6 would keep it"),
         ((4, 2), (8, 1), None),

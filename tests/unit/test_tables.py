@@ -278,7 +278,7 @@ class TestHDF5Arrays:
             file["floats"] = np.zeros((3, 8, 8))
         for name, says in (
             ("images", "encoded images are for HDF5"),
-            ("floats", r"is float64\[3, 8, 8\], and no pixels"),
+            ("floats", r"is float64\[3, 8, 8\], not pixels"),
             ("none", "it has no dataset 'none'"),
         ):
             with pytest.raises(DatasetError, match=says):

@@ -66,7 +66,7 @@ def test_a_reason_without_a_code_is_seen() -> None:
     assert list(codes("raise Refused('why')\nReason('why', 'views')\nReason('why', e.code)\nReason('a', b)")) == [
         (1, ""), (2, "views"), (4, ""),
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="'vews' is no code"):
+    with pytest.raises(ValueError, match="'vews' is not a code"):
         Reason("why", "vews")
     assert Refused("why").code == "other" and NotNative(["why"]).code == TranslationError("why").code == "other"
 
