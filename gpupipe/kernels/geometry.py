@@ -19,7 +19,7 @@ from ..transforms.ops.base import I64, Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
-__all__ = ["resizes_by_torch", "window"]
+__all__ = ["reach", "resizes_by_torch", "window"]
 
 
 @form(ops.Crop)
@@ -41,7 +41,7 @@ def window(
         return image.crop((left, top, left + width, top + height))
     values = array(image)
     if mode != "constant":
-        rows, columns = _reach(top, height, have_height, mode), _reach(left, width, have_width, mode)
+        rows, columns = reach(top, height, have_height, mode), reach(left, width, have_width, mode)
         return values[rows][:, columns]
     out = np.empty((height, width, values.shape[2]), values.dtype)
     out[:] = np.array(fill).astype(values.dtype)  # fractions of a gray level are truncated, as in torchvision
@@ -124,7 +124,7 @@ def _windows(values: Array, top: I64, left: I64, height: int, width: int) -> Arr
 def _mirrored(values: Array, op: ops.Crop) -> Array:
     """Copy windows of [n, C, H, W] whose outside pixels are taken from the image, as the mode specifies."""
     rows, columns = (
-        np.stack([_reach(start, length, have, op.mode) for start in starts.tolist()])
+        np.stack([reach(start, length, have, op.mode) for start in starts.tolist()])
         for starts, length, have in (
             (op.top, int(op.height[0]), values.shape[2]),
             (op.left, int(op.width[0]), values.shape[3]),
@@ -134,7 +134,7 @@ def _mirrored(values: Array, op: ops.Crop) -> Array:
     return values.transpose(0, 2, 3, 1)[n, rows[:, :, None], columns[:, None, :]].transpose(0, 3, 1, 2)
 
 
-def _reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int64]:
+def reach(start: int, length: int, have: int, mode: str) -> npt.NDArray[np.int64]:
     """Return i64[length]: which of ``have`` pixels is at each of ``length`` positions from ``start`` on."""
     at = np.arange(start, start + length)
     if mode == "edge" or have == 1:

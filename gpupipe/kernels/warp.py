@@ -18,6 +18,8 @@ from .geometry import window
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
 from .registry import Form, batch_form, form
 
+__all__ = ["affine_grid", "displacements", "identity_grid", "perspective_grid"]
+
 
 @form(ops.Warp)
 def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
@@ -30,7 +32,7 @@ def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
             return window(image, int(top), int(left), *size, op.fill or (0.0,))  # independent of the filter
         return _transform(image, Image.Transform.AFFINE, op.matrix[i], size, op)
     x = chw(image)[None]
-    return hwc(sample_grid(x, _affine_grid(op.matrix[i : i + 1], size, x), op.interpolation, op.fill)[0])
+    return hwc(sample_grid(x, affine_grid(op.matrix[i : i + 1], size, x), op.interpolation, op.fill)[0])
 
 
 @form(ops.Perspective)
@@ -39,7 +41,7 @@ def perspective(image: Picture, op: ops.Perspective, i: int) -> Picture:
     if op.kind == "pil":
         return _transform(image, Image.Transform.PERSPECTIVE, op.coefficients[i], x.shape[:2], op)
     t = chw(image)[None]
-    return hwc(sample_grid(t, _perspective_grid(op.coefficients[i : i + 1], t), op.interpolation, op.fill)[0])
+    return hwc(sample_grid(t, perspective_grid(op.coefficients[i : i + 1], t), op.interpolation, op.fill)[0])
 
 
 @form(ops.Elastic)
@@ -68,7 +70,7 @@ def warp_batch(x: Tensor, op: ops.Warp) -> Tensor:
         raise ValueError("a batch whose images come out in different sizes cannot be stacked")
     if op.kind == "pil":  # quarter turns have exact matrices
         return pillow.affine(x, op.matrix, size, op.interpolation, op.fill or (0.0,))
-    out = sample_grid(x, _affine_grid(op.matrix, size, x), op.interpolation, op.fill)
+    out = sample_grid(x, affine_grid(op.matrix, size, x), op.interpolation, op.fill)
     for k in np.flatnonzero(op.turns >= 0):
         out[k] = torch.rot90(x[k], int(op.turns[k]), (-2, -1))
     return out
@@ -80,7 +82,7 @@ def perspective_batch(x: Tensor, op: ops.Perspective) -> Tensor:
         return _image_of(x, op, perspective)
     if op.kind == "pil":
         return pillow.perspective(x, op.coefficients, op.interpolation, op.fill or (0.0,))
-    return sample_grid(x, _perspective_grid(op.coefficients, x), op.interpolation, op.fill)
+    return sample_grid(x, perspective_grid(op.coefficients, x), op.interpolation, op.fill)
 
 
 @batch_form(ops.Elastic)
@@ -121,7 +123,7 @@ def _theta(numbers: Any, dtype: torch.dtype, x: Tensor) -> Tensor:
     return on(np.asarray(numbers, np.float64).reshape(-1, 2, 3), x.device).to(dtype).transpose(1, 2)
 
 
-def _affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
+def affine_grid(matrix: Any, size: tuple[int, int], x: Tensor) -> Tensor:
     # Output positions are in pixels from the center; theta maps them to input positions in units of half the sides, as
     # grid_sample expects.
     dtype, (oh, ow), (h, w) = _working(x), size, x.shape[-2:]
@@ -140,7 +142,7 @@ def _product(places: Tensor, theta: Tensor) -> Tensor:
     return x.add_(y).add_(one)
 
 
-def _perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
+def perspective_grid(coefficients: Any, x: Tensor) -> Tensor:
     dtype, (h, w) = _working(x), x.shape[-2:]
     c = np.asarray(coefficients, np.float64)
     places = _places(h, w, (0.5, w - 0.5, 0.5, h - 0.5), dtype, x).view(1, h * w, 3).expand(len(c), -1, -1)
@@ -170,6 +172,12 @@ def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | No
     return values.round_().to(x.dtype) if whole else values
 
 
+def identity_grid(h: int, w: int, x: Tensor) -> Tensor:
+    """Return the positions [h, w, 2] of all pixels in units of half the image, from its center."""
+    bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)
+    return _places(h, w, bounds, _working(x), x)[..., :2]
+
+
 def displacements(seed: Any, op: ops.Elastic, x: Tensor) -> Tensor:
     """Return random fields f32[n, H, W, 2] in units of half the image: uniform noise, smoothed, times ``alpha``."""
     h, w = x.shape[-2:]
@@ -190,7 +198,6 @@ def displace(x: Tensor, field: Tensor, op: ops.Elastic) -> Tensor:
     half = x.dtype == torch.float16 and x.device.type == "cpu"  # grid_sample does not support these
     image = x.to(torch.float32) if half else x
     dtype = _working(image)
-    bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)
-    grid = _places(h, w, bounds, dtype, x)[None, ..., :2] + field.to(dtype)
+    grid = identity_grid(h, w, image)[None] + field.to(dtype)
     out = sample_grid(image, grid, op.interpolation, op.fill)
     return out.to(x.dtype) if half else out
