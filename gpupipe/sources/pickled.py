@@ -41,6 +41,6 @@ def pair_of(data: bytes) -> tuple[int, int, int | None]:
     except (ValueError, IndexError) as e:
         raise ValueError(f"it is pickled, but is not a pair of an image's bytes and a class number ({e})") from None
     if len(images) != 1 or len(labels) > 1:
-        raise ValueError(f"it is pickled, and has {len(images)} times bytes and {len(labels)} whole numbers")
+        raise ValueError(f"it is pickled, but has {len(images)} byte strings and {len(labels)} integers")
     (offset, length), *_ = images
     return offset, length, labels[0] if labels else None
